@@ -12,7 +12,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
-DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
+DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy services/suite clients/python clients/cli jobs/spark
 SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input

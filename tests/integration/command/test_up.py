@@ -68,6 +68,19 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
     assert len(up.stdout.splitlines()) == 2
 
 
+def test_one_process_serves_and_stops_in_order(tmp_path: Path) -> None:
+    """Without its relay, which is a process of its own."""
+    with Up(tmp_path, "--one-process", "--set", "proxy.tlsServerMode=disabled") as up:
+        (child,) = children(up.process.pid)
+        assert not children(child)
+        assert can_connect(up.namesrv) and can_connect(up.broker) and can_connect(up.proxy)
+        (broker,) = aerobee_json("cluster", "list", namesrv=up.namesrv)
+        assert broker["address"] == up.broker
+        assert up.end(signal.SIGTERM) == 0
+    assert not is_alive(child)
+    assert not can_connect(up.namesrv) and not can_connect(up.broker)
+
+
 def test_no_service_outlives_the_killed_command(up: Up) -> None:
     pids = children(up.process.pid)
     up.end(signal.SIGKILL)

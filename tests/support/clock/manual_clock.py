@@ -14,6 +14,10 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    @property
+    def real(self) -> ManualClock:
+        return self
+
     def advance(self, milliseconds: int) -> None:
         """Time passes."""
         self._now_ms += milliseconds

@@ -52,6 +52,10 @@ class LoopClock:
         # Rounded: 0.1 + 0.2 s are 300 ms, not 299.
         return round(asyncio.get_running_loop().time() * 1000)
 
+    @property
+    def real(self) -> LoopClock:
+        return self
+
     def jump(self, milliseconds: int) -> None:
         self._offset_ms += milliseconds
 

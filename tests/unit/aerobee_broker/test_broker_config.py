@@ -69,6 +69,7 @@ def test_no_key_is_both_supported_and_not() -> None:
         "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
         "tieredStoreFilePath=/mnt/cold",
         "tieredBackendServiceProvider=PosixFileSegment",
+        "testControl=true",
     ],
 )
 def test_a_key_whose_promise_is_not_kept_here_is_refused(setting: str) -> None:

@@ -31,13 +31,14 @@ from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
-from aerobee_chassis.clock import Clock, SystemClock
+from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import Adapt
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # as long as a flush may take; long polls and streams are ended before
@@ -45,7 +46,7 @@ PORT_ATTEMPTS = 5  # of a free port that somebody else takes first
 
 
 class BrokerApp(App):
-    """`clock`, `disk` and `rng` are for tests."""
+    """`clock`, `disk`, `rng` and `adapt` (of the services) are for tests."""
 
     def __init__(
         self,
@@ -54,9 +55,13 @@ class BrokerApp(App):
         clock: Clock | None = None,
         disk: Disk | None = None,
         rng: random.Random | None = None,
+        adapt: Adapt = tuple,
     ) -> None:
         super().__init__()
         self.options = options
+        self.broker: Broker | None = None  # since it has started
+        self._adapt = adapt
+        self._server: Server | None = None
         self._clock = clock or SystemClock()
         self._disk = disk or RealDisk()
         self._rng = rng or random.Random()
@@ -102,8 +107,8 @@ class BrokerApp(App):
             announce=registration.announce,
             spread=Peers(registration, identity).create,
         )
-        server = Server(
-            broker.services(),
+        server = self._server = Server(
+            self._adapt(broker.services()),
             host=options.bind_address,
             port=port,
             failure_of=failure_of,
@@ -120,14 +125,21 @@ class BrokerApp(App):
             Step(stop=broker.end_long_calls),
             *periodic_work(broker, tables, environment, server),
             metrics,
-            registration,
         )
+        with real_time():  # whether this broker lives is no matter of a test's time
+            await self.lifecycle.start(registration)
+        self.broker = broker
         return {
             "address": server.address,
             "broker": options.broker_name,
             "advertised": identity.address,
             **metrics.ready_fields,
         }
+
+    async def sever(self) -> None:
+        """Closes every connection at once, as the end of a killed process does."""
+        if self._server is not None:
+            await self._server.sever()
 
     async def _environment(self) -> Environment:
         flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")

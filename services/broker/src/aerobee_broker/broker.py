@@ -38,6 +38,8 @@ from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.services import Service, bind
 
+TRANSACTION_ROUND_MS = 1_000  # between two looks at the transactions that are due
+
 
 class Broker:
     """`announce` registers changed topics with the name servers, `spread` creates a topic on the
@@ -122,6 +124,18 @@ class Broker:
             self.consuming.leases,
             BackgroundTask("lease expiry", self.consuming.lease_expiry.run),
         )
+
+    def due_in_ms(self) -> float | None:
+        """Until time alone makes something happen here: a delivery, the end of a lease, a check of
+        a transaction. None: nothing waits. Below 0: it is under way."""
+        checks_ms = self.transaction_checks.schedule.due_in_ms()
+        waits = (
+            self.delay.levels.due_in_ms(),
+            self.delay.timers.head_due_in_ms(),
+            self.consuming.lease_deadlines.due_in_ms(),
+            None if checks_ms is None else checks_ms + TRANSACTION_ROUND_MS,
+        )
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def end_long_calls(self) -> None:
         """Long polls and streams, which would use up the grace of a stop."""

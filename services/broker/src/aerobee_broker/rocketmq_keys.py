@@ -29,6 +29,10 @@ _NO_TIERED_STORE = (
     "there is no tiered storage, what retention deletes is gone: remove the key, and choose "
     "fileReservedTime and retainBytes for the disk that you have"
 )
+_NO_TEST_CONTROL = (
+    "faults and virtual time are for tests: give --test-control to aerobee_suite on its command "
+    "line, and never to what has messages that count"
+)
 _ONE = frozenset({"", "1"})
 _FALSE = frozenset({"", "false"})
 _UNSET = frozenset({""})
@@ -50,5 +54,6 @@ PROMISES: Mapping[str, Promise] = {
     "tlsEnable": Promise(_FALSE, _NO_TLS),
     "useTLS": Promise(_FALSE, _NO_TLS),
     "messageStorePlugIn": Promise(_UNSET, _NO_TIERED_STORE),
+    "testControl": Promise(_FALSE, _NO_TEST_CONTROL),  # ours
     "tiered*": Promise(_UNSET, _NO_TIERED_STORE),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from aerobee_broker.broker import Broker
+from aerobee_broker.broker import TRANSACTION_ROUND_MS, Broker
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import PeriodicTask
@@ -14,7 +14,6 @@ STORE_UPKEEP_MS = 1_000
 HEALTH_MS = 1_000
 CLIENT_SCAN_MS = 10_000
 LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
-TRANSACTION_ROUND_MS = 1_000
 MEASURE_MS = 10_000
 
 

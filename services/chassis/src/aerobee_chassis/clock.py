@@ -1,8 +1,16 @@
-"""Wall clock and monotonic clock, as an argument that tests replace."""
+"""Wall clock and monotonic clock, as an argument that tests replace.
+
+A test may move the time of a whole process (`aerobee_suite`): its clocks and the time of its loop.
+Whether a peer is alive is judged by real time all the same: by `Clock.real`, and in tasks that are
+started inside `real_time`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Protocol
 
 
@@ -13,6 +21,10 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Milliseconds since an unspecified start. Never goes back."""
 
+    @property
+    def real(self) -> Clock:
+        """The clock by which the liveness of peers is judged: moved by no test of their users."""
+
 
 class SystemClock:
     def now_ms(self) -> int:
@@ -20,6 +32,24 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    @property
+    def real(self) -> Clock:
+        return self
+
+
+IN_REAL_TIME: ContextVar[bool] = ContextVar("in_real_time", default=False)
+
+
+@contextlib.contextmanager
+def real_time() -> Iterator[None]:
+    """Tasks and timers that are started inside keep real time on a loop whose time is moved. On
+    every other loop it changes nothing."""
+    token = IN_REAL_TIME.set(True)
+    try:
+        yield
+    finally:
+        IN_REAL_TIME.reset(token)
 
 
 def deadline_in(seconds: float) -> float:

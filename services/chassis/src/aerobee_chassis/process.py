@@ -15,7 +15,7 @@ import structlog
 
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
-from aerobee_chassis.rpc.loops import Transport, make_loop
+from aerobee_chassis.rpc.loops import STANDARD_LOOPS, LoopKinds, Transport, make_loop
 
 # By default a busy thread keeps the GIL for 5 ms, and holds up every RPC; 0.5 ms costs nothing
 # measurable.
@@ -30,16 +30,17 @@ def run(
     make_app: Callable[[], App],
     transport: Transport = "AIO",
     *,
+    loops: LoopKinds = STANDARD_LOOPS,
     on_ready: Callable[[Mapping[str, object]], None] | None = None,
 ) -> int:
     """Runs an app until SIGTERM or SIGINT; returns the exit code.
 
     `make_app` runs inside the event loop. A StartError is printed as one line on stderr; any other
     exception while starting is a defect and keeps its traceback. `on_ready` gets the fields of the
-    ready line instead of the log.
+    ready line instead of the log. `loops`: loops that keep another time.
     """
     try:
-        with asyncio.Runner(loop_factory=lambda: make_loop(transport)) as runner:
+        with asyncio.Runner(loop_factory=lambda: make_loop(transport, loops)) as runner:
             runner.run(_live(make_app, on_ready))
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.server import Server
-from aerobee_chassis.rpc.services import Service, bind
+from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.liveness import remove_in_batches, scan_for_expired
@@ -36,9 +36,11 @@ STOP_GRACE_S = 2.0  # no call takes longer
 
 
 class NamesrvApp(App):
-    """`clock` is for tests."""
+    """`clock` and `adapt` (of the services) are for tests."""
 
-    def __init__(self, options: NamesrvOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
+    ) -> None:
         super().__init__()
         self.options = RuntimeOptions(options)
         self.clock = clock or SystemClock()
@@ -48,7 +50,7 @@ class NamesrvApp(App):
         self.manager = RouteInfoManager(self.options, self.broker_live_table)
         self._counts = RouteCounts()
         self._server = Server(
-            [self._service()],
+            adapt([self._service()]),
             host=options.bind_address,
             port=options.listen_port,
             failure_of=failure_of,

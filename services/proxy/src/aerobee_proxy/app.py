@@ -61,21 +61,21 @@ class ProxyApp(App):
         self._listeners = listeners
         self._clock = clock or SystemClock()
         self._transport = Caller(error_of)
-        self._proxy = Proxy(
+        self.proxy = Proxy(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )
         self._server = self._make_server()
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
         self._metrics = MetricsEndpoint(
             options,
-            ProxyCollector(self._proxy.sessions, self._proxy.counts, connections),
+            ProxyCollector(self.proxy.sessions, self.proxy.counts, connections),
             ready=lambda: self.serving,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
         await self.lifecycle.start(
             Step(stop=self._transport.close),
-            Step(stop=self._proxy.close),
+            Step(stop=self.proxy.close),
             *self._background_work(),
             self._metrics,
             self._server,
@@ -89,13 +89,13 @@ class ProxyApp(App):
 
     def _end_long_calls_soon(self) -> None:
         """While the server stops: what clients ask afterwards goes to another proxy."""
-        asyncio.get_running_loop().call_later(GOODBYE_S, self._proxy.end_long_calls)
+        asyncio.get_running_loop().call_later(GOODBYE_S, self.proxy.end_long_calls)
 
     def _background_work(self) -> list[Component]:
-        proxy = self._proxy
+        proxy = self.proxy
 
         async def expire_sessions() -> None:
-            for session in proxy.sessions.expire(self._clock.monotonic_ms()):
+            for session in proxy.sessions.expire(self._clock.real.monotonic_ms()):
                 structlog.get_logger().info("client_expired", client_id=session.client_id)
 
         work: list[Component] = [
@@ -131,7 +131,7 @@ class ProxyApp(App):
         )
 
     def _plain_server(self, host: str, port: int) -> Server:
-        service = bind(DESCRIPTOR, self._proxy.rpcs)
+        service = bind(DESCRIPTOR, self.proxy.rpcs)
         return Server([service], host=host, port=port, failure_of=failure_of, grace_s=STOP_GRACE_S)
 
 

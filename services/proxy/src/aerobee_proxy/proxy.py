@@ -82,7 +82,7 @@ class Proxy:
             clock,
             self.counts,
             is_alive=lambda client_id, user: sessions.is_alive(
-                client_id, clock.monotonic_ms(), user
+                client_id, clock.real.monotonic_ms(), user
             ),
             live_members=self.heartbeats.live_members,
         )

@@ -23,6 +23,7 @@ Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="P", help="0 picks
 
 
 def up(
+    *,
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Where messages and settings are kept.")
     ] = DEFAULT_DATA,
@@ -37,8 +38,12 @@ def up(
             help="Option of the broker, or namesrv.KEY=VALUE, proxy.KEY=VALUE. May be repeated.",
         ),
     ] = None,
+    one_process: Annotated[
+        bool,
+        typer.Option("--one-process", help="All three in one process: less memory, one core."),
+    ] = False,
 ) -> None:
-    """Run a name server, a broker and a proxy as local processes.
+    """Run a name server, a broker and a proxy as local processes, or as one.
 
     Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
     stderr. Ctrl-C and SIGTERM stop them.
@@ -47,7 +52,7 @@ def up(
     from aerobee_cli.processes.up import serve
 
     options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port)
-    asyncio.run(serve(options))
+    asyncio.run(serve(options, one_process=one_process))
 
 
 def namesrv(context: typer.Context) -> None:

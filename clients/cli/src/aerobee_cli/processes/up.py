@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
+from aerobee_cli.processes.one_process import OneProcessSuite
 from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 
@@ -14,13 +15,14 @@ AUTO_CREATION = (
 )
 
 
-async def serve(options: SuiteOptions) -> None:
+async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
     """Starts the suite, prints the ready line and a remark on stdout, and serves until a signal.
 
     The logs go to stderr. Raises ProcessEnded when a service ends by itself.
     """
     signals = StopSignals()
-    suite = Suite(options, on_line=partial(print, file=sys.stderr, flush=True))
+    on_line = partial(print, file=sys.stderr, flush=True)
+    suite = OneProcessSuite(options, on_line) if one_process else Suite(options, on_line)
     try:
         await signals.guard(suite.start())
         print(

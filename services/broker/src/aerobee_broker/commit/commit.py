@@ -38,6 +38,11 @@ class Commit(ABC):
         self._visible = store.flushed_offset  # opening the store confirmed everything below
         self._task: asyncio.Task[None] | None = None  # while something is to be flushed
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a flush."""
+        return len(self._flush_waiters) > 0
+
     @abstractmethod
     async def durable(self, end_offset: int) -> None:
         """Returns when everything below this physical offset may be acknowledged.

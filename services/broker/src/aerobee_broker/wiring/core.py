@@ -47,7 +47,7 @@ class Core:
         )
         self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
         self.clients = Clients(
-            environment.clock,
+            environment.clock.real,
             timeout_ms=options.channel_expired_timeout,
             notifies=self._notifies,
             on_conflict=self._on_conflict,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import structlog
 
@@ -20,16 +20,26 @@ from aerobee_chassis.rpc.transport import Channel, Listener, Run
 Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
 
 
-def make_loop(transport: Transport) -> asyncio.AbstractEventLoop:
+class LoopKinds(NamedTuple):
+    """The class of the loop for each transport: subclasses may keep another time."""
+
+    completion_queue: type[CompletionQueueLoop]
+    aio: Callable[[], asyncio.AbstractEventLoop]
+
+
+STANDARD_LOOPS = LoopKinds(CompletionQueueLoop, asyncio.new_event_loop)
+
+
+def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asyncio.AbstractEventLoop:
     """A loop for `transport`; for grpc.aio where the completion queue is not available."""
     if transport == "COMPLETION_QUEUE":
         try:
-            return new_completion_queue_loop()
+            return new_completion_queue_loop(kinds.completion_queue)
         except CompletionQueueUnavailable as error:
             structlog.get_logger().warning(
                 "completion_queue_unavailable", reason=str(error), instead="grpc.aio: slower"
             )
-    return asyncio.new_event_loop()
+    return kinds.aio()
 
 
 def make_listener(services: Sequence[Service], run: Run) -> Listener:

@@ -86,6 +86,14 @@ class Server(Component):
             await self._listener.stop(self._grace_s)
             self._listener = None
 
+    async def sever(self) -> None:
+        """Closes every connection at once, in the middle of calls: what peers see of a process that
+        is killed. `stop` is still to be called."""
+        if self._listener is not None:
+            self._health.close()
+            await self._listener.stop(0)
+            self._listener = None
+
     async def _run(
         self, service: str, method: Method, request: Any, call: Call
     ) -> Message | Failure | None:

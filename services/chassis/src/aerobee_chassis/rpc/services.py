@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,6 +27,10 @@ class Method:
 class Service:
     name: str
     methods: tuple[Method, ...]
+
+
+# Changes what a server serves: a test's refusals, or a service beside those of the process.
+Adapt = Callable[[Sequence[Service]], Sequence[Service]]
 
 
 def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:

@@ -78,6 +78,11 @@ class DeliveryLoop:
         name = f"delivery of {self._queue.name}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
+    @property
+    def due_in_ms(self) -> float | None:
+        """Until the head of its queue is due; None while there is none."""
+        return self._queue.due_in_ms()
+
     def wake(self) -> None:
         """The queue may have a new head."""
         self._woken.set()

@@ -65,6 +65,11 @@ class LevelDelivery(Component):
             for queue_id, count in self.progress.undelivered().items()
         }
 
+    def due_in_ms(self) -> float | None:
+        """Until the first of its messages is due; below 0 until that one is delivered."""
+        waits = (loop.due_in_ms for loop in self._loops.values())
+        return min((wait for wait in waits if wait is not None), default=None)
+
     async def start(self) -> None:
         for queue_id in self.log.store.queues(names.SCHEDULE_TOPIC):
             self._start_loop(queue_id)

@@ -111,12 +111,19 @@ class TimerDelivery(Component):
     # ---- for the delivery loop ----
 
     def due_in_ms(self) -> float | None:
+        wait_ms = self.head_due_in_ms()
+        return None if wait_ms is None else min(wait_ms, LONGEST_SLEEP_MS)
+
+    def head_due_in_ms(self) -> float | None:
+        """Until the first message is due, however far ahead; below 0 until it is delivered."""
+        if self._batch:
+            return -1
         for units in self._new_units():
             self._table.take(units)
         head = self._table.head()
         if head is None or self._table.is_being_recalled(head):
             return None
-        return min(due_of(head) - self._clock.now_ms(), LONGEST_SLEEP_MS)
+        return due_of(head) - self._clock.now_ms()
 
     def take_batch(self) -> Batch:
         if self._needed_from is None:  # retention has not looked since the queue was empty

@@ -75,6 +75,12 @@ class LeaseDeadlines:
         heapify(self._heap)
         self._limit = 2 * len(self._heap) + _SLACK
 
+    def due_in_ms(self) -> float | None:
+        """Until the first deadline, perhaps of a message that is settled already."""
+        if not self._heap:
+            return None
+        return self._heap[0].deadline_ms - self._clock.monotonic_ms()
+
     def take_expired(self) -> list[LeasedMessage]:
         """Messages whose deadline has passed, without those settled or changed meanwhile."""
         self._earlier.clear()

@@ -60,6 +60,10 @@ class CheckSchedule:
     def has_due(self, now_ms: int) -> bool:
         return bool(self._due) and self._due[0][0] <= now_ms
 
+    def due_in_ms(self) -> float | None:
+        """Until a producer is to be asked, perhaps about a transaction that has ended."""
+        return self._due[0][0] - self._clock.monotonic_ms() if self._due else None
+
     def take_due(self, now_ms: int, limit: int) -> list[int]:
         """Takes out the names that are due; looks at `limit` entries at most."""
         names = []

@@ -115,7 +115,9 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
         self.wake()
 
 
-def new_completion_queue_loop() -> CompletionQueueLoop:
+def new_completion_queue_loop(
+    kind: type[CompletionQueueLoop] = CompletionQueueLoop,
+) -> CompletionQueueLoop:
     """Raises CompletionQueueUnavailable."""
     check_version()
     try:
@@ -123,7 +125,7 @@ def new_completion_queue_loop() -> CompletionQueueLoop:
         waker = _make_waker(queue)
     except (AttributeError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise CompletionQueueUnavailable(str(error)) from error
-    return CompletionQueueLoop(queue, waker)
+    return kind(queue, waker)
 
 
 class _CompletionQueueSelector(selectors.EpollSelector):

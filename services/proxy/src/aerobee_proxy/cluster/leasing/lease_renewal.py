@@ -82,6 +82,13 @@ class LeaseRenewal:
             handle, client_id, user, message_id, handle.expires_ms, now_ms, now_ms + left_ms
         )
 
+    def due_in_ms(self) -> float | None:
+        """Until a lease is to be renewed, and a scan after that sees it."""
+        first_ms = min((lease.until_ms for lease in self._tracked.values()), default=None)
+        if first_ms is None:
+            return None
+        return first_ms - AHEAD_MS - self._clock.monotonic_ms() + SCAN_S * 1_000
+
     def find(
         self,
         client_id: str,

@@ -68,7 +68,7 @@ class Pipeline:
                 )
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
-        session = self.sessions.touch(found, self.clock.monotonic_ms(), name)
+        session = self.sessions.touch(found, self.clock.real.monotonic_ms(), name)
         return Caller(found, session, call, user)
 
     def authorize(self, request: object, caller: Caller) -> None:

@@ -1,0 +1,108 @@
+"""`python -m aerobee_suite`: the command line of a suite."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGTERM
+
+import structlog
+
+from aerobee_chassis import logs, process
+from aerobee_chassis.command_line import EXIT_BAD_OPTIONS
+from aerobee_chassis.errors import ConfigError
+from aerobee_suite.app import SuiteApp
+from aerobee_suite.options import Places, SuiteOptions, read
+
+SERVICE = "suite"
+EXAMPLE = """\
+example:
+  python -m aerobee_suite --data /var/lib/aerobee --set mappedFileSizeCommitLog=67108864
+
+Ports are 9876 (name server), 10911 (broker) and 8081 (proxy) unless given; 0 picks a free one. An
+option of the broker is --set KEY=VALUE, of the others --set namesrv.KEY=VALUE and
+--set proxy.KEY=VALUE.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    places = Places(
+        data=given.data,
+        host=given.host,
+        namesrv_port=given.namesrv_port,
+        broker_port=given.broker_port,
+        proxy_port=given.proxy_port,
+    )
+    try:
+        options = read(places, given.sets, os.environ)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_OPTIONS
+    logs.configure(SERVICE, options.broker.log_level)
+    _warn(options)
+    if given.until_stdin_ends:
+        threading.Thread(target=_stop_at_end_of_stdin, name="stdin", daemon=True).start()
+    return run(options, test_control=given.test_control)
+
+
+def run(options: SuiteOptions, *, test_control: bool) -> int:
+    """Until SIGTERM or SIGINT; returns the exit code."""
+    transport = options.broker.grpc_transport
+    if not test_control:
+        return process.run(lambda: SuiteApp(options), transport)
+    from aerobee_suite.control.control import Control
+    from aerobee_suite.control.virtual_time import VIRTUAL_LOOPS
+
+    structlog.get_logger().warning(
+        "test_control", hint="whoever reaches the name server can move time, kill and refuse"
+    )
+    return process.run(lambda: SuiteApp(options, Control()), transport, loops=VIRTUAL_LOOPS)
+
+
+def _warn(options: SuiteOptions) -> None:
+    log = structlog.get_logger()
+    hints: set[str] = set()
+    for service, each in options.each():
+        if each.ignored_keys:
+            log.warning("options_without_effect", of=service, keys=each.ignored_keys)
+        hints |= set(each.misspelt_variables)
+    for hint in sorted(hints):
+        log.warning("environment_variable_without_effect", hint=hint)
+
+
+def _stop_at_end_of_stdin() -> None:
+    """Whoever started this process holds the other end, and is gone when it closes."""
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), SIGTERM)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m aerobee_suite",
+        description="Name server, broker and proxy in one process.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add: Callable[..., object] = parser.add_argument
+    add("--data", type=Path, metavar="DIR", help="keeps DIR/namesrv and DIR/broker (~/aerobee)")
+    add("--host", metavar="H", help="address to listen on (127.0.0.1)")
+    for service in ("namesrv", "broker", "proxy"):
+        add(f"--{service}-port", type=int, metavar="P", help=f"of the {service}; 0: a free one")
+    add("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE", help="one option")
+    add("--until-stdin-ends", action="store_true", help="stop when stdin is closed")
+    add(
+        "--test-control",
+        action="store_true",
+        help="for tests only: virtual time and faults, on the port of the name server",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

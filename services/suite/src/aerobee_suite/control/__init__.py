@@ -1,0 +1,1 @@
+"""Faults and time for tests: what `--test-control` turns on."""

@@ -1,0 +1,147 @@
+"""Whether live consumer groups have settled what is visible to them: consumed, sent back or
+dead-lettered, and said so.
+
+A classic consumer says how far it is with each pull. So where messages are left, its parked pulls
+are woken, and it pulls again. Consumers that ask when they like (pull consumers, simple consumers)
+are not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from apache.rocketmq.v2.definition_pb2 import ClientType
+
+from aerobee_broker.broker import Broker
+from aerobee_broker.delivery.pop.in_flight_message import (
+    INVISIBLE,
+    LEASE_IDS_PER_MS,
+    VISIBLE,
+    InFlightMessage,
+)
+from aerobee_broker.registry.clients import Client, ConsumeType, MessageModel
+from aerobee_chassis.clock import real_time
+from aerobee_proxy.app import ProxyApp
+from aerobee_suite.broker_runner import BrokerRunner
+from aerobee_wire.status import Code, MqError
+
+POLL_S = 0.005
+TIMEOUT_MS = 10_000
+PUSH_CLIENTS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER})
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """`queue_id` None: a topic that is popped from."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    runner: BrokerRunner
+    proxy: Callable[[], ProxyApp | None]
+
+    async def wait(self, consumer_group: str = "", timeout_ms: int = 0) -> None:
+        """Returns when the group, or each live one, has settled everything. Raises REQUEST_TIMEOUT,
+        which names groups and topics. Time for this is real."""
+        timeout_ms = timeout_ms or TIMEOUT_MS
+        with real_time():
+            loop = asyncio.get_running_loop()
+            end = loop.time() + timeout_ms / 1_000
+            while left := self._left(consumer_group):
+                if loop.time() >= end:
+                    raise _not_settled(left, timeout_ms)
+                await asyncio.sleep(POLL_S)
+
+    def _left(self, consumer_group: str) -> list[Unsettled]:
+        broker = self.runner.running
+        if broker is None:
+            return []
+        left = [
+            *_left_by_pull(broker, consumer_group),
+            *self._left_by_pop(broker, consumer_group),
+        ]
+        for queue in left:
+            if queue.queue_id is not None:
+                broker.polls.wake_pulls(queue.topic, queue.queue_id)
+        return left
+
+    def _left_by_pop(self, broker: Broker, consumer_group: str) -> Iterator[Unsettled]:
+        for group, topic in self._popped():
+            if consumer_group and group != consumer_group:
+                continue
+            for queue_id in broker.store.queues(topic):
+                if _is_left_by_pop(broker, group, topic, queue_id):
+                    yield Unsettled(group, topic)
+                    break
+
+    def _popped(self) -> set[tuple[str, str]]:
+        """(group, topic) of the push consumers that are connected to the proxy."""
+        app = self.proxy()
+        if app is None:
+            return set()
+        return {
+            (session.consumer_group, topic)
+            for session in app.proxy.sessions
+            if session.streams
+            and session.settings is not None
+            and session.settings.client_type in PUSH_CLIENTS
+            for topic in session.subscriptions
+        }
+
+
+def _left_by_pull(broker: Broker, consumer_group: str) -> Iterator[Unsettled]:
+    offsets = broker.consuming.offset_queries.offsets
+    for group, topic in _pushed(broker.clients.all()):
+        if consumer_group and group != consumer_group:
+            continue
+        committed = offsets.of(group, topic)
+        for queue_id in broker.store.queues(topic):
+            low = broker.store.min_offset(topic, queue_id)
+            if committed.get(queue_id, low) < broker.store.max_offset(topic, queue_id):
+                yield Unsettled(group, topic, queue_id)
+
+
+def _pushed(clients: list[Client]) -> set[tuple[str, str]]:
+    """(group, topic) of classic push consumers that divide the queues among them."""
+    return {
+        (group, topic)
+        for client in clients
+        for group, consumer in client.consumers.items()
+        if consumer.consume_type is ConsumeType.PUSH
+        and consumer.message_model is MessageModel.CLUSTERING
+        for topic in consumer.subscriptions
+    }
+
+
+def _is_left_by_pop(broker: Broker, group: str, topic: str, queue_id: int) -> bool:
+    queue = broker.consuming.lease_table.find(group, topic, queue_id)
+    high = broker.store.max_offset(topic, queue_id)
+    if queue is None:
+        offset = broker.consuming.offset_queries.offsets.of(group, topic).get(queue_id)
+        return (broker.store.min_offset(topic, queue_id) if offset is None else offset) < high
+    return queue.cursor < high or any(map(_is_unanswered, queue))
+
+
+def _is_unanswered(message: InFlightMessage) -> bool:
+    """Visible, or on the lease of its last delivery as that was given: neither acknowledged nor
+    refused."""
+    if message.state is VISIBLE:
+        return True
+    as_given = message.pop_time_ms <= message.lease_id // LEASE_IDS_PER_MS
+    return message.state is INVISIBLE and as_given
+
+
+def _not_settled(left: list[Unsettled], timeout_ms: int) -> MqError:
+    groups = sorted({f"{each.consumer_group} (topic {each.topic})" for each in left})
+    return MqError(
+        Code.REQUEST_TIMEOUT,
+        f"not settled within {timeout_ms / 1_000:g} s: {', '.join(groups)}: its listener is still "
+        "busy, or consumption is paused",
+        about=left[0].consumer_group,
+    )

@@ -1,0 +1,106 @@
+"""Time that goes forward in one call, from due time to due time.
+
+Between two due times nothing happens by itself, so nothing is missed: a retry becomes visible, its
+consumer gets it and sends it back, and only then does time go on to the next retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aerobee_chassis.clock import real_time
+from aerobee_proxy.app import ProxyApp
+from aerobee_suite.broker_runner import BrokerRunner
+from aerobee_suite.control.settlement import Settlement
+from aerobee_suite.control.virtual_time import VirtualClock
+from aerobee_wire.status import Code, MqError
+
+LONGEST_MS = 366 * 86_400_000
+# Retention looks at the hour of the day (`deleteWhen`), so no hour is jumped over.
+LONGEST_STEP_MS = 30 * 60_000
+# What is due and does not come about (a full disk, a deadline of something settled) holds up time
+# so long in real time, and then gets so much of it, to try again.
+OVERDUE_WAIT_S = 0.2
+OVERDUE_STEP_MS = 10_000
+POLL_S = 0.001
+QUIET_WAIT_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class TimeTravel:
+    clock: VirtualClock
+    runner: BrokerRunner
+    proxy: Callable[[], ProxyApp | None]
+    settlement: Settlement
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    async def advance(self, duration_ms: int, *, settle: bool, settle_timeout_ms: int) -> int:
+        """Returns how many steps it took. Raises INVALID_PARAMETER, and REQUEST_TIMEOUT from a
+        group that has not settled: then time stays where it came to."""
+        if not 0 <= duration_ms <= LONGEST_MS:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"cannot advance time by {duration_ms} ms: give 0 to {LONGEST_MS} ms (a year)",
+                about="duration",
+            )
+        steps, left_ms = 0, duration_ms
+        async with self._alone:
+            with real_time():
+                while True:
+                    await self._until_nothing_is_due()
+                    if settle:
+                        await self.settlement.wait(timeout_ms=settle_timeout_ms)
+                    if not left_ms:
+                        return steps
+                    await self._until_no_flush_is_awaited()
+                    step_ms = min(left_ms, self._next_step_ms())
+                    self.clock.move(step_ms)
+                    left_ms -= step_ms
+                    steps += 1
+
+    def _due_in_ms(self) -> float | None:
+        """Of broker and proxy; below 0 while something is due and under way."""
+        broker, proxy = self.runner.running, self.proxy()
+        waits = (
+            broker.due_in_ms() if broker is not None else None,
+            proxy.proxy.lease_renewal.due_in_ms() if proxy is not None else None,
+        )
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _next_step_ms(self) -> int:
+        due_in_ms = self._due_in_ms()
+        if due_in_ms is None:
+            return LONGEST_STEP_MS
+        if due_in_ms <= 0:
+            return OVERDUE_STEP_MS
+        return min(LONGEST_STEP_MS, int(due_in_ms) + 1)
+
+    async def _until_nothing_is_due(self) -> None:
+        """Until what became due has been done."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + OVERDUE_WAIT_S
+        # Timers that a move made due fire in the next turn of the loop, and wake tasks in the one
+        # after that.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        while loop.time() < end:
+            due_in_ms = self._due_in_ms()
+            if due_in_ms is None or due_in_ms > 0:
+                break
+            await asyncio.sleep(POLL_S)
+        await self._until_no_flush_is_awaited()
+
+    async def _until_no_flush_is_awaited(self) -> None:
+        """A move must not be what a flush takes too long for."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + QUIET_WAIT_S
+        while (broker := self.runner.running) is not None and broker.commit.is_awaited:
+            if loop.time() >= end:
+                raise MqError(
+                    Code.REQUEST_TIMEOUT,
+                    f"messages were stored all the time for {QUIET_WAIT_S:g} s: pause what sends "
+                    "before time is advanced",
+                )
+            await asyncio.sleep(0)
