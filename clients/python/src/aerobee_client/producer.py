@@ -28,6 +28,7 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.names import with_settings
 from aerobee_client.options.producer import ProducerOptions, ProducerSettings
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking
@@ -64,7 +65,7 @@ class AsyncProducer(StartedClient):
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_group(producer_group)
-        self._options = ProducerOptions(**settings)
+        self._options = with_settings(ProducerOptions, settings)
         self._timeout_s = self._options.send_timeout.total_seconds()
         self.producer_group = producer_group
         self._namesrv = namesrv

@@ -27,6 +27,7 @@ from aerobee_client.consuming.send_back import Rejections, SendBack
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
+from aerobee_client.options.names import with_settings
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, on_loop
 from aerobee_client.runtime.fork import PROCESS
@@ -65,7 +66,7 @@ class AsyncPushConsumer(StartedClient):
     ) -> None:
         check_group(consumer_group)
         self.consumer_group = consumer_group
-        self.options = ConsumerOptions(**settings)
+        self.options = with_settings(ConsumerOptions, settings)
         self._consume = Consume(listener, batch_listener)
         self._namesrv = namesrv
         self._transport = transport

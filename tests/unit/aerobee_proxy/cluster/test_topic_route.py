@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_proxy.cluster.sending.send import queues_of_priority
 from aerobee_proxy.cluster.topic_route import (
     DELAY,
     FIFO,
@@ -62,14 +61,3 @@ def test_writable_queues_are_sorted_and_of_masters() -> None:
     )
     assert writable_queues(found) == [BrokerQueue("a", 0), BrokerQueue("a", 1), BrokerQueue("b", 0)]
     assert writable_queues(topic_route(queue_data("a"), masters=False)) == []
-
-
-@pytest.mark.parametrize(
-    ("priority", "expected"),
-    [(0, [0, 0]), (1, [1, 1]), (2, [2, 1]), (9, [2, 1]), (2**31 - 1, [2, 1])],
-)
-def test_priority_has_a_queue_of_each_broker(priority: int, expected: list[int]) -> None:
-    queues = writable_queues(topic_route(queue_data("a", write=3), queue_data("b", write=2)))
-    found = queues_of_priority(queues, priority)
-    assert [queue.broker_name for queue in found] == ["a", "b"]
-    assert [queue.queue_id for queue in found] == expected

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicRoute
 
 from aerobee_wire import topics
+from aerobee_wire.queues.group_queues import writable_counts
 from aerobee_wire.status import Code, MqError
 
 READABLE, WRITABLE = 4, 2  # bits of a topic's permission
@@ -57,12 +58,11 @@ def readable_brokers(route: TopicRoute) -> list[QueueData]:
 
 def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
     """The queues that accept messages, sorted. Empty: the topic is writable nowhere."""
-    return sorted(
-        BrokerQueue(data.broker_name, queue_id)
-        for data in with_master(route)
-        if data.permission & WRITABLE
-        for queue_id in range(data.write_queue_count)
-    )
+    return [
+        BrokerQueue(broker_name, queue_id)
+        for broker_name, count in writable_counts(route).items()
+        for queue_id in range(count)
+    ]
 
 
 def message_type(route: TopicRoute) -> str:

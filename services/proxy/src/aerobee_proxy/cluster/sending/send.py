@@ -7,6 +7,7 @@ broker before it is sent, so that none is sent twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 from aerobee_proxy.cluster.batches import BrokerBatches, SendOutcome
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.sending.queue_selector import RoundRobin, queue_of_group
+from aerobee_proxy.cluster.sending.queue_selector import RoundRobin
 from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.cluster.topic_route import (
     PRIORITY,
@@ -26,6 +27,8 @@ from aerobee_proxy.cluster.topic_route import (
     writable_queues,
 )
 from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
+from aerobee_wire.queues.group_queues import GroupQueues
 from aerobee_wire.status import Code, MqError
 
 MAX_SEND_ROUTES = 10_000
@@ -37,6 +40,7 @@ class SendRoute:
 
     topic: str
     queues: Sequence[BrokerQueue]  # writable, sorted
+    group_queues: GroupQueues[BrokerQueue]  # those of message groups
     accepted_types: tuple[str, ...]
     untyped_brokers: Sequence[str]  # there it takes the type of its first message
     by_priority: bool  # the topic accepts nothing else: a queue stands for a priority
@@ -73,9 +77,12 @@ class MessageSender:
         if len(self._send_routes) >= MAX_SEND_ROUTES:
             self._send_routes.clear()
         accepted = accepted_types(route)
+        group_queues = known[1].group_queues if known else GroupQueues(BrokerQueue)
+        group_queues.update(route, _now_ms())
         made = SendRoute(
             topic,
             writable_queues(route),
+            group_queues,
             accepted,
             untyped_brokers(route),
             by_priority=accepted == (PRIORITY,),
@@ -106,7 +113,7 @@ class MessageSender:
 
         Raises MqError NO_PERMISSION when no queue is writable.
         """
-        queues = route.queues
+        queues = route.group_queues.at(_now_ms()) if message_group else route.queues
         if not queues:
             raise MqError(
                 Code.NO_PERMISSION,
@@ -147,10 +154,5 @@ class MessageSender:
         return outcomes
 
 
-def queues_of_priority(queues: Sequence[BrokerQueue], priority: int) -> list[BrokerQueue]:
-    """The queue of each broker that stands for a priority: queue 0 for the lowest, the last queue
-    for every priority from its number on. `queues` must be sorted."""
-    by_broker: dict[str, list[BrokerQueue]] = {}
-    for queue in queues:
-        by_broker.setdefault(queue.broker_name, []).append(queue)
-    return [own[min(priority, len(own) - 1)] for own in by_broker.values()]
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,79 @@
+"""Which message queue takes a message of a message group, or of a priority. Proxy and client choose
+alike, so that all senders together keep a message group in one queue. Pure.
+
+Message groups are spread by a jump consistent hash of Java's string hash: one more queue takes over
+about 1/n of the groups, and no other group moves. SDKs hash in other ways, so the queue that an SDK
+names is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import java_hash
+
+MAX_MESSAGE_GROUP_BYTES = 63
+
+_MASK = 2**64 - 1
+_MULTIPLIER = 2_862_933_555_777_941_757  # of the generator that the hash is defined with
+
+
+class Queue(Protocol):
+    """A message queue of some topic."""
+
+    @property
+    def broker_name(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+
+Q = TypeVar("Q", bound=Queue)
+T = TypeVar("T")
+
+
+def jump_hash(key: int, buckets: int) -> int:
+    """The bucket, from 0, of a signed 64-bit key: jump consistent hash (Lamping, Veach 2014)."""
+    state, bucket, jump = key & _MASK, 0, 0
+    while jump < buckets:
+        bucket = jump
+        state = (state * _MULTIPLIER + 1) & _MASK
+        jump = int((bucket + 1) * (2**31 / ((state >> 33) + 1)))
+    return bucket
+
+
+# A message group has many messages, and its hash costs as much as the rest of the choice.
+_hash = lru_cache(maxsize=8192)(java_hash)
+
+
+def queue_of_group(message_group: str, queues: Sequence[T]) -> T:
+    """The queue of a message group among `queues`, which must be sorted and not empty."""
+    return queues[jump_hash(_hash(message_group), len(queues))]
+
+
+def queues_of_priority(queues: Sequence[Q], priority: int) -> list[Q]:
+    """The queue of each broker that stands for a priority: queue 0 for the lowest, the last queue
+    for every priority from its number on. `queues` must be sorted."""
+    by_broker: dict[str, list[Q]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    return [own[min(priority, len(own) - 1)] for own in by_broker.values()]
+
+
+def check_message_group(message_group: str) -> None:
+    """Raises MqError MESSAGE_ILLEGAL, by the rules of the public protocol."""
+    size = len(message_group.encode("utf-8", "surrogatepass"))
+    if size > MAX_MESSAGE_GROUP_BYTES or not message_group.strip() or _has_control(message_group):
+        raise MqError(
+            Code.MESSAGE_ILLEGAL,
+            f"the message group {message_group[:64]!r} of {size} bytes is illegal: give at most "
+            f"{MAX_MESSAGE_GROUP_BYTES} bytes, not blank, without control characters",
+            about="message_group",
+        )
+
+
+def _has_control(text: str) -> bool:
+    return any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
