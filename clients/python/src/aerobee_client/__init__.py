@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
-    from aerobee_client.send_result import SendResult
+    from aerobee_client.send_result import (
+        Reply,
+        SendResult,
+        TransactionResolution,
+        TransactionSendResult,
+    )
+    from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
     from aerobee_wire.consume_order import ConsumeOrder
     from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
@@ -41,6 +47,7 @@ __all__ = [
     "AsyncAdminClient",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "AsyncTransactionProducer",
     "BrokerUnreachable",
     "ClientClosed",
     "Code",
@@ -59,8 +66,12 @@ __all__ = [
     "PushConsumer",
     "ReceivedMessage",
     "ReconsumeLater",
+    "Reply",
     "RequestTimeout",
     "SendResult",
+    "TransactionProducer",
+    "TransactionResolution",
+    "TransactionSendResult",
 ]
 
 _MODULES = {
@@ -84,7 +95,8 @@ _MODULES = {
     "message_queue": ("MessageQueue",),
     "producer": ("AsyncProducer", "Producer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
-    "send_result": ("SendResult",),
+    "send_result": ("Reply", "SendResult", "TransactionResolution", "TransactionSendResult"),
+    "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aerobee_wire import properties as names
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 LAST_DELAY_LEVEL = 18
 _FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 # Programs send many messages to few topics; the check costs as much as the rest of a Message.
 _check_topic = lru_cache(maxsize=1024)(check_topic)
@@ -44,7 +46,17 @@ class Message:
     bytes, or what should be text is not.
     """
 
-    __slots__ = ("body", "delay_level", "deliver_at", "flag", "keys", "properties", "tag", "topic")
+    __slots__ = (
+        "_system_properties",
+        "body",
+        "delay_level",
+        "deliver_at",
+        "flag",
+        "keys",
+        "properties",
+        "tag",
+        "topic",
+    )
 
     # The bits of the record's sys flag that say how the body is compressed; 0: it is not.
     sys_flag: int = 0
@@ -80,6 +92,7 @@ class Message:
         self.delay_level = delay_level
         self.deliver_at = deliver_at
         self.flag = flag
+        self._system_properties = _NONE
         if tag:
             _check_text("the tag", tag)
         for key in self.keys:
@@ -95,6 +108,19 @@ class Message:
     def delayed(self) -> bool:
         return self.delay_level > 0 or self.deliver_at is not None
 
+    @property
+    def is_half(self) -> bool:
+        """Whether it is stored for a transaction, and shown to nobody before that is committed."""
+        return names.TRANSACTION_PREPARED in self._system_properties
+
+    def with_system_properties(self, properties: Mapping[str, str]) -> Message:
+        """A copy with properties that are not the user's to set: of a transaction or a request."""
+        copy = Message.__new__(Message)
+        for name in Message.__slots__:
+            setattr(copy, name, getattr(self, name))
+        copy._system_properties = {**self._system_properties, **properties}
+        return copy
+
     def encoded_properties(self, message_id: str) -> bytes:
         """The properties string, with `message_id` as UNIQ_KEY.
 
@@ -109,6 +135,8 @@ class Message:
             text += f"{names.DELAY}\x01{self.delay_level}\x02"
         if self.deliver_at is not None:
             text += f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(self.deliver_at)}\x02"
+        for name, value in self._system_properties.items():
+            text += f"{name}\x01{value}\x02"
         for name, value in self.properties.items():
             text += f"{name}\x01{value}\x02"
         try:

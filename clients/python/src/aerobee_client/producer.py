@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from aerobee.broker.v1 import client_pb2
 
@@ -47,6 +47,9 @@ ONEWAY_WINDOW = 256
 Callback = Callable[[SendResult | None, BaseException | None], None]
 
 
+C = TypeVar("C", bound="AsyncProducer")
+
+
 class AsyncProducer(StartedClient):
     """Sends messages; for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
 
@@ -54,6 +57,9 @@ class AsyncProducer(StartedClient):
     `accumulate`, `max_pending_messages` and `max_pending_bytes`: see ProducerOptions. `transport`
     and `clock` are for tests. Raises INVALID_PARAMETER.
     """
+
+    # Whether it takes notices, of every broker, from its start on.
+    _whole_cluster = False
 
     def __init__(
         self,
@@ -92,7 +98,12 @@ class AsyncProducer(StartedClient):
             transport=self._transport,
             clock=self._clock,
         )
-        self._instance.start(partial(self._heartbeat, self._instance))
+        self._instance.start(
+            partial(self._heartbeat, self._instance),
+            self._on_notice,
+            watches=self._whole_cluster,
+            whole_cluster=self._whole_cluster,
+        )
         self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
         self._singles = SingleSends(self._sender, self._budget, self._instance.clock, self._fault)
 
@@ -284,6 +295,9 @@ class AsyncProducer(StartedClient):
     def _seconds(self, timeout: timedelta | None) -> float:
         return self._timeout_s if timeout is None else timeout.total_seconds()
 
+    def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
+        """What a broker says on the stream that this client holds open."""
+
     def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
         """Also while it closes: a send in flight may open the first link to a broker."""
         request = instance.new_heartbeat()
@@ -299,21 +313,10 @@ def _report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Cal
     callback(done.result() if error is None else None, error)
 
 
-class Producer(StartedFacade[AsyncProducer]):
-    """Sends messages; for programs without asyncio. Any thread may use it.
+class ProducerFacade(StartedFacade[C]):
+    """A plain class over a producer."""
 
-    `with Producer(...) as producer:` starts and closes. Arguments, results and errors are those of
-    AsyncProducer.
-    """
-
-    def __init__(
-        self,
-        producer_group: str = DEFAULT_GROUP,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        **settings: Unpack[ProducerSettings],
-    ) -> None:
-        client = AsyncProducer(producer_group, namesrv=namesrv, **settings)
+    def __init__(self, client: C) -> None:
         super().__init__(client, "aerobee producer")
         self._inbox = Inbox(client._budget, self._loop.call, client._accept)
 
@@ -360,3 +363,20 @@ class Producer(StartedFacade[AsyncProducer]):
         """Waits for the sends in flight, unregisters and disconnects. May be called twice."""
         super().close()
         self._inbox.empty()
+
+
+class Producer(ProducerFacade[AsyncProducer]):
+    """Sends messages; for programs without asyncio. Any thread may use it.
+
+    `with Producer(...) as producer:` starts and closes. Arguments, results and errors are those of
+    AsyncProducer.
+    """
+
+    def __init__(
+        self,
+        producer_group: str = DEFAULT_GROUP,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        super().__init__(AsyncProducer(producer_group, namesrv=namesrv, **settings))

@@ -1,7 +1,9 @@
-"""Where a message was stored."""
+"""What sends, transactions and requests answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum, auto
 from typing import NamedTuple
 
 from aerobee_client.message_queue import MessageQueue
@@ -13,7 +15,8 @@ class SendResult(NamedTuple):
     MqError, also FLUSH_DISK_TIMEOUT (10): the message is stored, but may not be durable.
 
     `message_id`: the property UNIQ_KEY, the same in every retry. `recall_handle`: for
-    `Producer.recall`, of a message with `deliver_at`; else empty.
+    `Producer.recall`, of a message with `deliver_at`; else empty. `transaction_id`: of a half
+    message, whose `queue_offset` is that among half messages; else empty.
     """
 
     message_id: str
@@ -22,8 +25,31 @@ class SendResult(NamedTuple):
     physical_offset: int
     store_host: str
     recall_handle: str = ""
+    transaction_id: str = ""
 
     @property
     def offset_message_id(self) -> str:
         """Store host and physical offset in upper-case hex; what `get_message` takes."""
         return ids.offset_message_id(ids.pack_host(self.store_host), self.physical_offset)
+
+
+class TransactionResolution(Enum):
+    """How a transaction ends. UNKNOWN: not now; the broker asks again."""
+
+    COMMIT = auto()
+    ROLLBACK = auto()
+    UNKNOWN = auto()
+
+
+class TransactionSendResult(NamedTuple):
+    """`sent`: of the half message. `resolution`: what the program decided then."""
+
+    sent: SendResult
+    resolution: TransactionResolution
+
+
+class Reply(NamedTuple):
+    """What a consumer replied to a request. `properties`: those that it gave."""
+
+    body: bytes
+    properties: Mapping[str, str]

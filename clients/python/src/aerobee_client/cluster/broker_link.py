@@ -22,21 +22,24 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
+# (address of the broker, notice)
+OnNotice = Callable[[str, client_pb2.ClientNotice], None]
+
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
 
 
 class BrokerLink:
     """`heartbeat` makes the current heartbeat. `on_notice`: None for a client that takes no
-    notices; then no stream is held open. `refusal`: why the last heartbeat failed. `capabilities`:
-    what the broker said at the last one."""
+    notices; no stream is held open before `watch`. `refusal`: why the last heartbeat failed.
+    `capabilities`: what the broker said at the last one. `is_watching`: the stream is open."""
 
     def __init__(
         self,
         address: str,
         transport: Transport,
         heartbeat: Callable[[], client_pb2.HeartbeatRequest],
-        on_notice: Callable[[client_pb2.ClientNotice], None] | None,
+        on_notice: OnNotice | None,
     ) -> None:
         self.address = address
         self.refusal: MqError | None = None
@@ -45,12 +48,26 @@ class BrokerLink:
         self._heartbeat = heartbeat
         self._on_notice = on_notice
         self._tried = asyncio.Event()
+        self._watches = asyncio.Event()  # from now on
+        self._watch_tried = asyncio.Event()
+        self.is_watching = False
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def until_tried(self) -> None:
         """Returns after the first heartbeat, failed (see `refusal`) or not, or when the link is
         closed."""
         await self._tried.wait()
+
+    def watch(self) -> None:
+        """Holds a stream of notices open from now on."""
+        self._watches.set()
+        if self.refusal is not None:
+            self._watch_tried.set()
+
+    async def until_watching(self) -> None:
+        """Returns when a stream has been established (see `is_watching`) or could not be, or when the
+        link is closed."""
+        await self._watch_tried.wait()
 
     async def beat(self) -> None:
         """One heartbeat now. Raises MqError."""
@@ -63,6 +80,7 @@ class BrokerLink:
         """Closes the link; sends `unregister`, when given, to the broker if that can be reached."""
         self._task.cancel()
         self._tried.set()
+        self._watch_tried.set()
         await asyncio.gather(self._task, return_exceptions=True)
         if unregister is None:
             return
@@ -86,10 +104,11 @@ class BrokerLink:
                 if self.refusal is None or self.refusal.message != error.message:
                     log.warning("link to broker %s is down: %s", self.address, error)
                 self.refusal = error
-                self._tried.set()
             except Exception:
                 log.exception("link to broker %s failed", self.address)
-                self._tried.set()
+            self._tried.set()
+            if self._watches.is_set():
+                self._watch_tried.set()
             await asyncio.sleep(backoff.next_s())
 
     async def _hold_open(self) -> None:
@@ -111,10 +130,17 @@ class BrokerLink:
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
             await self.beat()
 
-    async def _watch(self, on_notice: Callable[[client_pb2.ClientNotice], None]) -> None:
+    async def _watch(self, on_notice: OnNotice) -> None:
+        await self._watches.wait()
         request = client_pb2.WatchClientRequest(client_id=self._heartbeat().client_id)
         stream = self._transport.stream(self.address, rpcs.WATCH_CLIENT, request)
-        async with aclosing(stream) as notices:
-            async for notice in notices:
-                on_notice(notice)
+        try:
+            async with aclosing(stream) as notices:
+                async for notice in notices:
+                    if notice.HasField("watching"):
+                        self.is_watching = True
+                        self._watch_tried.set()
+                    on_notice(self.address, notice)
+        finally:
+            self.is_watching = False
         raise BrokerUnreachable(self.address, "it ended the stream of notices")

@@ -15,7 +15,7 @@ from typing import Any
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.cluster.broker_link import BrokerLink
+from aerobee_client.cluster.broker_link import BrokerLink, OnNotice
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
@@ -26,6 +26,7 @@ from aerobee_wire.rpcs import Rpc
 log = logging.getLogger(__name__)
 
 ROUTE_REFRESH_INTERVAL_S = 30.0
+CLUSTER_RETRY_S = 1.0  # while no name server answers
 LANGUAGE = "python"
 
 
@@ -69,7 +70,8 @@ class ClientInstance:
             on_change=self._match_links,
         )
         self._heartbeat: Callable[[], client_pb2.HeartbeatRequest] | None = None
-        self._on_notice: Callable[[client_pb2.ClientNotice], None] | None = None
+        self._on_notice: OnNotice | None = None
+        self._watches = False
         self._links: dict[str, BrokerLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._refresher: asyncio.Task[None] | None = None
@@ -82,13 +84,19 @@ class ClientInstance:
     def start(
         self,
         heartbeat: Callable[[], client_pb2.HeartbeatRequest],
-        on_notice: Callable[[client_pb2.ClientNotice], None] | None = None,
+        on_notice: OnNotice | None = None,
+        *,
+        watches: bool = True,
+        whole_cluster: bool = False,
     ) -> None:
-        """Registers this client, from now on, with the master of every cached route: `heartbeat`
-        makes each heartbeat; without `on_notice` the client takes no notices."""
+        """Registers this client, from now on, with the master of every cached route, or with every
+        master of the `whole_cluster`: `heartbeat` makes each heartbeat; without `on_notice` the
+        client takes no notices. `watches`: whether from now on, or from the first `watch`."""
         self._heartbeat = heartbeat
         self._on_notice = on_notice
-        self._refresher = asyncio.create_task(self._refresh_forever(), name="route refresh")
+        self._watches = watches
+        refreshing = self._refresh_forever(whole_cluster=whole_cluster)
+        self._refresher = asyncio.create_task(refreshing, name="route refresh")
 
     def call_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
@@ -102,6 +110,21 @@ class ClientInstance:
         Raises BROKER_NOT_EXIST when no route names it."""
         link = self._links.get(self.routes.address_of(broker_name))
         return link is not None and capability in link.capabilities
+
+    async def watch(self, topic: str) -> list[str]:
+        """Takes notices from now on. Returns the names of the brokers that the topic can be written
+        to, once a stream to each is open; those that cannot be reached are not waited for. Raises
+        what asking for the route raises."""
+        info = await self.routes.publish_info(topic)
+        if not self._watches:
+            self._watches = True
+            for link in self._links.values():
+                link.watch()
+        names = [queue.broker_name for queue in info.one_of_each_broker]
+        for address, link in list(self._links.items()):
+            if not link.is_watching and self.routes.broker_at(address) in names:
+                await link.until_watching()
+        return names
 
     async def announce(self) -> None:
         """Sends a heartbeat to every broker of the routes now. A broker that does not answer is
@@ -152,17 +175,21 @@ class ClientInstance:
             return
         wanted = self.routes.master_addresses()
         for address in wanted - self._links.keys():
-            self._links[address] = BrokerLink(
-                address, self.transport, self._heartbeat, self._on_notice
-            )
+            link = BrokerLink(address, self.transport, self._heartbeat, self._on_notice)
+            self._links[address] = link
+            if self._watches:
+                link.watch()
         for address in self._links.keys() - wanted:
             task = asyncio.create_task(self._links.pop(address).close(None))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _refresh_forever(self) -> None:
+    async def _refresh_forever(self, *, whole_cluster: bool) -> None:
+        asks_for_cluster = whole_cluster
         while True:
-            await asyncio.sleep(ROUTE_REFRESH_INTERVAL_S)
+            if asks_for_cluster:
+                asks_for_cluster = not await self.routes.follow_cluster()
+            await asyncio.sleep(CLUSTER_RETRY_S if asks_for_cluster else ROUTE_REFRESH_INTERVAL_S)
             try:
                 await self.routes.refresh_all()
             except Exception:

@@ -130,6 +130,8 @@ class RouteCache:
     _addresses: dict[str, dict[int, str]] = field(default_factory=dict, init=False)
     _asked_ms: dict[str, int] = field(default_factory=dict, init=False)
     _pending: dict[str, asyncio.Task[TopicRoute]] = field(default_factory=dict, init=False)
+    # Names of all brokers; None: only those of routes count.
+    _cluster: set[str] | None = field(default=None, init=False)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -151,10 +153,17 @@ class RouteCache:
             )
         return address
 
+    def broker_at(self, address: str) -> str:
+        """The name of the broker whose master this is; "" when no route names it."""
+        for name, addresses in self._addresses.items():
+            if addresses.get(MASTER_ID) == address:
+                return name
+        return ""
+
     def master_addresses(self) -> set[str]:
         names = {
             data.broker_name for entry in self._entries.values() for data in entry.route.brokers
-        }
+        } | (self._cluster or set())
         found = (self._addresses.get(name, {}).get(MASTER_ID) for name in names)
         return {address for address in found if address}
 
@@ -199,7 +208,24 @@ class RouteCache:
         except MqError as error:
             log.debug("route of %s not refreshed: %s", topic, error)
 
+    async def follow_cluster(self) -> bool:
+        """All brokers of the cluster count from now on, whether a route names them or not. False:
+        no name server answers, so what was known stays."""
+        request = namesrv_pb2.GetClusterInfoRequest()
+        try:
+            response = await self.namesrv.call(rpcs.GET_CLUSTER_INFO, request)
+        except MqError as error:
+            log.debug("brokers of the cluster not refreshed: %s", error)
+            return False
+        for data in response.brokers:
+            self._addresses[data.broker_name] = dict(data.addresses)
+        self._cluster = {data.broker_name for data in response.brokers}
+        self.on_change()
+        return True
+
     async def refresh_all(self) -> None:
+        if self._cluster is not None:
+            await self.follow_cluster()
         for topic in list(self._entries):
             await self.refresh_soon(topic)
 

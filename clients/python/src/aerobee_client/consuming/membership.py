@@ -156,7 +156,7 @@ class Membership(Generic[C]):
         )
         return request
 
-    def _on_notice(self, notice: client_pb2.ClientNotice) -> None:
+    def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
         """The members of the group changed, or a stream to a broker was opened again (a notice that
         names no group)."""
         changed = notice.HasField("group_members_changed")

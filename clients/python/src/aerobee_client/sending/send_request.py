@@ -1,7 +1,7 @@
 """Encoding messages as Send requests, and decoding the responses. Pure.
 
-A batch in columns, one topic and queue for all its messages, costs both sides the least. Delayed
-and compressed messages and those to a retry topic go one by one in a request.
+A batch in columns, one topic and queue for all its messages, costs both sides the least. Delayed,
+half and compressed messages and those to a retry topic go one by one in a request.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def request(
 def is_plain(message: Message) -> bool:
     """Whether it goes message by message, and not in columns: the broker routes it, or it has a sys
     flag of its own."""
-    return message.delayed or message.sys_flag != 0 or is_retry(message.topic)
+    return message.delayed or message.is_half or message.sys_flag != 0 or is_retry(message.topic)
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:
@@ -127,6 +127,7 @@ def results(
                 stored.physical_offset,
                 host,
                 stored.recall_handle,
+                stored.transaction_id,
             )
             for send, stored in zip(sends, response.results, strict=True)
         ]

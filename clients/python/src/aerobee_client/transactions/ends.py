@@ -1,0 +1,204 @@
+"""The ends of transactions on their way: those of one loop turn travel to their broker in one
+request, which it answers, end by end, when they are durable.
+
+An end that failed, or whose answer was lost, is tried again until its deadline. Where an answer was
+lost and the broker then knows no such open transaction, that lost answer was a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from aerobee.broker.v1 import transaction_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.errors import ClientClosed, RequestTimeout
+from aerobee_client.runtime.backoff import Backoff
+from aerobee_client.send_result import TransactionResolution
+from aerobee_client.transactions.half_message import WIRE_RESOLUTIONS, HalfMessage
+from aerobee_wire import rpcs
+from aerobee_wire.status import RETRYABLE, Code, MqError
+
+log = logging.getLogger(__name__)
+
+# One request: beyond, the next one.
+MAX_ENDS = 512
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.5
+# After these the broker may have carried the request out.
+_LOST_ANSWERS = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT, Code.FLUSH_DISK_TIMEOUT})
+
+
+class _End:
+    """`may_be_done`: an answer was lost. `failure`: of the last attempt."""
+
+    __slots__ = ("deadline_ms", "failure", "future", "half", "may_be_done", "resolution")
+
+    def __init__(
+        self,
+        half: HalfMessage,
+        resolution: TransactionResolution,
+        deadline_ms: int,
+        future: asyncio.Future[None],
+    ) -> None:
+        self.half = half
+        self.resolution = resolution
+        self.deadline_ms = deadline_ms
+        self.future = future
+        self.may_be_done = False
+        self.failure: MqError | None = None
+
+    def attempt_failed(self, error: MqError) -> bool:
+        """Whether it is to be tried again; else it has its outcome."""
+        if error.code is Code.INVALID_TRANSACTION_ID and self.may_be_done:
+            self.succeed()
+            return False
+        if not (error.retryable or error.code in RETRYABLE or error.code in _LOST_ANSWERS):
+            self.fail(error)
+            return False
+        self.may_be_done = self.may_be_done or error.code in _LOST_ANSWERS
+        self.failure = error
+        return True
+
+    def succeed(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class TransactionEnds:
+    """Of one producer, on the loop in which it is made."""
+
+    def __init__(self, instance: ClientInstance, producer_group: str) -> None:
+        self._instance = instance
+        self._clock = instance.clock
+        self._producer_group = producer_group
+        self._loop = asyncio.get_running_loop()
+        self._next: dict[str, list[_End]] = {}  # by broker name, at the end of this loop turn
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def end(
+        self, half: HalfMessage, resolution: TransactionResolution, timeout_s: float
+    ) -> asyncio.Future[None]:
+        """Commits or rolls back; also when nobody waits for the future. That raises MqError:
+        INVALID_TRANSACTION_ID (no such transaction is open), TOPIC_NOT_EXIST (the topic was
+        deleted), and what kept the broker from answering until the deadline."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(ClientClosed("producer"))
+            return future
+        end = _End(half, resolution, self._clock.monotonic_ms() + int(timeout_s * 1000), future)
+        if half.broker_name in self._next:
+            self._next[half.broker_name].append(end)
+        else:
+            self._next[half.broker_name] = [end]
+            self._loop.call_soon(self._leave, half.broker_name)
+        return future
+
+    async def drain(self) -> None:
+        """Returns when every end has its outcome; takes no further ones."""
+        self._closed = True
+        while self._next or self._tasks:
+            await asyncio.sleep(0)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def abort(self) -> None:
+        """Fails every end that has no outcome yet with ClientClosed: the broker will ask."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for ends in self._next.values():
+            _fail_all(ends, ClientClosed("producer"))
+        self._next.clear()
+
+    def _leave(self, broker_name: str) -> None:
+        ends = self._next.pop(broker_name, [])
+        for start in range(0, len(ends), MAX_ENDS):
+            delivering = self._deliver(broker_name, ends[start : start + MAX_ENDS])
+            task = self._loop.create_task(delivering)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, broker_name: str, ends: list[_End]) -> None:
+        """Until each has its outcome."""
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        try:
+            while ends := await self._attempt(broker_name, ends):
+                pause_s = backoff.next_s()
+                ends = self._in_time(ends, broker_name, int(pause_s * 1000))
+                if ends:
+                    await asyncio.sleep(pause_s)
+                    await self._instance.routes.refresh_soon(ends[0].half.topic)
+        except asyncio.CancelledError:
+            _fail_all(ends, ClientClosed("producer"))
+            raise
+        except Exception as error:  # nobody may wait for ever
+            log.exception("%d transactions were not ended", len(ends))
+            _fail_all(ends, error)
+
+    async def _attempt(self, broker_name: str, ends: list[_End]) -> list[_End]:
+        """Those that are to be tried again."""
+        ends = self._in_time(ends, broker_name, 0)
+        if not ends:
+            return []
+        left_ms = min(end.deadline_ms for end in ends) - self._clock.monotonic_ms()
+        try:
+            response = await self._instance.call_broker(
+                broker_name,
+                rpcs.END_TRANSACTION,
+                self._request(ends),
+                timeout_s=max(left_ms, 1) / 1000,
+            )
+        except MqError as error:
+            return [end for end in ends if end.attempt_failed(error)]
+        again = []
+        for end, result in zip(ends, response.results, strict=True):
+            if result.code == Code.SUCCESS:
+                end.succeed()
+            elif end.attempt_failed(_error_of(result)):
+                again.append(end)
+        return again
+
+    def _request(self, ends: Sequence[_End]) -> transaction_pb2.EndTransactionRequest:
+        return transaction_pb2.EndTransactionRequest(
+            ends=[
+                transaction_pb2.TransactionEnd(
+                    transaction_id=end.half.transaction_id,
+                    queue_offset=end.half.queue_offset,
+                    producer_group=self._producer_group,
+                    resolution=WIRE_RESOLUTIONS[end.resolution],
+                )
+                for end in ends
+            ]
+        )
+
+    def _in_time(self, ends: list[_End], broker_name: str, pause_ms: int) -> list[_End]:
+        """Those that have time left after a pause; the others fail."""
+        by_ms = self._clock.monotonic_ms() + pause_ms
+        left = []
+        for end in ends:
+            if end.deadline_ms > by_ms:
+                left.append(end)
+            else:
+                end.fail(end.failure or RequestTimeout(f"broker {broker_name}", 0))
+        return left
+
+
+def _fail_all(ends: Sequence[_End], error: BaseException) -> None:
+    for end in ends:
+        end.fail(error)
+
+
+def _error_of(result: transaction_pb2.EndTransactionResult) -> MqError:
+    try:
+        code = Code(result.code)
+    except ValueError:  # of a newer broker
+        code = Code.SYSTEM_ERROR
+    return MqError(code, result.message)
