@@ -1,0 +1,196 @@
+"""Check-back: brokers in memory ask, the program's function answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aerobee_client.message import Message, ReceivedMessage
+from aerobee_client.send_result import TransactionResolution
+from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
+from aerobee_client.transactions import checks
+from aerobee_client.transactions.checks import Check
+from support.client.half_messages import HalfMessages
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.producing import TOPIC
+from support.clock.polling import until
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionResolution
+
+
+@pytest.fixture
+def halves(cluster: MemoryCluster) -> HalfMessages:
+    return HalfMessages(cluster)
+
+
+@asynccontextmanager
+async def producing(
+    cluster: MemoryCluster, check: Check
+) -> AsyncIterator[AsyncTransactionProducer]:
+    async with AsyncTransactionProducer("p", check, namesrv=NAMESRV, transport=cluster) as each:
+        yield each
+
+
+async def leave_open(cluster: MemoryCluster, count: int) -> None:
+    """Half messages "0", "1", … of a producer that is gone."""
+    async with producing(cluster, lambda message: UNKNOWN) as producer:
+        for number in range(count):
+            async with producer.transaction(Message(TOPIC, b"%d" % number, keys="k")) as tx:
+                tx.unknown()
+
+
+async def watched(broker: MemoryBroker) -> None:
+    """A producer answers without having sent anything: it watches all brokers of the cluster."""
+    await until(lambda: broker.watchers)
+
+
+def parity(message: ReceivedMessage) -> TransactionResolution:
+    return ROLLBACK if int(message.body) % 2 else COMMIT
+
+
+async def async_parity(message: ReceivedMessage) -> TransactionResolution:
+    return parity(message)
+
+
+@pytest.mark.parametrize("check", [parity, async_parity])
+async def test_a_producer_answers_for_one_that_is_gone(
+    cluster: MemoryCluster, broker: MemoryBroker, halves: HalfMessages, check: Check
+) -> None:
+    await leave_open(cluster, 6)
+    async with producing(cluster, check):
+        await watched(broker)
+        halves.ask(broker)
+        await until(lambda: not halves.open)
+    assert sorted(message.body for message in broker.messages(TOPIC)) == [b"0", b"2", b"4"]
+
+
+async def test_a_check_sees_the_message_and_its_broker(
+    cluster: MemoryCluster, broker: MemoryBroker, halves: HalfMessages
+) -> None:
+    await leave_open(cluster, 1)
+    seen: list[ReceivedMessage] = []
+
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        seen.append(message)
+        return COMMIT
+
+    async with producing(cluster, check):
+        await watched(broker)
+        halves.ask(broker)
+        await until(lambda: not halves.open)
+    (message,) = seen
+    assert (message.topic, message.keys, message.broker_name) == (TOPIC, ("k",), "a")
+    assert message.message_id == broker.messages(TOPIC)[0].unique_message_id
+
+
+@pytest.mark.parametrize("answer", [lambda message: UNKNOWN, lambda message: None, parity])
+async def test_what_is_not_known_is_asked_again(
+    cluster: MemoryCluster,
+    broker: MemoryBroker,
+    halves: HalfMessages,
+    answer: Callable[[ReceivedMessage], TransactionResolution],
+) -> None:
+    """It is unknown, no answer at all, or fails: `parity` needs a number."""
+    async with (
+        producing(cluster, lambda message: UNKNOWN) as producer,
+        producer.transaction(Message(TOPIC, b"x")) as tx,
+    ):
+        tx.unknown()
+    asked = 0
+
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        nonlocal asked
+        asked += 1
+        return answer(message) if asked < 3 else COMMIT
+
+    async with producing(cluster, check):
+        await watched(broker)
+        for number in range(1, 4):
+            assert halves.open
+            halves.ask(broker)
+            await until(lambda number=number: asked == number)  # type: ignore[misc]
+        await until(lambda: not halves.open)
+
+
+async def test_four_checks_run_at_a_time_and_some_wait(
+    cluster: MemoryCluster,
+    broker: MemoryBroker,
+    halves: HalfMessages,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "MAX_WAITING", 10)
+    await leave_open(cluster, 20)
+    most = running = 0
+    go_on = asyncio.Event()
+
+    async def check(message: ReceivedMessage) -> TransactionResolution:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await go_on.wait()
+        running -= 1
+        return COMMIT
+
+    async with producing(cluster, check):
+        await watched(broker)
+        halves.ask(broker)
+        await until(lambda: running == 4)
+        halves.ask(broker)  # those that wait are not asked about twice; 4 have room now
+        await asyncio.sleep(0.01)
+        go_on.set()
+        await until(lambda: len(halves.open) == 6)
+        halves.ask(broker)
+        await until(lambda: not halves.open)
+    assert most == 4
+    assert len(broker.messages(TOPIC)) == 20
+
+
+async def test_a_transaction_whose_block_runs_is_not_asked_about(
+    cluster: MemoryCluster, broker: MemoryBroker, halves: HalfMessages
+) -> None:
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        return ROLLBACK  # its program has not committed yet
+
+    async with producing(cluster, check) as producer:
+        await watched(broker)
+        async with producer.transaction(Message(TOPIC, b"x")):
+            halves.ask(broker)
+            await asyncio.sleep(0.05)
+        assert len(broker.messages(TOPIC)) == 1
+
+
+def test_the_plain_class(cluster: MemoryCluster, broker: MemoryBroker) -> None:
+    """Blocks and local transactions run in the caller's thread, checks on others."""
+    halves = HalfMessages(cluster)
+    threads: list[threading.Thread] = []
+
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        threads.append(threading.current_thread())
+        return COMMIT
+
+    def execute(message: Message) -> TransactionResolution:
+        assert threading.current_thread() is threading.main_thread()
+        return ROLLBACK
+
+    producer = TransactionProducer("p", check, namesrv=NAMESRV)
+    producer._client._transport = cluster
+    with producer:
+        with producer.transaction(Message(TOPIC, b"committed")) as tx:
+            assert not broker.messages(TOPIC)
+        assert tx.message_id == broker.messages(TOPIC)[0].unique_message_id
+        with pytest.raises(KeyboardInterrupt), producer.transaction(Message(TOPIC, b"x")):
+            raise KeyboardInterrupt
+        assert not halves.open
+        assert producer.send_in_transaction(Message(TOPIC, b"x"), execute).resolution is ROLLBACK
+        with producer.transaction(Message(TOPIC, b"checked")) as tx:
+            tx.unknown()
+        producer._loop.call(lambda: halves.ask(broker))
+        deadline = threading.Event()
+        while halves.open:
+            assert not deadline.wait(0.01)
+    assert threads and threads[0] is not threading.main_thread()
+    assert {message.body for message in broker.messages(TOPIC)} == {b"committed", b"checked"}
