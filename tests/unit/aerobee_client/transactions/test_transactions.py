@@ -181,7 +181,7 @@ async def test_an_end_of_what_is_not_open_is_an_error(
 async def test_an_end_that_was_refused_before_is_no_lost_answer(
     producer: AsyncTransactionProducer, cluster: MemoryCluster, halves: HalfMessages
 ) -> None:
-    refused = []
+    refused: list[str] = []
 
     def refuse_once(address: str, request: Any) -> Any:
         if not refused:

@@ -65,7 +65,7 @@ class BrokerLink:
             self._watch_tried.set()
 
     async def until_watching(self) -> None:
-        """Returns when a stream has been established (see `is_watching`) or could not be, or when the
+        """Returns when a stream is open (see `is_watching`) or could not be opened, or when the
         link is closed."""
         await self._watch_tried.wait()
 
