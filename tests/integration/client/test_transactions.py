@@ -9,13 +9,20 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from aerobee_client import AsyncAdminClient, AsyncTransactionProducer, TransactionProducer
-from aerobee_client.message import Message
+from aerobee_client import (
+    AsyncAdminClient,
+    AsyncTransactionProducer,
+    Message,
+    ReceivedMessage,
+    TransactionProducer,
+    TransactionResolution,
+)
 from aerobee_wire import topics
 from support.broker.calls import BrokerCaller
 from support.client.transacting import GROUP, TOPIC, CancelledOrder, Database
@@ -140,14 +147,29 @@ async def test_producers_and_their_broker_are_killed_while_they_work(
 def test_the_plain_class(
     namesrv: ServiceProcess, broker: ServiceProcess, database: Database
 ) -> None:
-    with TransactionProducer(GROUP, database.check, namesrv=namesrv.address) as producer:
+    """Blocks and local transactions run in the caller's thread, checks on others."""
+    checked_on: list[threading.Thread] = []
+
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        checked_on.append(threading.current_thread())
+        return database.check(message)
+
+    def execute(message: Message) -> TransactionResolution:
+        assert threading.current_thread() is threading.main_thread()
+        return TransactionResolution.ROLLBACK
+
+    with TransactionProducer(GROUP, check, namesrv=namesrv.address) as producer:
         with producer.transaction(Message(TOPIC, b"committed")) as tx:
             database.insert(b"committed")
         assert tx.result.transaction_id == tx.message_id
-        with pytest.raises(CancelledOrder), producer.transaction(Message(TOPIC, b"rolled back")):
-            raise CancelledOrder
+        for error in (CancelledOrder, KeyboardInterrupt):
+            with pytest.raises(error), producer.transaction(Message(TOPIC, b"rolled back")):
+                raise error
+        sent = producer.send_in_transaction(Message(TOPIC, b"rolled back"), execute)
+        assert sent.resolution is TransactionResolution.ROLLBACK
         with producer.transaction(Message(TOPIC, b"checked")) as tx:
             database.insert(b"checked")
             tx.unknown()
         asyncio.run(until(lambda: nothing_open(namesrv)))
+    assert checked_on and threading.main_thread() not in checked_on
     assert sorted(asyncio.run(stored(broker, TOPIC))) == [b"checked", b"committed"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,7 +10,7 @@ import pytest
 
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.send_result import TransactionResolution
-from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
+from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_client.transactions import checks
 from aerobee_client.transactions.checks import Check
 from support.client.half_messages import HalfMessages
@@ -161,36 +160,3 @@ async def test_a_transaction_whose_block_runs_is_not_asked_about(
             halves.ask(broker)
             await asyncio.sleep(0.05)
         assert len(broker.messages(TOPIC)) == 1
-
-
-def test_the_plain_class(cluster: MemoryCluster, broker: MemoryBroker) -> None:
-    """Blocks and local transactions run in the caller's thread, checks on others."""
-    halves = HalfMessages(cluster)
-    threads: list[threading.Thread] = []
-
-    def check(message: ReceivedMessage) -> TransactionResolution:
-        threads.append(threading.current_thread())
-        return COMMIT
-
-    def execute(message: Message) -> TransactionResolution:
-        assert threading.current_thread() is threading.main_thread()
-        return ROLLBACK
-
-    producer = TransactionProducer("p", check, namesrv=NAMESRV)
-    producer._client._transport = cluster
-    with producer:
-        with producer.transaction(Message(TOPIC, b"committed")) as tx:
-            assert not broker.messages(TOPIC)
-        assert tx.message_id == broker.messages(TOPIC)[0].unique_message_id
-        with pytest.raises(KeyboardInterrupt), producer.transaction(Message(TOPIC, b"x")):
-            raise KeyboardInterrupt
-        assert not halves.open
-        assert producer.send_in_transaction(Message(TOPIC, b"x"), execute).resolution is ROLLBACK
-        with producer.transaction(Message(TOPIC, b"checked")) as tx:
-            tx.unknown()
-        producer._loop.call(lambda: halves.ask(broker))
-        deadline = threading.Event()
-        while halves.open:
-            assert not deadline.wait(0.01)
-    assert threads and threads[0] is not threading.main_thread()
-    assert {message.body for message in broker.messages(TOPIC)} == {b"committed", b"checked"}
