@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.options.consumer import MessageModel
     from aerobee_client.options.reading import ConsumeFromWhere
+    from aerobee_client.options.subscription import Sql
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
@@ -69,6 +70,7 @@ __all__ = [
     "Reply",
     "RequestTimeout",
     "SendResult",
+    "Sql",
     "TransactionProducer",
     "TransactionResolution",
     "TransactionSendResult",
@@ -82,6 +84,7 @@ _MODULES = {
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options.consumer": ("MessageModel",),
     "options.reading": ("ConsumeFromWhere",),
+    "options.subscription": ("Sql",),
     "errors": (
         "BrokerUnreachable",
         "ClientClosed",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from typing import Unpack
 
@@ -28,11 +28,12 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
+from aerobee_client.options.subscription import Sql
 from aerobee_client.runtime.clock import Clock, SystemClock
-from aerobee_client.runtime.facade import StartedClient, StartedFacade, on_loop
+from aerobee_client.runtime.facade import Done, StartedClient, StartedFacade, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
-from aerobee_wire.tags import ALL, parse_expression
+from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_group, check_topic, retry_topic
 
 CLOSE_TIMEOUT = timedelta(seconds=30)
@@ -74,20 +75,28 @@ class AsyncPushConsumer(StartedClient):
         self._membership: Membership[ConcurrentConsumption] | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         if self.options.message_model is MessageModel.CLUSTERING:
-            self._subscribe(retry_topic(consumer_group), ALL)
+            self.subscribe(retry_topic(consumer_group))
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now, those of the retry topic included."""
         return frozenset() if self._membership is None else self._membership.assignment.queues()
 
-    def subscribe(self, topic: str, expression: str = ALL) -> None:
-        """Consumes the messages of `topic` whose tag is in `expression`, "a || b"; all with "*".
+    def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
+        """Consumes the messages of `topic` whose tag is in `expression`, "a || b"; all with "*"; or
+        those that meet a condition over their properties, `Sql("size > 5")`. Retries of a message
+        pass whatever the expression is now.
 
-        Before or after start. Raises INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED.
+        Before or after start; the subscription before is replaced. Once started, `await` it for
+        Sql: a broker is asked first, and without the await nothing changes.
+        Raises INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED; for Sql before the start, `start` does.
         """
         check_topic(topic)
-        self._subscribe(topic, expression)
+        subscription = TopicSubscription.of(topic, expression, self._clock.now_ms())
+        if subscription.is_sql and self._membership is not None:
+            return self._subscribe_checked(subscription, self._membership)
+        self._subscribe(subscription)
+        return Done()
 
     def unsubscribe(self, topic: str) -> None:
         """Stops consuming `topic`; the committed offsets stay."""
@@ -149,12 +158,16 @@ class AsyncPushConsumer(StartedClient):
         """Whether the listener runs on `thread`."""
         return self._membership is not None and self._membership.consumption.runs_on(thread)
 
-    def _subscribe(self, topic: str, expression: str) -> None:
-        tags = frozenset(tag.encode() for tag in parse_expression(expression))
-        version = self._clock.now_ms()
-        self._subscriptions[topic] = TopicSubscription(topic, expression, tags, version)
+    async def _subscribe_checked(
+        self, subscription: TopicSubscription, membership: Membership[ConcurrentConsumption]
+    ) -> None:
+        await membership.check(subscription)
+        self._subscribe(subscription)
+
+    def _subscribe(self, subscription: TopicSubscription) -> None:
+        self._subscriptions[subscription.topic] = subscription
         if self._membership is not None:
-            self._membership.subscriptions_changed(topic)
+            self._membership.subscriptions_changed(subscription.topic)
 
 
 def _parts_of(
@@ -210,7 +223,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
         """The queues that this member owns now, those of the retry topic included."""
         return self._client.queues
 
-    subscribe = on_loop(AsyncPushConsumer.subscribe)
+    subscribe = settled(AsyncPushConsumer.subscribe)
     unsubscribe = on_loop(AsyncPushConsumer.unsubscribe)
 
     def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.consuming.assignment import Assignment
 from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
@@ -98,6 +99,8 @@ class Membership(Generic[C]):
         await self._offsets.open()
         self._instance.start(self._heartbeat, self._on_notice)
         await self._find_routes()
+        for subscription in list(self._subscriptions.values()):
+            await self.check(subscription)
         await self._instance.announce()
         self.consumption.start()
         await self.assignment.rebalance(list(self._subscriptions))
@@ -121,6 +124,11 @@ class Membership(Generic[C]):
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def check(self, subscription: TopicSubscription) -> None:
+        """Raises SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers do not understand."""
+        if subscription.is_sql:
+            await check_expression(self._instance, subscription.to_proto())
 
     def subscriptions_changed(self, topic: str) -> None:
         """Stops pulling `topic`, whose old subscription may filter out messages that the new one

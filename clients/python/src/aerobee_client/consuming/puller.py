@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Self
 
 from aerobee.broker.v1 import message_pb2
 
@@ -19,9 +20,11 @@ from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.subscription import Sql
 from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import parse_expression
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +51,29 @@ _BUSY_CODES = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL})
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
     """`tags`: in UTF-8; empty for every message. `version`: when the subscription was made, in ms
-    since the epoch."""
+    since the epoch. `is_sql`: the broker alone decides what matches."""
 
     topic: str
     expression: str
     tags: frozenset[bytes]
     version: int
+    is_sql: bool = False
+
+    @classmethod
+    def of(cls, topic: str, expression: str | Sql, version: int) -> Self:
+        """Raises SUBSCRIPTION_PARSE_FAILED; not for SQL92, which only a broker can parse."""
+        if isinstance(expression, Sql):
+            return cls(topic, expression.expression, frozenset(), version, is_sql=True)
+        tags = frozenset(tag.encode() for tag in parse_expression(expression))
+        return cls(topic, expression, tags, version)
 
     def to_proto(self) -> message_pb2.Subscription:
+        kinds = message_pb2.Subscription
         return message_pb2.Subscription(
-            topic=self.topic, expression=self.expression, version=self.version
+            topic=self.topic,
+            expression=self.expression,
+            expression_type=kinds.SQL92 if self.is_sql else kinds.TAG,
+            version=self.version,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import wraps
@@ -149,6 +149,13 @@ class StartedClient(AsyncClient):
         raise NotImplementedError
 
 
+class Done(Awaitable[None]):
+    """Nothing to wait for; a caller that does not await it loses nothing."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
+
+
 C = TypeVar("C", bound=AsyncClient)
 S = TypeVar("S", bound=StartedClient)
 
@@ -222,6 +229,26 @@ def on_loop(
 
         async def call() -> R:
             return function(self._client, *args, **kwargs)
+
+        return self._loop.run(call())
+
+    return method
+
+
+def settled(
+    function: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[Concatenate[Facade[Any], P], R | None]:
+    """A method that calls `function` as `on_loop` does, and waits for the awaitable that it
+    returns; not before the loop runs, when the awaitable has nothing to wait for."""
+
+    @wraps(function)
+    def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        if not self._loop.is_running():
+            function(self._client, *args, **kwargs)
+            return None
+
+        async def call() -> R:
+            return await function(self._client, *args, **kwargs)
 
         return self._loop.run(call())
 
