@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
+    from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.options.consumer import MessageModel
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.options.subscription import Sql
@@ -57,6 +58,8 @@ __all__ = [
     "ConsumeResult",
     "DeadLetter",
     "ExponentialRetryPolicy",
+    "Failure",
+    "Interceptor",
     "Message",
     "MessageModel",
     "MessageQueue",
@@ -85,6 +88,7 @@ _MODULES = {
     "options.consumer": ("MessageModel",),
     "options.reading": ("ConsumeFromWhere",),
     "options.subscription": ("Sql",),
+    "observing.interceptors": ("Failure", "Interceptor"),
     "errors": (
         "BrokerUnreachable",
         "ClientClosed",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from aerobee_wire import properties as names
 from aerobee_wire.compression import decompress
@@ -103,6 +104,14 @@ class Message:
     def __repr__(self) -> str:
         tag = f", tag={self.tag!r}" if self.tag else ""
         return f"Message({self.topic!r}, {len(self.body)} bytes{tag})"
+
+    def with_properties(self, properties: Mapping[str, str]) -> Self:
+        """A copy with further properties of the user's, for interceptors. Raises MESSAGE_ILLEGAL
+        for a reserved or unprintable one."""
+        _check_properties(properties)
+        other = copy(self)
+        other.properties = {**self.properties, **properties}
+        return other
 
     @property
     def delayed(self) -> bool:

@@ -13,7 +13,7 @@ broker had stored the message. Both copies then have the same message id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
@@ -28,13 +28,16 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.hooks import HookedBatch, HookedSend
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.producer import ProducerOptions, ProducerSettings
 from aerobee_client.runtime.clock import Clock
-from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking
+from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.callbacks import Callback, refused, report
 from aerobee_client.sending.inbox import Arrival, Inbox
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
@@ -43,8 +46,6 @@ from aerobee_wire.topics import check_group
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 # One-way sends in flight at once; a further one waits.
 ONEWAY_WINDOW = 256
-
-Callback = Callable[[SendResult | None, BaseException | None], None]
 
 
 C = TypeVar("C", bound="AsyncProducer")
@@ -77,6 +78,7 @@ class AsyncProducer(StartedClient):
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock
+        self._interceptors = tuple(self._options.interceptors)
         self._fault = LatencyFault() if self._options.latency_fault else None
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
@@ -124,6 +126,10 @@ class AsyncProducer(StartedClient):
             await singles.drain()
             await asyncio.gather(*self._oneways)
 
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """It is told of the sends from now on, after those that are there."""
+        self._interceptors = (*self._interceptors, interceptor)
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to now. Raises like `send`."""
         with self._sending() as sender:
@@ -145,14 +151,32 @@ class AsyncProducer(StartedClient):
         TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
         BrokerUnreachable, RequestTimeout (it may have been stored).
         """
+        if self._interceptors:
+            with HookedSend(message, self._interceptors) as hooked:
+                sending = self._send(hooked.message, queue, timeout, accumulate, block)
+                return hooked.stored(await sending)
         singles = self._singles
-        if singles is not None and self._accumulates(accumulate):
-            self._begin()
-            try:
-                return await singles.send(message, queue, self._seconds(timeout), block=block)
-            finally:
-                self._end()
+        if singles is None or not self._accumulates(accumulate):
+            return await self._send(message, queue, timeout, accumulate, block)
+        self._begin()
+        try:
+            return await singles.send(message, queue, self._seconds(timeout), block=block)
+        finally:
+            self._end()
+
+    async def _send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout: timedelta | None,
+        accumulate: bool | None,
+        block: bool,
+    ) -> SendResult:
+        """What `send` does, without interceptors."""
         with self._sending() as sender:
+            if self._singles is not None and self._accumulates(accumulate):
+                seconds = self._seconds(timeout)
+                return await self._singles.send(message, queue, seconds, block=block)
             return await self._send_alone(sender, message, queue, timeout)
 
     async def send_batch(
@@ -169,6 +193,18 @@ class AsyncProducer(StartedClient):
         request follows the other, in order. Raises like `send`; PartialSend when some messages were
         stored and others not.
         """
+        if self._interceptors:
+            with HookedBatch(messages, self._interceptors) as hooked:
+                return hooked.stored(await self._send_batch(hooked.messages, queue, timeout))
+        return await self._send_batch(messages, queue, timeout)
+
+    async def _send_batch(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        timeout: timedelta | None,
+    ) -> list[SendResult]:
+        """What `send_batch` does, without interceptors."""
         with self._sending() as sender:
             for message in messages:
                 sender.check(message, queue)
@@ -191,6 +227,13 @@ class AsyncProducer(StartedClient):
         if PROCESS.is_child:
             PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        hooked = None
+        if self._interceptors:
+            try:
+                hooked = HookedSend(message, self._interceptors)
+            except Exception as error:
+                return refused(future, error, callback)
+            message = hooked.message
         if self._singles is None or self._sender is None:
             future.set_exception(ClientClosed("producer"))
         elif self._accumulates(accumulate):
@@ -200,8 +243,10 @@ class AsyncProducer(StartedClient):
             sending = self._send_alone(self._sender, message, queue, timeout)
             future = asyncio.ensure_future(sending)
             future.add_done_callback(self._end)
+        if hooked is not None:
+            future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:
-            future.add_done_callback(lambda done: _report(done, callback))
+            future.add_done_callback(lambda done: report(done, callback))
         return future
 
     def _accept(self, arrival: Arrival) -> None:
@@ -225,6 +270,17 @@ class AsyncProducer(StartedClient):
         Waits only while too many sends are under way. Raises FLOW_CONTROL when there is no room
         within `send_timeout`, and what asking for the route raises.
         """
+        if self._interceptors:
+            with HookedSend(message, self._interceptors) as hooked:
+                await self._send_oneway(hooked.message, queue, accumulate)
+                hooked.end(None, None)
+                return
+        await self._send_oneway(message, queue, accumulate)
+
+    async def _send_oneway(
+        self, message: Message, queue: MessageQueue | None, accumulate: bool | None
+    ) -> None:
+        """What `send_oneway` does, without interceptors."""
         with self._sending() as sender:
             if self._singles is not None and self._accumulates(accumulate):
                 await self._singles.post(message, queue, self._timeout_s)
@@ -305,14 +361,6 @@ class AsyncProducer(StartedClient):
         return request
 
 
-def _report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Callback) -> None:
-    if done.cancelled():
-        callback(None, asyncio.CancelledError("the send was cancelled"))
-        return
-    error = done.exception()
-    callback(done.result() if error is None else None, error)
-
-
 class ProducerFacade(StartedFacade[C]):
     """A plain class over a producer."""
 
@@ -324,6 +372,7 @@ class ProducerFacade(StartedFacade[C]):
     def producer_group(self) -> str:
         return self._client.producer_group
 
+    add_interceptor = on_loop(AsyncProducer.add_interceptor)
     queues = blocking(AsyncProducer.queues)
     send = blocking(AsyncProducer.send)
     send_batch = blocking(AsyncProducer.send_batch)
@@ -348,15 +397,24 @@ class ProducerFacade(StartedFacade[C]):
         if PROCESS.is_child:  # before any lock
             PROCESS.check()
         client = self._client
+        hooked = None
+        if client._interceptors:  # here, in the context of the caller
+            try:
+                hooked = HookedSend(message, client._interceptors)
+            except Exception as error:
+                return refused(Future(), error, callback)
+            message = hooked.message
         if client._accumulates(accumulate):
             future: Future[SendResult] = Future()
             arrival = Arrival(message, queue, client._seconds(timeout), future)
             self._inbox.put(arrival, block=block and not self._loop.is_own_thread())
         else:
-            sending = client.send(message, queue=queue, timeout=timeout, accumulate=False)
+            sending = client._send(message, queue, timeout, accumulate, block)
             future = self._loop.submit(sending)
+        if hooked is not None:
+            future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:
-            future.add_done_callback(lambda done: _report(done, callback))
+            future.add_done_callback(lambda done: report(done, callback))
         return future
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Unpack
 
@@ -18,7 +19,7 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.consuming.broadcast.local_offsets import LocalOffsets
 from aerobee_client.consuming.broadcast.pass_over import PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
-from aerobee_client.consuming.listener import BatchListener, Consume, Listener
+from aerobee_client.consuming.listener import BatchListener, Listener, consume_of
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.offset_table import OffsetTable
@@ -26,6 +27,7 @@ from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.consuming.send_back import Rejections, SendBack
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.subscription import Sql
@@ -68,7 +70,8 @@ class AsyncPushConsumer(StartedClient):
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.options = with_settings(ConsumerOptions, settings)
-        self._consume = Consume(listener, batch_listener)
+        self._listeners = (listener, batch_listener)
+        self._consume = consume_of(*self._listeners, consumer_group, self.options.interceptors)
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
@@ -81,6 +84,17 @@ class AsyncPushConsumer(StartedClient):
     def queues(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now, those of the retry topic included."""
         return frozenset() if self._membership is None else self._membership.assignment.queues()
+
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """It is told after those that are there. Raises ILLEGAL_OPERATION after the start."""
+        if self._membership is not None:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                "the consumer has started: add interceptors, or instrument it, before start()",
+            )
+        interceptors = (*self.options.interceptors, interceptor)
+        self.options = replace(self.options, interceptors=interceptors)
+        self._consume = consume_of(*self._listeners, self.consumer_group, interceptors)
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
         """Consumes the messages of `topic` whose tag is in `expression`, "a || b"; all with "*"; or
@@ -223,6 +237,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
         """The queues that this member owns now, those of the retry topic included."""
         return self._client.queues
 
+    add_interceptor = on_loop(AsyncPushConsumer.add_interceptor)
     subscribe = settled(AsyncPushConsumer.subscribe)
     unsubscribe = on_loop(AsyncPushConsumer.unsubscribe)
 

@@ -20,6 +20,8 @@ from aerobee_client.consume_result import (
 )
 from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.observing.hooks import after_consume, before_consume
+from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -82,6 +84,54 @@ class Consume:
     def _failed(messages: list[ReceivedMessage], error: BaseException) -> Verdicts:
         log.info("the listener failed on %s", messages, exc_info=error)
         return [rejection_of(error)] * len(messages)
+
+
+class InterceptedConsume(Consume):
+    """As Consume; tells interceptors of the messages, where the listener runs."""
+
+    def __init__(
+        self,
+        listener: Listener | None,
+        batch_listener: BatchListener | None,
+        consumer_group: str,
+        interceptors: Sequence[Interceptor],
+    ) -> None:
+        super().__init__(listener, batch_listener)
+        self._consumer_group = consumer_group
+        self._interceptors = interceptors
+
+    def call(self, messages: list[ReceivedMessage]) -> Verdicts:
+        before_consume(self._interceptors, self._consumer_group, messages)
+        return self._told(messages, super().call(messages))
+
+    async def call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
+        before_consume(self._interceptors, self._consumer_group, messages)
+        try:
+            given = await super().call_async(messages)
+        except asyncio.CancelledError as error:
+            self._told(messages, [rejection_of(error)] * len(messages))
+            raise
+        return self._told(messages, given)
+
+    def _told(self, messages: list[ReceivedMessage], given: Verdicts) -> Verdicts:
+        failures = [
+            None if rejection is None else Failure(rejection.reason, rejection.description)
+            for rejection in given
+        ]
+        after_consume(self._interceptors, self._consumer_group, messages, failures)
+        return given
+
+
+def consume_of(
+    listener: Listener | None,
+    batch_listener: BatchListener | None,
+    consumer_group: str,
+    interceptors: Sequence[Interceptor],
+) -> Consume:
+    """Without interceptors, what costs nothing for them."""
+    if interceptors:
+        return InterceptedConsume(listener, batch_listener, consumer_group, interceptors)
+    return Consume(listener, batch_listener)
 
 
 def verdicts(answer: object, count: int) -> Verdicts:

@@ -19,6 +19,7 @@ from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.observing.hooks import rebalance_listener
 from aerobee_client.options.reading import ReadingOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
@@ -88,6 +89,7 @@ class Membership(Generic[C]):
             on_topic_deleted=self.assignment.on_topic_deleted,
             on_failure=on_failure,
         )
+        self._on_rebalance = rebalance_listener(options.interceptors, consumer_group)
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,7 +105,7 @@ class Membership(Generic[C]):
             await self.check(subscription)
         await self._instance.announce()
         self.consumption.start()
-        await self.assignment.rebalance(list(self._subscriptions))
+        await self._divide()
         self._tasks = [
             asyncio.create_task(self._rebalance_forever(), name="rebalance"),
             asyncio.create_task(self._commit_forever(commit_interval_s), name="commit offsets"),
@@ -196,9 +198,18 @@ class Membership(Generic[C]):
                 log.warning("subscriptions of %s not announced: %s", self._consumer_group, error)
                 self._announce = True
                 return False
-        complete = await self.assignment.rebalance(list(self._subscriptions))
+        complete = await self._divide()
         if self.assignment.unregistered:  # `_announce` may also be set by a subscription meanwhile
             self._announce = True
+        return complete
+
+    async def _divide(self) -> bool:
+        """Acquires this member's share. False: rebalance again soon."""
+        before = self.assignment.queues()
+        complete = await self.assignment.rebalance(list(self._subscriptions))
+        after = self.assignment.queues()
+        if self._on_rebalance is not None and after != before:
+            self._on_rebalance(after - before, before - after)
         return complete
 
     async def _commit_forever(self, interval_s: float | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypedDict
 
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
 from aerobee_wire import compression
 
@@ -19,6 +21,7 @@ class ProducerSettings(TypedDict, total=False):
     default_queue_count: int
     latency_fault: bool
     accumulate: bool
+    interceptors: Sequence[Interceptor]
     compression: str | None
     compress_over: int
     compression_level: int
@@ -42,6 +45,8 @@ class ProducerOptions:
     latency_fault: bool = False
     # Whether single sends that come while a request is in flight leave together in the next one.
     accumulate: bool = True
+    # Are told of each message, in this order before its send, in the reverse order after.
+    interceptors: Sequence[Interceptor] = ()
     # "zlib", "lz4" or "zstd" compresses bodies, unless that makes them no shorter; the last two
     # need the extra: pip install 'aerobee-client[compression]'.
     compression: str | None = None

@@ -4,6 +4,7 @@ queues, how much is pulled ahead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict
@@ -11,6 +12,7 @@ from typing import TypedDict
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT64, MIB, Bounds, check_bounds
 
 
@@ -36,6 +38,7 @@ class ReadingSettings(TypedDict, total=False):
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
     consume_concurrently_max_span: int
+    interceptors: Sequence[Interceptor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,8 @@ class ReadingOptions:
     # offset cannot pass one slow message, and what is consumed above it is delivered again after a
     # crash.
     consume_concurrently_max_span: int = 2_000
+    # Are told of the messages and of rebalances.
+    interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:
         """Raises INVALID_PARAMETER that names the bounds."""

@@ -1,0 +1,1 @@
+"""What a client lets others see: interceptors, traces, statistics."""

@@ -1,0 +1,69 @@
+"""Interceptors: what a program of the user is told of, message by message, and may refuse or change
+before a send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee_client.message import Message, ReceivedMessage
+    from aerobee_client.message_queue import MessageQueue
+    from aerobee_client.send_result import SendResult
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a consumed message was rejected: the class and the text of an exception, or what the
+    listener returned."""
+
+    reason: str
+    description: str
+
+
+class Interceptor:
+    """Does nothing; a subclass writes the methods that it wants. They are plain functions, called
+    where the message is sent or consumed, so they must not block for long; on several threads if
+    the client's are.
+
+    What `before_send` raises refuses the send. Whatever else is raised is logged and changes
+    nothing.
+    """
+
+    def before_send(self, message: Message) -> Message | None:
+        """Before a message is sent, once, however often it is tried; on the thread and in the
+        context of its sender. What is returned is sent in its place (Message.with_properties);
+        None: the message itself. An MqError that is raised reaches the sender as it is."""
+
+    def after_send(
+        self, message: Message, result: SendResult | None, error: BaseException | None
+    ) -> None:
+        """After the send of what `before_send` gave. `result`: None when it failed with `error`;
+        both are None for a one-way send, whose outcome nobody knows."""
+
+    def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """Before the listener gets these messages, where it runs: on its thread, in its task."""
+
+    def after_consume(
+        self,
+        consumer_group: str,
+        messages: Sequence[ReceivedMessage],
+        failures: Sequence[Failure | None],
+    ) -> None:
+        """After the listener, also when it raised. `failures`: of each message; None: consumed."""
+
+    def end_transaction(
+        self, message_id: str, resolution: str, error: BaseException | None
+    ) -> None:
+        """After a transaction was ended. `resolution`: "COMMIT", "ROLLBACK" or "UNKNOWN"; `error`:
+        why the broker was not told."""
+
+    def after_rebalance(
+        self,
+        consumer_group: str,
+        acquired: frozenset[MessageQueue],
+        released: frozenset[MessageQueue],
+    ) -> None:
+        """After a rebalance that changed which queues this member owns."""

@@ -1,0 +1,229 @@
+"""What interceptors are told of, and what they can do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aerobee_client import Producer
+from aerobee_client.errors import PartialSend
+from aerobee_client.message import Message, ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.interceptors import Failure, Interceptor
+from aerobee_client.push_consumer import AsyncPushConsumer
+from aerobee_client.send_result import SendResult
+from aerobee_wire.status import Code, MqError
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.producing import TOPIC, messages, producer
+from support.clock.polling import until
+from support.codes import raises_code
+
+
+class Recorder(Interceptor):
+    """Notes what it is told, in a list that others may share."""
+
+    def __init__(self, name: str = "", told: list[tuple[Any, ...]] | None = None) -> None:
+        self.name = name
+        self.told = [] if told is None else told
+
+    def before_send(self, message: Message) -> Message | None:
+        self.told.append((self.name, "before", message.body))
+        return message.with_properties({f"by{self.name}": "yes"})
+
+    def after_send(
+        self, message: Message, result: SendResult | None, error: BaseException | None
+    ) -> None:
+        assert f"by{self.name}" in message.properties
+        outcome = getattr(error, "code", None) if result is None else "stored"
+        self.told.append((self.name, outcome, message.body))
+
+    def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
+        self.told.append((self.name, consumer_group, threading.current_thread().name))
+
+    def after_consume(
+        self,
+        consumer_group: str,
+        messages: Sequence[ReceivedMessage],
+        failures: Sequence[Failure | None],
+    ) -> None:
+        self.told.append((self.name, [each.body for each in messages], list(failures)))
+
+    def after_rebalance(
+        self,
+        consumer_group: str,
+        acquired: frozenset[MessageQueue],
+        released: frozenset[MessageQueue],
+    ) -> None:
+        self.told.append((self.name, {q.topic for q in acquired}, {q.topic for q in released}))
+
+
+class Refuser(Interceptor):
+    def before_send(self, message: Message) -> Message | None:
+        if message.body == b"1":
+            raise MqError(Code.NO_PERMISSION, "refused by this test")
+        return None
+
+
+class Broken(Interceptor):
+    """Fails wherever that must change nothing."""
+
+    def after_send(self, *_: object) -> None:
+        raise ValueError("after_send")
+
+    def before_consume(self, *_: object) -> None:
+        raise ValueError("before_consume")
+
+    def after_consume(self, *_: object) -> None:
+        raise ValueError("after_consume")
+
+    def after_rebalance(self, *_: object) -> None:
+        raise ValueError("after_rebalance")
+
+
+async def test_every_way_of_sending_is_told_in_order(
+    cluster: MemoryCluster, broker: MemoryBroker
+) -> None:
+    told: list[tuple[Any, ...]] = []
+    interceptors = [Recorder("a", told), Recorder("b", told)]
+    async with producer(cluster, interceptors=interceptors) as sender:
+        message = Message(TOPIC, b"x")
+        for send in (
+            lambda: sender.send(message),
+            lambda: sender.send(message, accumulate=False),
+            lambda: sender.send_batch([message]),
+            lambda: sender.send_async(message),
+            lambda: sender.send_async(message, accumulate=False),
+        ):
+            await send()
+            await asyncio.sleep(0)
+            assert told == [
+                ("a", "before", b"x"),
+                ("b", "before", b"x"),
+                ("b", "stored", b"x"),
+                ("a", "stored", b"x"),
+            ]
+            told.clear()
+        await sender.send_oneway(message)
+        assert told[2:] == [("b", None, b"x"), ("a", None, b"x")]
+    assert message.properties == {}  # the caller's own is as it was
+    stored = [ReceivedMessage(record) for record in broker.messages(TOPIC)]
+    assert len(stored) == 6
+    assert all({"bya", "byb"} <= each.properties.keys() for each in stored)
+
+
+async def test_what_before_send_raises_refuses_the_send(
+    cluster: MemoryCluster, broker: MemoryBroker
+) -> None:
+    recorder = Recorder()
+    called: list[BaseException | None] = []
+    async with producer(cluster, interceptors=[recorder, Refuser()]) as sender:
+        refused = messages(2)[1]
+        for accumulate in (True, False):
+            with raises_code(Code.NO_PERMISSION):
+                await sender.send(refused, accumulate=accumulate)
+            future = sender.send_async(
+                refused, lambda _, error: called.append(error), accumulate=accumulate
+            )
+            with raises_code(Code.NO_PERMISSION):
+                await future
+            with raises_code(Code.NO_PERMISSION):
+                await sender.send_oneway(refused, accumulate=accumulate)
+        assert recorder.told == [("", "before", b"1"), ("", Code.NO_PERMISSION, b"1")] * 6
+        with raises_code(Code.NO_PERMISSION):
+            await sender.send_batch(messages(3))
+        assert recorder.told[-4:] == [
+            ("", "before", b"0"),
+            ("", "before", b"1"),
+            ("", Code.NO_PERMISSION, b"1"),
+            ("", Code.NO_PERMISSION, b"0"),
+        ]
+    assert broker.messages(TOPIC) == [] and len(called) == 2
+
+
+async def test_of_a_batch_each_message_has_its_own_outcome(cluster: MemoryCluster) -> None:
+    recorder = Recorder()
+    async with producer(cluster, interceptors=[recorder], retries=0) as sender:
+        stored = Message(TOPIC, b"stored")
+        with pytest.raises(PartialSend):
+            await sender.send_batch([stored, Message("absent", b"refused"), stored])
+    assert recorder.told[3:] == [
+        ("", "stored", b"stored"),
+        ("", Code.TOPIC_NOT_EXIST, b"refused"),
+        ("", "stored", b"stored"),
+    ]
+
+
+@pytest.mark.parametrize("accumulate", [True, False])
+async def test_a_plain_producer_tells_on_the_thread_of_its_caller(
+    cluster: MemoryCluster, accumulate: bool
+) -> None:
+    threads: list[str] = []
+
+    class Where(Interceptor):
+        def before_send(self, message: Message) -> Message | None:
+            threads.append(threading.current_thread().name)
+            if message.body == b"1":
+                raise MqError(Code.NO_PERMISSION, "refused by this test")
+            return None
+
+    def use() -> None:
+        with Producer("p", namesrv="127.0.0.1:1", interceptors=[Where()]) as plain:
+            refused = plain.send_async(messages(2)[1], accumulate=accumulate)
+            with raises_code(Code.NO_PERMISSION):
+                refused.result(0)
+
+    thread = threading.Thread(target=use, name="the caller")
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert threads == ["the caller"]
+
+
+@pytest.mark.parametrize("is_coroutine", [True, False])
+async def test_a_consumer_tells_of_messages_and_rebalances(
+    cluster: MemoryCluster, is_coroutine: bool
+) -> None:
+    def listen(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0 and message.body == b"1":
+            raise LookupError("no arrival")
+
+    async def listen_async(message: ReceivedMessage) -> None:
+        listen(message)
+
+    recorder = Recorder()
+    consumer = AsyncPushConsumer(
+        "g",
+        listen_async if is_coroutine else listen,
+        namesrv=NAMESRV,
+        transport=cluster,
+        interceptors=[Broken()],
+    )
+    consumer.add_interceptor(recorder)
+    consumer.subscribe(TOPIC)
+    async with producer(cluster) as sender, consumer:
+        with raises_code(Code.ILLEGAL_OPERATION):
+            consumer.add_interceptor(Recorder())
+        await sender.send_batch(messages(2))
+        await until(lambda: len([each for each in recorder.told if each[1] == "g"]) == 3)
+    assert ("", {TOPIC, "%RETRY%g"}, set()) in recorder.told
+    consumed = [each[1:] for each in recorder.told if isinstance(each[1], list)]
+    assert sorted(consumed, key=str) == [
+        ([b"0"], [None]),
+        ([b"1"], [Failure("LookupError", "no arrival")]),
+        ([b"1"], [None]),
+    ]
+    threads = {each[2] for each in recorder.told if each[1] == "g"}
+    assert all(name.startswith("listener-") for name in threads) != is_coroutine
+
+
+async def test_what_fails_in_an_interceptor_changes_nothing(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder()
+    async with producer(cluster, interceptors=[recorder, Broken()]) as sender:
+        await sender.send(Message(TOPIC, b"x"))
+    assert [each[1] for each in recorder.told] == ["before", "stored"]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
