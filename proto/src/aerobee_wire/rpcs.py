@@ -15,6 +15,7 @@ from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
+from aerobee.suite.v1 import suite_pb2 as suite
 from google.protobuf.message import Message
 
 
@@ -132,3 +133,12 @@ LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+# ---- a suite that runs for tests ----
+
+GET_SUITE = rpc(suite.GetSuiteRequest, suite.GetSuiteResponse)
+ADVANCE = rpc(suite.AdvanceRequest, suite.AdvanceResponse)
+SETTLE = rpc(suite.SettleRequest, suite.SettleResponse)
+KILL_BROKER = rpc(suite.KillBrokerRequest, suite.KillBrokerResponse)
+RESTART_BROKER = rpc(suite.RestartBrokerRequest, suite.RestartBrokerResponse)
+REFUSE = rpc(suite.RefuseRequest, suite.RefuseResponse)

@@ -1,0 +1,132 @@
+"""Name server, broker and proxy in one container, for testcontainers.
+
+Each port has the same number inside and outside: a route names the broker's address, and is true
+only where the broker and its clients see the same port.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Self
+
+import grpc
+from testcontainers.core.container import DockerContainer
+
+from aerobee_client.testing.rocketmq import RocketMq
+from aerobee_wire.status import Code, MqError
+
+IMAGE_VARIABLE = "AEROBEE_IMAGE"
+READY_TIMEOUT_S = 60.0
+POLL_S = 0.1
+CALL_TIMEOUT_S = 1.0
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+SERVING = (
+    b"\x08\x01"  # HealthCheckResponse(status=SERVING); the request of the whole server is empty
+)
+
+
+class RocketMqContainer(DockerContainer):
+    """`with RocketMqContainer() as rocketmq:`, or `start()` and `stop()`.
+
+    `image`: one that deploy/Dockerfile makes; else that of AEROBEE_IMAGE. `sets`: "key=value" of
+    the broker, "proxy.key=value", "namesrv.key=value". Raises MqError INVALID_PARAMETER without an
+    image.
+    """
+
+    def __init__(self, image: str = "", *, sets: Sequence[str] = ()) -> None:
+        chosen = image or os.environ.get(IMAGE_VARIABLE, "")
+        if not chosen:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"no image is given: pass image='aerobee', or set {IMAGE_VARIABLE}; build one by "
+                "docker build -f deploy/Dockerfile -t aerobee .",
+            )
+        super().__init__(chosen)
+        self._sets = tuple(sets)
+        self._ports = _free_ports(3)
+        for port in self._ports:
+            self.with_bind_ports(port, port)
+
+    @property
+    def namesrv(self) -> str:
+        """The name server, "host:port"."""
+        return self._address(0)
+
+    @property
+    def broker(self) -> str:
+        return self._address(1)
+
+    @property
+    def proxy(self) -> str:
+        """For the official SDKs, "host:port"."""
+        return self._address(2)
+
+    def rocketmq(self) -> RocketMq:
+        """What the fixture `rocketmq` is: names, peeks, faults, time. Close it, or use `with`."""
+        return RocketMq(self.namesrv, self.proxy)
+
+    def start(self) -> Self:
+        """Returns when all three serve. Raises SERVICE_NOT_AVAILABLE with the end of its log."""
+        namesrv, broker, proxy = self._ports
+        command = [
+            *("aerobee_suite", "--host", "0.0.0.0", "--data", "/data", "--test-control"),
+            *("--namesrv-port", str(namesrv), "--broker-port", str(broker)),
+            *("--proxy-port", str(proxy)),
+        ]
+        advertised = f"brokerIP1={self._host()}"
+        for item in (advertised, "mappedFileSizeCommitLog=67108864", *self._sets):
+            command += ["--set", item]
+        self.with_command(command)
+        super().start()
+        try:
+            self._until_serving()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _address(self, place: int) -> str:
+        return f"{self._host()}:{self._ports[place]}"
+
+    def _host(self) -> str:
+        """Where ports of containers are published."""
+        return str(self.get_docker_client().host())
+
+    def _until_serving(self) -> None:
+        end = time.monotonic() + READY_TIMEOUT_S
+        for address in (self.namesrv, self.broker, self.proxy):
+            while not _serves(address):
+                if time.monotonic() >= end:
+                    logs = b"".join(self.get_logs()).decode("utf-8", "replace")
+                    raise MqError(
+                        Code.SERVICE_NOT_AVAILABLE,
+                        f"{address} does not serve after {READY_TIMEOUT_S:g} s:\n{logs[-4_000:]}",
+                    )
+                time.sleep(POLL_S)
+
+
+def _serves(address: str) -> bool:
+    """What grpc.health.v1 answers for the server."""
+    with grpc.insecure_channel(address) as channel:
+        check = channel.unary_unary(
+            HEALTH_CHECK, request_serializer=None, response_deserializer=None
+        )
+        try:
+            return bool(check(b"", timeout=CALL_TIMEOUT_S) == SERVING)
+        except grpc.RpcError:
+            return False
+
+
+def _free_ports(count: int) -> tuple[int, ...]:
+    """Free on this host, and all different."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return tuple(int(probe.getsockname()[1]) for probe in probes)
+    finally:
+        for probe in probes:
+            probe.close()

@@ -1,0 +1,257 @@
+"""A cluster as one test sees it: names of its own, peeks, faults, time.
+
+No connection outlives a call, so that a test may use any event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from aerobee.suite.v1 import suite_pb2
+
+from aerobee_client.admin.client import AsyncAdminClient
+from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.topics import TopicAdmin
+from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.runtime.facade import AsyncClient, Facade, blocking, on_loop
+from aerobee_client.testing import control, peeks
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import dead_letter_topic, retry_topic
+
+SETTLE_TIMEOUT = timedelta(seconds=10)
+RECONNECT_TIMEOUT_S = 10.0
+POLL_S = 0.02
+_ABSENT = frozenset({Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST})
+
+
+class AsyncRocketMq(AsyncClient):
+    """The fixture `async_rocketmq`. `namesrv`, `proxy`: "host:port"; "" where there is no proxy.
+
+    Every method raises MqError, as the asyncio clients do.
+    """
+
+    def __init__(self, namesrv: str, proxy: str = "") -> None:
+        self.namesrv = namesrv
+        self.proxy = proxy
+        self._topics: list[str] = []
+        self._groups: list[str] = []
+        self._refused: set[str] = set()
+        self._broker_is_down = False
+
+    # ---- names of its own, deleted after the test ----
+
+    async def topic(self, name: str = "topic", /, **settings: Any) -> str:
+        """Creates a topic; returns its name: `name` and a suffix that no other test has.
+        `settings`: those of AdminClient.create_topic, e.g. `queues=1`."""
+        topic = unique(name)
+        self._topics.append(topic)
+        async with self._admin() as admin:
+            await TopicAdmin.create_topic(admin, topic, **settings)
+        return topic
+
+    async def group(self, name: str = "group", /, **settings: Any) -> str:
+        """Creates a consumer group; returns its name, as `topic` does. `settings`: those of
+        AdminClient.create_group, e.g. `max_attempts=3`."""
+        group = unique(name)
+        self._groups.append(group)
+        async with self._admin() as admin:
+            await GroupAdmin.create_group(admin, group, **settings)
+        return group
+
+    def unused_topic(self, name: str = "topic") -> str:
+        """The name of a topic that does not exist yet: for a test that has it created."""
+        topic = unique(name)
+        self._topics.append(topic)
+        return topic
+
+    # ---- peeks: they consume nothing ----
+
+    async def messages(self, topic: str) -> list[ReceivedMessage]:
+        """Every stored message of the topic, by store time."""
+        async with self._admin() as admin:
+            return await peeks.stored(admin, topic)
+
+    async def retries(self, group: str) -> list[ReceivedMessage]:
+        """Every message that was delivered to the retry topic of the group so far, with
+        `reconsume_times`, `failure_reason` and `failure_description`."""
+        return await self.messages(retry_topic(group))
+
+    async def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """The dead letters of the group, with `failure_reason` and `failure_description`."""
+        return await self.messages(dead_letter_topic(group))
+
+    async def lag(self, group: str) -> int:
+        """Messages, retries included, that the group has not consumed, as far as it has said."""
+        async with self._admin() as admin:
+            progress = await admin.consume_progress(group)
+        return sum(queue.lag for queue in progress)
+
+    async def wait_consumed(self, group: str, timeout: timedelta = SETTLE_TIMEOUT) -> None:
+        """Returns when the group has consumed all that is visible to it: also what waits for a
+        retry is consumed, once that is stored. Raises REQUEST_TIMEOUT."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout.total_seconds()
+        await self._settle(group, timeout)
+        while lag := await self.lag(group):
+            if loop.time() >= end:
+                raise MqError(
+                    Code.REQUEST_TIMEOUT,
+                    f"{group} has {lag} messages left after {timeout.total_seconds():g} s: does a "
+                    "consumer of it run, and is its listener done?",
+                    about=group,
+                )
+            await asyncio.sleep(POLL_S)
+
+    async def _settle(self, group: str, timeout: timedelta) -> None:
+        """Where there is a control: consumers say how far they are at once, not every 5 s."""
+        request = suite_pb2.SettleRequest(consumer_group=group, timeout_ms=_milliseconds(timeout))
+        try:
+            await control.call(self.namesrv, rpcs.SETTLE, request)
+        except MqError as error:
+            if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+
+    # ---- time ----
+
+    async def advance(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        settle: bool = True,
+        settle_timeout: timedelta = SETTLE_TIMEOUT,
+    ) -> None:
+        """Moves the time of broker and proxy forward; that of the test stays. Delays, retries,
+        leases, transaction checks and retention follow, one after the other; in between it waits
+        until each live consumer group has settled what became visible.
+
+        Raises REQUEST_TIMEOUT, which names a group that has not settled within `settle_timeout`;
+        time then stays where it came to. `settle=False` does not wait. Heartbeats, registration and
+        connections keep real time, and so do the timers of clients.
+        """
+        duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        request = suite_pb2.AdvanceRequest(
+            duration_ms=_milliseconds(duration),
+            without_settling=not settle,
+            settle_timeout_ms=_milliseconds(settle_timeout),
+        )
+        await control.call(self.namesrv, rpcs.ADVANCE, request)
+
+    # ---- faults ----
+
+    async def kill_broker(self) -> None:
+        """As kill -9: connections break, what was not acknowledged may be lost. The broker is
+        started again after the test."""
+        await control.call(self.namesrv, rpcs.KILL_BROKER, suite_pb2.KillBrokerRequest())
+        self._broker_is_down = True
+
+    async def restart_broker(self) -> None:
+        """On the same port and data. A broker that runs is stopped in order first. Returns when
+        this process can reach it again: gRPC pauses between attempts to connect."""
+        await control.call(self.namesrv, rpcs.RESTART_BROKER, suite_pb2.RestartBrokerRequest())
+        self._broker_is_down = False
+        suite = await control.call(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
+        loop = asyncio.get_running_loop()
+        end = loop.time() + RECONNECT_TIMEOUT_S
+        async with self._admin() as admin:
+            while True:
+                try:
+                    await admin.broker_status(suite.broker)
+                except BrokerUnreachable:
+                    if loop.time() >= end:
+                        raise
+                    await asyncio.sleep(POLL_S)
+                else:
+                    return
+
+    async def refuse(self, rpc: str, code: Code, times: int = 1) -> None:
+        """The next calls of an RPC of name server or broker fail, e.g. of "Send", "Pull" or
+        "GetTopicRoute". 0 times: no more."""
+        request = suite_pb2.RefuseRequest(rpc=rpc, code=code, times=times)
+        await control.call(self.namesrv, rpcs.REFUSE, request)
+        self._refused.add(rpc)
+
+    # ---- after the test ----
+
+    async def close(self) -> None:
+        """Takes faults back, and deletes topics and groups."""
+        for rpc in self._refused:
+            await self.refuse(rpc, Code.SYSTEM_BUSY, times=0)
+        if self._broker_is_down:
+            await self.restart_broker()
+        async with self._admin() as admin:
+            for topic in self._topics:
+                await _absent_is_fine(admin.delete_topic(topic))
+            for group in self._groups:
+                await _absent_is_fine(admin.delete_group(group))
+                for derived in (retry_topic(group), dead_letter_topic(group)):
+                    await _absent_is_fine(admin.delete_topic(derived))
+        self._topics.clear()
+        self._groups.clear()
+
+    def _admin(self) -> AsyncAdminClient:
+        return AsyncAdminClient(self.namesrv)
+
+
+class RocketMq(Facade[AsyncRocketMq]):
+    """The fixture `rocketmq`: a cluster as one test without asyncio sees it.
+
+    Arguments and errors are those of AsyncRocketMq.
+    """
+
+    def __init__(self, namesrv: str, proxy: str = "") -> None:
+        super().__init__(AsyncRocketMq(namesrv, proxy), "rocketmq fixture")
+        self._loop.start()
+
+    @property
+    def namesrv(self) -> str:
+        return self._client.namesrv
+
+    @property
+    def proxy(self) -> str:
+        return self._client.proxy
+
+    @property
+    def asynchronous(self) -> AsyncRocketMq:
+        """The same for coroutines; what it creates is deleted with what this object created."""
+        return self._client
+
+    topic = blocking(AsyncRocketMq.topic)
+    group = blocking(AsyncRocketMq.group)
+    unused_topic = on_loop(AsyncRocketMq.unused_topic)
+
+    messages = blocking(AsyncRocketMq.messages)
+    retries = blocking(AsyncRocketMq.retries)
+    dead_letters = blocking(AsyncRocketMq.dead_letters)
+    lag = blocking(AsyncRocketMq.lag)
+    wait_consumed = blocking(AsyncRocketMq.wait_consumed)
+
+    advance = blocking(AsyncRocketMq.advance)
+
+    kill_broker = blocking(AsyncRocketMq.kill_broker)
+    restart_broker = blocking(AsyncRocketMq.restart_broker)
+    refuse = blocking(AsyncRocketMq.refuse)
+
+
+def unique(name: str) -> str:
+    """The name with a suffix that no other test has, in no other process either."""
+    return f"{name}-{uuid4().hex[:10]}"
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return round(duration / timedelta(milliseconds=1))
+
+
+async def _absent_is_fine(deletion: Any) -> None:
+    try:
+        await deletion
+    except MqError as error:
+        if error.code not in _ABSENT:
+            raise

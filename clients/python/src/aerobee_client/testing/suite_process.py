@@ -1,0 +1,121 @@
+"""A suite for tests as a child process: started, ready, stopped, and gone with its starter."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any, Self
+
+from aerobee_wire.status import Code, MqError
+
+# A log of 64 MiB a file, and plaintext alone: tests need no gigabyte, and no relay for TLS.
+SMALL = ("mappedFileSizeCommitLog=67108864", "proxy.tlsServerMode=disabled")
+STOP_TIMEOUT_S = 10.0
+LAST_LINES = 20
+
+
+class SuiteProcess:
+    """`with SuiteProcess(folder) as suite:`. Its data and its log are below `data`.
+
+    `sets`: "key=value" of the broker, "proxy.key=value", "namesrv.key=value". Ports are free ones.
+    """
+
+    def __init__(self, data: Path, sets: Sequence[str] = ()) -> None:
+        self.namesrv = self.broker = self.proxy = ""
+        self.log = data / "suite.log"
+        self._data = data
+        self._sets = (*SMALL, *sets)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it serves. Raises SERVICE_NOT_AVAILABLE with the end of its log."""
+        if find_spec("aerobee_suite") is None:
+            raise MqError(
+                Code.SERVICE_NOT_AVAILABLE,
+                "aerobee_suite is not installed here: pip install 'aerobee-client[testing]'",
+            )
+        arguments = [arg for item in self._sets for arg in ("--set", item)]
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "aerobee_suite", "--data", str(self._data)),
+                *("--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0"),
+                *("--until-stdin-ends", "--test-control", *arguments),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the tests, which stop it then
+        )
+        assert self._process.stdout is not None
+        ready = self._until_ready(self._process.stdout)
+        if ready is None:
+            self.stop()
+            raise MqError(Code.SERVICE_NOT_AVAILABLE, f"the suite does not start:\n{self._tail()}")
+        self.namesrv, self.broker, self.proxy = (
+            str(ready[name]) for name in ("namesrv", "broker", "proxy")
+        )
+
+    def stop(self) -> None:
+        """In order, or killed after 10 s. May be called twice."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _until_ready(self, lines: IO[str]) -> dict[str, Any] | None:
+        log = self.log.open("w", encoding="utf-8", buffering=1)
+        for line in lines:
+            log.write(line)
+            fields = _ready_fields(line)
+            if fields is not None:
+                self._reader = threading.Thread(target=_copy, args=(lines, log), daemon=True)
+                self._reader.start()
+                return fields
+        log.close()
+        return None
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-LAST_LINES:])
+
+
+def _ready_fields(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    fields = json.loads(line)
+    return dict(fields) if fields.get("event") == "ready" else None
+
+
+def _copy(lines: IO[str], log: IO[str]) -> None:
+    with log:
+        for line in lines:
+            log.write(line)
