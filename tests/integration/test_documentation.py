@@ -34,6 +34,10 @@ OTHER_LANGUAGES = {"json", "mermaid", "text", "yaml"}
 # command → (test module, what in it runs the command)
 RUN_ELSEWHERE = {
     "make demo": ("tests/integration/command/test_demo.py", '"demo"'),
+    "pytest test_orders.py": (
+        "tests/integration/client/testing/test_plugin.py",
+        "run_pytest(python, tmp_path, TEST_FILE)",
+    ),
     "docker compose up": ("tests/integration/test_compose.py", "DockerCompose"),
     "PYTHONPATH=tests .venv/bin/python -m bench.compare": (
         "tests/integration/command/test_compare.py",
