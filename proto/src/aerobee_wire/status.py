@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 CODE_KEY = "aerobee-code"
 CODE_NUMBER_KEY = "aerobee-code-number"
@@ -189,3 +189,21 @@ def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqE
         retry_after_ms=int(wait) if wait.isdigit() else None,
         about=values.get(ABOUT_KEY, ""),
     )
+
+
+class EntryResult(Protocol):
+    """The answer to one entry of a request."""
+
+    code: int
+    message: str
+
+
+def failure_of(result: EntryResult) -> MqError | None:
+    """The failure of one entry; None where it succeeded."""
+    if result.code == Code.SUCCESS:
+        return None
+    try:
+        code = Code(result.code)
+    except ValueError:  # of a newer broker
+        code = Code.SYSTEM_ERROR
+    return MqError(code, result.message)

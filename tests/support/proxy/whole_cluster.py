@@ -7,18 +7,12 @@ with virtual time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from aerobee.namesrv.v1.namesrv_pb2 import (
-    BrokerData,
-    GetClusterInfoResponse,
-    GetTopicRouteResponse,
-    QueueData,
-    TopicRoute,
-)
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData
 from apache.rocketmq.v2 import service_pb2
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -28,102 +22,13 @@ from aerobee_chassis.rpc.services import Method, bind
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
-from aerobee_wire.rpcs import Rpc
-from aerobee_wire.status import Code, MqError
-from support.broker.handlers import FakeCall as BrokerCall
 from support.broker.harness import BrokerHarness
+from support.broker.in_process import InProcess
 from support.clock.virtual_loop import LoopClock
 from support.proxy.harness import CLIENT_ID, FakeCall, Requests, streamed
 
 BROKER = BrokerData(broker_name="broker-a", addresses={0: "broker-a"})  # the first one
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
-
-
-class InProcess:
-    """The proxy's `Transport` to brokers, by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method).
-    `methods`: what each broker offers."""
-
-    def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
-        self._brokers = brokers
-        self.methods = {
-            (name, method.name): method
-            for name, broker in brokers.items()
-            for service in broker.broker.services()
-            for method in service.methods
-        }
-        self.defects: list[Exception] = []
-        self.away: set[str] = set()
-        self.calls: list[tuple[str, str]] = []
-
-    async def call(
-        self, address: str, rpc: Rpc[Any, Any], request: Message, *, timeout_s: float
-    ) -> Any:
-        if address not in self._brokers:
-            return self._namesrv(rpc, request)
-        self.calls.append((address, rpc.method))
-        if address in self.away:
-            raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
-        method = self.methods.get((address, rpc.method))
-        if method is None:  # as of an older version
-            raise MqError(Code.REQUEST_CODE_NOT_SUPPORTED, "Method not found!")
-        # As over the wire: request and answer are serialised.
-        parsed, call = method.request.FromString(request.SerializeToString()), BrokerCall()
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer = await method.handler(parsed, call)
-        except TimeoutError:
-            raise MqError(Code.REQUEST_TIMEOUT, f"{rpc.method} took too long") from None
-        except MqError:
-            raise
-        except Exception as defect:
-            self.defects.append(defect)
-            raise MqError(Code.SYSTEM_ERROR, "a defect of the broker") from defect
-        assert answer is not None and call.written.empty(), "one answer is asked for, not a stream"
-        return rpc.response.FromString(answer.SerializeToString())
-
-    async def stream(
-        self, address: str, rpc: Rpc[Any, Any], request: Message
-    ) -> AsyncGenerator[Any, None]:
-        method = self.methods[address, rpc.method]
-        parsed = method.request.FromString(request.SerializeToString())
-        call = BrokerCall()
-        task = asyncio.ensure_future(method.handler(parsed, call))
-        try:
-            while not task.done():
-                answer = asyncio.ensure_future(call.written.get())
-                await asyncio.wait([task, answer], return_when=asyncio.FIRST_COMPLETED)
-                if not answer.done():
-                    answer.cancel()
-                    break
-                yield rpc.response.FromString(answer.result().SerializeToString())
-            task.result()
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def close(self) -> None:
-        """The broker outlives the proxy."""
-
-    def _namesrv(self, rpc: Rpc[Any, Any], request: Any) -> Message:
-        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in self._brokers]
-        if rpc.method == "GetClusterInfo":
-            return GetClusterInfoResponse(brokers=brokers)
-        queues = []
-        for name, broker in self._brokers.items():
-            config = broker.tables.topics.get(request.topic)
-            if config is not None:
-                data = QueueData(
-                    broker_name=name,
-                    read_queue_count=config.read_queue_count,
-                    write_queue_count=config.write_queue_count,
-                    permission=config.permission,
-                    attributes=config.attributes,
-                )
-                queues.append(data)
-        if not queues:
-            raise MqError(Code.TOPIC_NOT_EXIST, f"no broker serves the topic {request.topic}")
-        return GetTopicRouteResponse(route=TopicRoute(queues=queues, brokers=brokers))
 
 
 class WholeCluster:

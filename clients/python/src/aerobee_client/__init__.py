@@ -1,7 +1,7 @@
 """The classic client of Aerobee: asks a name server for routes and talks to brokers directly.
 
-`Producer`, `PushConsumer` and `AdminClient` are for programs without asyncio; `AsyncProducer`,
-`AsyncPushConsumer` and `AsyncAdminClient` are the same for asyncio. Importing this package is
+`Producer`, `PushConsumer`, `SimpleConsumer` and `AdminClient` are for programs without asyncio;
+with `Async` before their names they are the same for asyncio. Importing this package is
 cheap: what a name needs is imported when the name is first used.
 """
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
         BrokerUnreachable,
         ClientClosed,
         Code,
+        LeaseFailures,
         MqError,
         NamesrvUnreachable,
         PartialSend,
         RequestTimeout,
     )
+    from aerobee_client.leasing.leased_message import LeasedMessage
+    from aerobee_client.leasing.renewal import Renewal
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.observing.interceptors import Failure, Interceptor
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
         TransactionResolution,
         TransactionSendResult,
     )
+    from aerobee_client.simple_consumer import AsyncSimpleConsumer, SimpleConsumer
     from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
     from aerobee_wire.consume_order import ConsumeOrder
     from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -49,6 +53,7 @@ __all__ = [
     "AsyncAdminClient",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "AsyncSimpleConsumer",
     "AsyncTransactionProducer",
     "BrokerUnreachable",
     "ClientClosed",
@@ -60,6 +65,8 @@ __all__ = [
     "ExponentialRetryPolicy",
     "Failure",
     "Interceptor",
+    "LeaseFailures",
+    "LeasedMessage",
     "Message",
     "MessageModel",
     "MessageQueue",
@@ -70,9 +77,11 @@ __all__ = [
     "PushConsumer",
     "ReceivedMessage",
     "ReconsumeLater",
+    "Renewal",
     "Reply",
     "RequestTimeout",
     "SendResult",
+    "SimpleConsumer",
     "Sql",
     "TransactionProducer",
     "TransactionResolution",
@@ -93,16 +102,20 @@ _MODULES = {
         "BrokerUnreachable",
         "ClientClosed",
         "Code",
+        "LeaseFailures",
         "MqError",
         "NamesrvUnreachable",
         "PartialSend",
         "RequestTimeout",
     ),
+    "leasing.leased_message": ("LeasedMessage",),
+    "leasing.renewal": ("Renewal",),
     "message": ("Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
     "producer": ("AsyncProducer", "Producer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": ("Reply", "SendResult", "TransactionResolution", "TransactionSendResult"),
+    "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -6,6 +6,7 @@ MqError                  code, message, retryable, retry_after_ms
 ├─ RequestTimeout        no answer in time; whether the request was executed is unknown
 ├─ ClientClosed          called before start or after close
 ├─ PartialSend           some messages of a batch were stored and others were not
+├─ LeaseFailures         some of several leases were not settled or changed
 └─ AlreadyExists         a topic or group has other settings: `admin/descriptions/changes.py`
 """
 
@@ -23,6 +24,7 @@ __all__ = [
     "BrokerUnreachable",
     "ClientClosed",
     "Code",
+    "LeaseFailures",
     "MqError",
     "NamesrvUnreachable",
     "PartialSend",
@@ -80,4 +82,21 @@ class PartialSend(MqError):
             retry_after_ms=cause.retry_after_ms,
         )
         self.results = results
+        self.cause = cause
+
+
+class LeaseFailures(MqError):
+    """`failures[i]` belongs to message i of the call and is None where that succeeded. `cause` is
+    the first failure; its code is this error's code."""
+
+    def __init__(self, failures: Sequence[MqError | None]) -> None:
+        found = [failure for failure in failures if failure is not None]
+        cause = found[0]
+        super().__init__(
+            cause.code,
+            f"{len(found)} of {len(failures)} failed: see `failures`. The first: {cause.message}",
+            retryable=any(failure.retryable for failure in found),
+            retry_after_ms=cause.retry_after_ms,
+        )
+        self.failures = failures
         self.cause = cause

@@ -28,6 +28,16 @@ def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
         value = getattr(options, name)
         if value is None and defaults[name] is None:
             continue
-        number = value.total_seconds() if isinstance(value, timedelta) else value
-        if number is None or not lowest <= number <= highest:
-            raise MqError(Code.INVALID_PARAMETER, f"{name} is {number}: give {lowest} to {highest}")
+        check_value(name, value, lowest, highest)
+
+
+def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:
+    """Raises INVALID_PARAMETER that names the bounds, in seconds those of a duration."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if number is None or not lowest <= number <= highest:
+        unit = " s" if isinstance(value, timedelta) else ""
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"{name} is {number}{unit}: give {lowest} to {highest}{unit}",
+            about=name,
+        )

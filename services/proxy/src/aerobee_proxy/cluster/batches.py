@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResult
 from aerobee.broker.v1.pop_pb2 import (
@@ -31,7 +31,7 @@ from aerobee_proxy.cluster.batcher import Batcher
 from aerobee_proxy.cluster.broker_calls import FLUSH_TIMEOUT_S, BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_wire.rpcs import ACK, CHANGE_INVISIBLE_DURATION, END_TRANSACTION, SEND
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, failure_of
 
 I = TypeVar("I")  # noqa: E741  # item
 O = TypeVar("O")  # noqa: E741  # outcome
@@ -56,13 +56,6 @@ REFUSALS = frozenset(
 SendOutcome: TypeAlias = int | SendResult
 # Index in the queue offsets of a lease set → why that lease was not acknowledged.
 LeaseFailures: TypeAlias = Mapping[int, MqError]
-
-
-class _Result(Protocol):
-    """A broker's answer to one entry."""
-
-    code: int
-    message: str
 
 
 class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
@@ -183,14 +176,3 @@ class BrokerBatches:
             broker_name, END_TRANSACTION, request, timeout_s=FLUSH_TIMEOUT_S
         )
         return [failure_of(result) or result for result in answer.results]
-
-
-def failure_of(result: _Result) -> MqError | None:
-    """The failure of one entry; None where it succeeded."""
-    if result.code == Code.SUCCESS:
-        return None
-    try:
-        code = Code(result.code)
-    except ValueError:  # of a newer broker
-        code = Code.SYSTEM_ERROR
-    return MqError(code, result.message)

@@ -13,8 +13,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS, MAX_RENEWED_MS
-from aerobee_proxy.cluster.leasing.leases import key_of
 from aerobee_proxy.v2.sessions import SILENCE_MS
+from aerobee_wire.handles.leases import key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
 from aerobee_wire.status import Code, MqError

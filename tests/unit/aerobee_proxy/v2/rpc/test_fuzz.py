@@ -14,9 +14,9 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from aerobee_proxy.cluster.leasing.leases import key_of
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.handles.leases import key_of
 from aerobee_wire.handles.receipt_handle import decode, encode
 from aerobee_wire.status import Code as BrokerCode
 from support.clock.virtual_loop import VirtualLoop

@@ -16,10 +16,11 @@ from aerobee.broker.v1.message_pb2 import Failure
 from aerobee.broker.v1.pop_pb2 import DeadLetterEntry, DeadLetterRequest, InvisibleChangeResult
 
 from aerobee_proxy.cluster.availability import AWAY
-from aerobee_proxy.cluster.batches import BrokerBatches, LeaseFailures, failure_of
+from aerobee_proxy.cluster.batches import BrokerBatches, LeaseFailures
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal, TrackedLease
-from aerobee_proxy.cluster.leasing.leases import (
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.handles.leases import (
     check_handle,
     invisible_change,
     key_of,
@@ -27,10 +28,9 @@ from aerobee_proxy.cluster.leasing.leases import (
     lease_of,
     lease_set_of,
 )
-from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.handles.receipt_handle import ReceiptHandle, decode_common, split
 from aerobee_wire.rpcs import DEAD_LETTER
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, failure_of
 
 MAX_TIME_MS = 253_402_300_799_000  # the year 9999: receipt handles come from clients
 

@@ -21,9 +21,9 @@ from aerobee.broker.v1.pop_pb2 import InvisibleChange
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.batches import BrokerBatches
-from aerobee_proxy.cluster.leasing.leases import LeaseKey, invisible_change, key_of, lease_of
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.handles.leases import LeaseKey, invisible_change, key_of, lease_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 

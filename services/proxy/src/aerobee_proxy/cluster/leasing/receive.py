@@ -20,7 +20,6 @@ from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
-from aerobee_proxy.cluster.leasing.leases import handles_of, invisible_change, key_of
 from aerobee_proxy.cluster.leasing.receive_line import (
     RETRY_S,
     LineKey,
@@ -30,6 +29,7 @@ from aerobee_proxy.cluster.leasing.receive_line import (
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.handles.leases import handles_of, invisible_change, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import NOTIFICATION, POP
 from aerobee_wire.status import Code, MqError

@@ -17,12 +17,12 @@ from apache.rocketmq.v2.service_pb2 import (
 
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
-from aerobee_proxy.cluster.leasing.leases import handle_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import status
 from aerobee_proxy.v2.validation.consumption import change_duration_ms
+from aerobee_wire.handles.leases import handle_of
 from aerobee_wire.handles.receipt_handle import encode
 
 

@@ -16,10 +16,10 @@ from apache.rocketmq.v2.service_pb2 import (
 
 from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
-from aerobee_proxy.cluster.leasing.leases import handle_of
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import Refused, status
+from aerobee_wire.handles.leases import handle_of
 
 
 async def forward_to_dead_letter_queue(

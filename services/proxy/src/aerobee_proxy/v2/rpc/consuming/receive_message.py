@@ -17,7 +17,6 @@ from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessage
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
-from aerobee_proxy.cluster.leasing.leases import handle_encoder, handle_for
 from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
@@ -26,6 +25,7 @@ from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation.consumption import filter_of, polling_ms, receive_duration_ms
 from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.handles.leases import handle_encoder, handle_for
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record, iter_records
 

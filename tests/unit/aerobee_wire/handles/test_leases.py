@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_proxy.cluster.leasing.leases import handle_of
 from aerobee_wire.handles import receipt_handle
+from aerobee_wire.handles.leases import handle_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code
 from support.codes import raises_code

@@ -1,0 +1,1 @@
+"""Messages on lease: receiving from every broker of a topic, settling, renewing."""

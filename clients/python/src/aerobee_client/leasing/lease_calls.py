@@ -1,0 +1,248 @@
+"""What is done with leases at their brokers, in requests that many callers share: acknowledgements,
+changes of invisible durations, dead letters.
+
+Each kind has one request under way at a broker. A request that fails and may be repeated is
+repeated until its time is over, because most brokers that do not answer are restarting. What a
+repetition finds already done was done by the attempt whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar, cast
+
+from aerobee.broker.v1 import message_pb2, pop_pb2
+from google.protobuf.message import Message
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.errors import RequestTimeout
+from aerobee_client.runtime.backoff import Backoff
+from aerobee_client.runtime.batcher import Batcher
+from aerobee_wire import rpcs
+from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_wire.rpcs import Rpc
+from aerobee_wire.status import Code, MqError, failure_of
+
+I = TypeVar("I")  # noqa: E741  # item
+O = TypeVar("O")  # noqa: E741  # outcome; an MqError among others
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+MAX_LEASES = 4_096  # of one request
+PAUSE_S, MAX_PAUSE_S = 0.1, 0.5  # between two attempts
+# The request may have been carried out although it failed so.
+ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
+
+# None: done.
+Outcome = MqError | None
+
+
+class Change(NamedTuple):
+    """`duration_ms` None: the retry delay of the group. `unless_changed`: refused when the lease
+    ends at another time than the handle says."""
+
+    handle: ReceiptHandle
+    duration_ms: int | None
+    counted: bool = True
+    unless_changed: bool = False
+
+
+class DeadLetterEntry(NamedTuple):
+    handle: ReceiptHandle
+    failure: message_pb2.Failure
+
+
+class Changed(NamedTuple):
+    """From when on the duration counts, in milliseconds since the epoch, and the duration."""
+
+    pop_time_ms: int
+    invisible_duration_ms: int
+
+
+class _Answer(NamedTuple, Generic[R]):
+    response: R
+    repeated: bool  # an earlier attempt may have been carried out
+
+
+class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
+    """Broker name → its batcher, made at first use."""
+
+    def __init__(self, send: Callable[[str, Sequence[I]], Awaitable[Sequence[O]]]) -> None:
+        super().__init__()
+        self._send = send
+
+    def __missing__(self, broker_name: str) -> Batcher[I, O]:
+        batcher = self[broker_name] = Batcher(partial(self._send, broker_name), MAX_LEASES)
+        return batcher
+
+
+class LeaseCalls:
+    """`timeout_s`: of a call, its repetitions included."""
+
+    def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
+        self._instance = instance
+        self._timeout_s = timeout_s
+        self._acks: _Batchers[ReceiptHandle, Outcome] = _Batchers(self._ack)
+        self._changes: _Batchers[Change, Changed | MqError] = _Batchers(self._change)
+        self._dead_letters: _Batchers[DeadLetterEntry, Outcome] = _Batchers(self._dead_letter)
+
+    async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
+        """INVALID_RECEIPT_HANDLE where a lease has ended. An outcome of each."""
+        return await self._share(self._acks, handles, [one.broker_name for one in handles])
+
+    async def change(self, changes: Sequence[Change]) -> Sequence[Changed | MqError]:
+        names = [change.handle.broker_name for change in changes]
+        return await self._share(self._changes, changes, names)
+
+    async def dead_letter(self, entries: Sequence[DeadLetterEntry]) -> Sequence[Outcome]:
+        names = [entry.handle.broker_name for entry in entries]
+        return await self._share(self._dead_letters, entries, names)
+
+    async def drain(self) -> None:
+        """Returns once every request has its answer."""
+        every = (self._acks, self._changes, self._dead_letters)
+        batchers = [batcher for kind in every for batcher in kind.values()]
+        await asyncio.gather(*(batcher.drain() for batcher in batchers))
+
+    # ---- sharing requests ----
+
+    async def _share(
+        self, batchers: _Batchers[I, O], items: Sequence[I], broker_names: Sequence[str]
+    ) -> Sequence[O]:
+        first = broker_names[0] if broker_names else ""
+        if broker_names.count(first) == len(items):  # one broker, as after most receives
+            return await self._share_at(first, batchers, items) if items else []
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(broker_names):
+            places.setdefault(name, []).append(place)
+        found = await asyncio.gather(
+            *(
+                self._share_at(name, batchers, [items[place] for place in own])
+                for name, own in places.items()
+            )
+        )
+        outcomes: dict[int, O] = {}
+        for own, answers in zip(places.values(), found, strict=True):
+            outcomes.update(zip(own, answers, strict=True))
+        return [outcomes[place] for place in range(len(items))]
+
+    async def _share_at(
+        self, broker_name: str, batchers: _Batchers[I, O], items: Sequence[I]
+    ) -> Sequence[O]:
+        try:
+            self._instance.routes.address_of(broker_name)  # a handle may name what there is not
+            async with asyncio.timeout(self._timeout_s):
+                return await batchers[broker_name].submit(items)
+        except TimeoutError:
+            failure: MqError = RequestTimeout(f"broker {broker_name}", self._timeout_s)
+        except MqError as error:
+            failure = error
+        return cast("Sequence[O]", [failure] * len(items))
+
+    async def _call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> _Answer[R]:
+        time = asyncio.get_running_loop().time
+        deadline_s, backoff, repeated = (
+            time() + self._timeout_s,
+            Backoff(PAUSE_S, MAX_PAUSE_S),
+            False,
+        )
+        while True:
+            left_s = max(0.001, deadline_s - time())
+            try:
+                response = await self._instance.call_broker(
+                    broker_name, rpc, request, timeout_s=left_s
+                )
+                return _Answer(response, repeated)
+            except MqError as error:
+                pause_s = backoff.next_s()
+                if not error.retryable or time() + pause_s >= deadline_s:
+                    raise
+                repeated = repeated or error.code in ANSWER_LOST
+            await asyncio.sleep(pause_s)
+            await self._instance.routes.refresh_soon(topic)  # it may be back at another address
+
+    # ---- requests ----
+
+    async def _ack(self, broker_name: str, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
+        sets: dict[tuple[str, int, int, int], list[int]] = {}
+        for place, handle in enumerate(handles):
+            key = (physical_topic(handle), handle.queue_id, handle.lease_id, handle.expires_ms)
+            own = sets.get(key)
+            if own is None:
+                sets[key] = [place]
+            else:
+                own.append(place)
+        request = pop_pb2.AckRequest(
+            lease_sets=[
+                lease_set_of(handles[own[0]], [handles[place].queue_offset for place in own])
+                for own in sets.values()
+            ]
+        )
+        answer, _ = await self._call(broker_name, handles[0].topic, rpcs.ACK, request)
+        if answer.lease_sets != len(sets):  # its answer is empty, as if all were acknowledged
+            raise MqError(
+                Code.VERSION_NOT_SUPPORTED,
+                f"broker {broker_name} acknowledges no sets of leases: it is older than this "
+                "client, so bring it to the same version",
+            )
+        outcomes: list[Outcome] = [None] * len(handles)
+        places = list(sets.values())
+        for refused in answer.failures:
+            outcomes[places[refused.lease_set][refused.place]] = failure_of(refused.result)
+        return outcomes
+
+    async def _change(
+        self, broker_name: str, changes: Sequence[Change]
+    ) -> Sequence[Changed | MqError]:
+        request = pop_pb2.ChangeInvisibleDurationRequest(changes=map(_change, changes))
+        topic = changes[0].handle.topic
+        answer, repeated = await self._call(
+            broker_name, topic, rpcs.CHANGE_INVISIBLE_DURATION, request
+        )
+        outcomes: list[Changed | MqError] = []
+        for change, result in zip(changes, answer.results, strict=True):
+            failure = failure_of(result)
+            if failure is None:
+                outcomes.append(Changed(result.pop_time_ms, result.invisible_duration_ms))
+            elif change.duration_ms == 0 and repeated and self._was_done(change.handle, failure):
+                outcomes.append(Changed(self._instance.clock.now_ms(), 0))
+            else:
+                outcomes.append(failure)
+        return outcomes
+
+    async def _dead_letter(
+        self, broker_name: str, entries: Sequence[DeadLetterEntry]
+    ) -> Sequence[Outcome]:
+        request = pop_pb2.DeadLetterRequest(
+            entries=[
+                pop_pb2.DeadLetterEntry(lease=lease_of(entry.handle), failure=entry.failure)
+                for entry in entries
+            ]
+        )
+        topic = entries[0].handle.topic
+        answer, repeated = await self._call(broker_name, topic, rpcs.DEAD_LETTER, request)
+        outcomes: list[Outcome] = []
+        for entry, result in zip(entries, answer.results, strict=True):
+            failure = failure_of(result)
+            done = failure is not None and repeated and self._was_done(entry.handle, failure)
+            outcomes.append(None if done else failure)
+        return outcomes
+
+    def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
+        """Whether a lease ended before its time: by the attempt whose answer was lost."""
+        ended = failure.code is Code.INVALID_RECEIPT_HANDLE
+        return ended and handle.expires_ms > self._instance.clock.now_ms()
+
+
+def _change(change: Change) -> pop_pb2.InvisibleChange:
+    handle, duration_ms, counted, unless_changed = change
+    if duration_ms is None:
+        made = pop_pb2.InvisibleChange(lease=lease_of(handle), by_retry_policy=True)
+    else:
+        made = invisible_change(handle, duration_ms, counted=counted)
+    made.uncounted = not counted
+    made.unless_changed = unless_changed
+    return made

@@ -1,0 +1,243 @@
+"""Receives of one client that wait in line for messages at any of several sources (a topic at a
+broker).
+
+However many receives wait, each source is asked once, by a call that its broker holds. Where order
+does not matter that is a pop, whose messages any receive of the line may have; if none waits any
+more, they are given back uncounted at once. In order it is a notification: one receive is sent to
+that source to pop there. As many messages as a receive may have call two more receives to the
+source, because there may be others; so a burst reaches n receives in log n rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee.broker.v1.pop_pb2 import PopResponse
+
+from aerobee_wire.status import MqError
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # after a source failed
+# A held call that has not failed by then has a broker that holds it.
+HELD_S = 1.0
+
+
+class Source(NamedTuple):
+    topic: str
+    broker_name: str
+
+
+class Popped(NamedTuple):
+    """Messages on lease, where they come from, and until when, of the client's monotonic clock."""
+
+    source: Source
+    answer: PopResponse
+    until_ms: int
+
+
+# Messages of that source, or True: it has some. Held until then, or until a while is over: then
+# False. Raises MqError.
+Ask = Callable[[Source], Awaitable[Popped | bool]]
+# Where to pop, or what was popped; None: the time is over.
+Found = Source | Popped | None
+
+
+@dataclass(slots=True)
+class _State:
+    """What a line knows of a source. Times are the loop's."""
+
+    visited: int = 0  # number of the last visit
+    asking: asyncio.Task[None] | None = None
+    visits: int = 0  # receives that are there now
+    has_message: bool = False  # it said so when no receive waited
+    retry_s: float = 0.0  # it failed, and is left alone until then
+    failure: MqError | None = None  # of its last call
+    asked_s: float = math.inf  # when its held call began
+
+
+class ReceiveLine:
+    """`give_back`: of messages that no receive wants. `max_messages`: of one pop."""
+
+    def __init__(self, ask: Ask, give_back: Callable[[Popped], None], max_messages: int) -> None:
+        self._ask = ask
+        self._give_back = give_back
+        self._max_messages = max_messages
+        self._waiting: dict[asyncio.Future[Found], None] = {}  # the longest wait first
+        self._states: dict[Source, _State] = {}
+        self._numbers = itertools.count(1)  # of visits
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not any(
+            state.asking or state.visits for state in self._states.values()
+        )
+
+    def begin(self, sources: Iterable[Source]) -> Source | None:
+        """The source that a receive visits now; every visit ends with `end`. None: at each, a held
+        call says that there is nothing, or it failed a moment ago.
+
+        One that is known to have messages, else the one that was not visited for the longest time.
+        """
+        now_s = _now_s()
+        best: tuple[bool, int] | None = None
+        chosen: Source | None = None
+        for source in sources:
+            state = self._state(source)
+            if state.retry_s > now_s or (state.asking is not None and not state.visits):
+                continue
+            rank = (not state.has_message, state.visited)
+            if best is None or rank < best:
+                best, chosen = rank, source
+        return None if chosen is None else self.visit(chosen)
+
+    def visit(self, source: Source) -> Source:
+        """A receive goes to this source, and comes back by `end`."""
+        state = self._state(source)
+        state.visits += 1
+        state.has_message = False
+        state.visited = next(self._numbers)
+        return source
+
+    def end(self, source: Source, *, full: bool = False, failure: MqError | None = None) -> None:
+        """Of a visit. `full`: it brought as many messages as it may have."""
+        state = self._state(source)
+        state.visits -= 1
+        state.failure = failure
+        if failure is not None:
+            state.retry_s = _now_s() + RETRY_S
+        elif full:
+            self._send(source, 2)
+        if self._anyone_waits() and not state.visits:
+            self._listen(source)
+
+    async def wait(self, sources: Sequence[Source], deadline_s: float) -> Found:
+        """The source to visit now, or messages; None when the time is over, in the loop's time."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Found] = loop.create_future()
+        self._waiting[future] = None
+        for source in sources:
+            if not self._state(source).visits:
+                self._listen(source)
+        timer = loop.call_at(deadline_s, _resolve, future, None)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            found = future.result() if future.done() and not future.cancelled() else None
+            if isinstance(found, Source):  # another receive may go there
+                self.end(found)
+            elif found is not None:
+                self.deliver(found)
+            raise
+        finally:
+            timer.cancel()
+            self._waiting.pop(future, None)
+
+    def deliver(self, popped: Popped) -> None:
+        """Messages for the longest wait; given back if there is none."""
+        future = self._next()
+        if future is None:
+            self._state(popped.source).has_message = True
+            self._give_back(popped)
+            return
+        future.set_result(popped)
+        if popped.answer.message_count >= self._max_messages:
+            self._send(popped.source, 2)
+
+    def failure(self, sources: Iterable[Source]) -> MqError | None:
+        """Why the last call at each of these failed, of one of them; None if one did not fail."""
+        found, held_s = None, _now_s() - HELD_S
+        for source in sources:
+            state = self._state(source)
+            if state.failure is None or state.asked_s <= held_s:
+                return None
+            found = state.failure
+        return found
+
+    async def close(self) -> None:
+        """Ends the held calls, and the waits: their time is over."""
+        for future in self._waiting:
+            _resolve(future, None)
+        asking = [state.asking for state in self._states.values() if state.asking is not None]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    # ---- steps ----
+
+    def _state(self, source: Source) -> _State:
+        state = self._states.get(source)
+        if state is None:
+            state = self._states[source] = _State()
+        return state
+
+    def _listen(self, source: Source) -> None:
+        state = self._state(source)
+        if state.asking is None:
+            state.asking = asyncio.create_task(
+                self._hold(source, state), name=f"receive from {source.broker_name}"
+            )
+
+    async def _hold(self, source: Source, state: _State) -> None:
+        """Asks until the source has something, or nobody waits any more."""
+        found: Popped | bool = False
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, state.retry_s - _now_s()))
+                state.asked_s = asked_s = _now_s()
+                try:
+                    found = await self._ask(source)
+                    state.failure = None
+                except MqError as error:
+                    state.failure = error
+                    state.retry_s = _now_s() + RETRY_S
+                except Exception:
+                    log.exception("receive from broker %s failed", source.broker_name)
+                    state.retry_s = _now_s() + RETRY_S
+                finally:
+                    state.asked_s = math.inf
+                if found or not self._anyone_waits():
+                    break
+                # A broker without long polls (longPollingEnable) answers at once.
+                state.retry_s = max(state.retry_s, asked_s + RETRY_S)
+        finally:
+            state.asking = None
+        if isinstance(found, Popped):
+            self.deliver(found)
+        elif found and not self._send(source, 1):
+            state.has_message = True
+        elif not found:
+            return
+        if self._anyone_waits() and not state.visits:
+            self._listen(source)
+
+    def _send(self, source: Source, count: int) -> int:
+        """Sends waiting receives to a source. Returns how many."""
+        for sent in range(count):
+            future = self._next()
+            if future is None:
+                return sent
+            future.set_result(self.visit(source))
+        return count
+
+    def _next(self) -> asyncio.Future[Found] | None:
+        """The longest wait that has found nothing yet."""
+        return next((future for future in self._waiting if not future.done()), None)
+
+    def _anyone_waits(self) -> bool:
+        return self._next() is not None
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _resolve(future: asyncio.Future[Found], found: Found) -> None:
+    if not future.done():
+        future.set_result(found)

@@ -1,0 +1,403 @@
+"""Receiving messages on lease from every broker of every subscribed topic.
+
+A receive pops what one source has now, another one each time; if that is nothing, it waits in line
+for all of them. What was leased and has no receive any more, because that was cancelled or had its
+answer from another broker, is given back uncounted. A pop is never cut off but by the close of the
+client: an answer that is on its way would be lost with its leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from aerobee.broker.v1 import message_pb2, pop_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
+from aerobee_client.errors import ClientClosed, RequestTimeout
+from aerobee_client.leasing.lease_calls import Change, LeaseCalls
+from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.receive_line import RETRY_S, Popped, ReceiveLine, Source
+from aerobee_wire import rpcs
+from aerobee_wire.handles.leases import handle_for, handles_of
+from aerobee_wire.record import CorruptRecord, iter_records
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+HELD_MS = 20_000  # a call for a line of receives
+VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
+ANSWER_S = 5.0  # for a broker to answer beyond these
+REPEATED_S = 0.5  # for brokers to say whether they know an attempt to receive
+NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
+KEPT_LINES = 64
+
+# A source that fails so is left out for a while. Any other error is the caller's.
+_LEFT_OUT = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.BROKER_NOT_EXIST,
+        Code.REQUEST_TIMEOUT,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.DISK_FULL,
+        Code.SYSTEM_BUSY,
+        Code.FLOW_CONTROL,
+        Code.FLUSH_DISK_TIMEOUT,
+        Code.TOPIC_NOT_EXIST,
+    }
+)
+# The broker may have leased messages to a pop that failed so.
+_ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """One call of `receive`. `subscriptions`: of the topics that it receives from. `attempt_id`: as
+    its caller named it; empty: not named."""
+
+    subscriptions: Mapping[str, message_pb2.Subscription]
+    max_messages: int
+    invisible_duration_ms: int
+    deadline_s: float  # of the loop
+    attempt_id: str = ""
+
+
+class _LineKey(NamedTuple):
+    subscriptions: tuple[bytes, ...]
+    # 0 in order: then a line leases nothing by itself.
+    max_messages: int
+    invisible_duration_ms: int
+
+
+class Receiver:
+    """`fifo`: messages are consumed message group by message group. `start`: where the group begins
+    in a queue that it has no offset in."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        consumer_group: str,
+        calls: LeaseCalls,
+        *,
+        fifo: bool,
+        start: pop_pb2.PopStart,
+    ) -> None:
+        self._instance = instance
+        self._consumer_group = consumer_group
+        self._calls = calls
+        self._fifo = fifo
+        self._start = start
+        self._lines: dict[_LineKey, ReceiveLine] = {}
+        self._brokers: dict[str, tuple[TopicRoute, Sequence[str]]] = {}  # by topic
+        self._announced: frozenset[str] = frozenset()
+        self._announcing = asyncio.Lock()
+        # Attempts to receive whose answer was lost: the same name brings their messages again.
+        self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
+        self._receives: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def receive(self, asked: Receive) -> list[LeasedMessage]:
+        """Messages of any source, all of one; none when the time is over.
+
+        Raises MqError: what a broker refuses, or what every source failed with until the end.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._receives.add(task)
+        try:
+            while True:
+                popped = await self._receive(asked)
+                if self._closed:
+                    if popped is not None:
+                        self._give_back(popped)
+                    raise ClientClosed("consumer")
+                if popped is None:
+                    return []
+                if popped.until_ms > self._instance.clock.monotonic_ms():
+                    return self._decoded(popped)
+        finally:
+            self._receives.discard(task)
+
+    def announce_again(self) -> None:
+        """Before the next receive, brokers are told what the group subscribes to."""
+        self._announced = frozenset()
+        self._brokers.clear()
+
+    async def close(self) -> None:
+        """Ends the receives that wait. Returns when what came too late is given back."""
+        self._closed = True
+        await asyncio.gather(*(line.close() for line in self._lines.values()))
+        if self._receives:
+            await asyncio.wait(self._receives, timeout=VISIT_S + ANSWER_S)
+        if self._background:
+            await asyncio.wait(self._background, timeout=VISIT_S + ANSWER_S)
+
+    # ---- one receive ----
+
+    async def _receive(self, asked: Receive) -> Popped | None:
+        while not self._closed:
+            try:
+                sources = await self._sources(asked.subscriptions)
+            except MqError:
+                left_s = asked.deadline_s - asyncio.get_running_loop().time()
+                if left_s <= 0:
+                    raise
+                await asyncio.sleep(min(left_s, NO_ROUTE_PAUSE_S))
+            else:
+                return await self._receive_from(sources, asked)
+        raise ClientClosed("consumer")
+
+    async def _receive_from(self, sources: Sequence[Source], asked: Receive) -> Popped | None:
+        time = asyncio.get_running_loop().time
+        line = self._line(asked)
+        holder = await self._holder(sources, asked.attempt_id) if asked.attempt_id else None
+        unvisited = dict.fromkeys(sources)
+        source = line.begin(sources) if holder is None else line.visit(holder)
+        while not self._closed:
+            if source is not None:
+                unvisited.pop(source, None)
+                popped = await self._visit(line, source, asked)
+                if popped is not None:
+                    return popped
+            if asked.deadline_s <= time():
+                # Who does not wait has looked at every source at least.
+                source = line.begin(unvisited)
+                if source is not None:
+                    continue
+                found = None
+            else:
+                found = await line.wait(sources, asked.deadline_s)
+            if isinstance(found, Source):
+                source = found
+                continue
+            if found is None and not self._closed and (failure := line.failure(sources)):
+                raise failure
+            return found
+        raise ClientClosed("consumer")
+
+    async def _visit(self, line: ReceiveLine, source: Source, asked: Receive) -> Popped | None:
+        """Pops what a source has now; None where that is nothing, or fails."""
+        full = False
+        failure: MqError | None = None
+        attempt_id = asked.attempt_id or self._attempt_id(source)
+        popping = asyncio.ensure_future(self._pop_now(source, asked, attempt_id))
+        try:
+            await asyncio.wait([popping], timeout=VISIT_S)
+            if not popping.done():
+                failure = RequestTimeout(f"broker {source.broker_name}", VISIT_S)
+                self._run(self._come_late(popping, line, asked))
+                return None
+            popped = popping.result()
+            full = popped.answer.message_count >= asked.max_messages
+            return popped if popped.answer.records else None
+        except MqError as error:
+            failure = error
+            if error.code not in _LEFT_OUT:
+                raise
+            return None
+        except asyncio.CancelledError:
+            self._run(self._come_late(popping, line, asked))
+            raise
+        finally:
+            line.end(source, full=full, failure=failure)
+
+    async def _come_late(
+        self, popping: asyncio.Future[Popped], line: ReceiveLine, asked: Receive
+    ) -> None:
+        """Of a visit whose receive went on without it: another receive may have its messages."""
+        try:
+            popped = await popping
+        except MqError:
+            return
+        if not popped.answer.records:
+            return
+        if asked.attempt_id or self._closed:  # the caller's own attempt is nobody else's
+            self._give_back(popped)
+        else:
+            line.deliver(popped)
+
+    async def _pop_now(self, source: Source, asked: Receive, attempt_id: str) -> Popped:
+        clock = self._instance.clock
+        request = self._pop_request(source, asked, attempt_id=attempt_id)
+        asked_ms = clock.monotonic_ms()
+        try:
+            answer = await self._instance.call_broker(
+                source.broker_name, rpcs.POP, request, timeout_s=VISIT_S + ANSWER_S
+            )
+        except MqError as error:
+            if attempt_id and not asked.attempt_id and error.code in _ANSWER_LOST:
+                self._lost_attempts[source].append(attempt_id)
+            raise
+        left_ms = answer.invisible_duration_ms
+        if attempt_id and answer.records:  # perhaps leased to an earlier try of this attempt
+            left_ms = min(left_ms, answer.pop_time_ms + left_ms - clock.now_ms())
+        return Popped(source, answer, asked_ms + left_ms)
+
+    def _attempt_id(self, source: Source) -> str:
+        if not self._fifo:
+            return ""
+        lost = self._lost_attempts[source]
+        return lost.popleft() if lost else uuid4().hex
+
+    async def _holder(self, sources: Sequence[Source], attempt_id: str) -> Source | None:
+        """The source that leased messages to this attempt to receive before; they come again."""
+
+        async def is_repeated(source: Source) -> bool:
+            request = pop_pb2.NotificationRequest(
+                consumer_group=self._consumer_group, topic=source.topic, attempt_id=attempt_id
+            )
+            try:
+                answer = await self._instance.call_broker(
+                    source.broker_name, rpcs.NOTIFICATION, request, timeout_s=REPEATED_S
+                )
+            except MqError:
+                return False
+            return answer.is_repeated
+
+        known = await asyncio.gather(*map(is_repeated, sources))
+        return next((one for one, repeated in zip(sources, known, strict=True) if repeated), None)
+
+    # ---- lines ----
+
+    def _line(self, asked: Receive) -> ReceiveLine:
+        key = _LineKey(
+            tuple(one.SerializeToString() for one in asked.subscriptions.values()),
+            0 if self._fifo else asked.max_messages,
+            0 if self._fifo else asked.invisible_duration_ms,
+        )
+        line = self._lines.get(key)
+        if line is None:
+            if len(self._lines) >= KEPT_LINES:
+                self._lines = {key: line for key, line in self._lines.items() if not line.is_idle}
+            line = self._lines[key] = self._make_line(asked)
+        return line
+
+    def _make_line(self, asked: Receive) -> ReceiveLine:
+        timeout_s = HELD_MS / 1_000 + ANSWER_S
+
+        async def pop(source: Source) -> Popped | bool:
+            request = self._pop_request(source, asked, poll_ms=HELD_MS)
+            answer = await self._instance.call_broker(
+                source.broker_name, rpcs.POP, request, timeout_s=timeout_s
+            )
+            until_ms = self._instance.clock.monotonic_ms() + answer.invisible_duration_ms
+            return Popped(source, answer, until_ms) if answer.records else False
+
+        async def look(source: Source) -> bool:
+            if self._lost_attempts[source]:  # messages may be on lease to it, and so not visible
+                return True
+            request = pop_pb2.NotificationRequest(
+                consumer_group=self._consumer_group,
+                topic=source.topic,
+                poll_duration_ms=HELD_MS,
+                subscription=asked.subscriptions[source.topic],
+            )
+            try:
+                answer = await self._instance.call_broker(
+                    source.broker_name, rpcs.NOTIFICATION, request, timeout_s=timeout_s
+                )
+            except MqError as error:
+                if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                await asyncio.sleep(RETRY_S)
+                return True  # an older broker: who waits looks for himself, once a second
+            return answer.has_message
+
+        return ReceiveLine(look if self._fifo else pop, self._give_back, asked.max_messages)
+
+    def _pop_request(
+        self, source: Source, asked: Receive, *, attempt_id: str = "", poll_ms: int = 0
+    ) -> pop_pb2.PopRequest:
+        return pop_pb2.PopRequest(
+            consumer_group=self._consumer_group,
+            topic=source.topic,
+            max_messages=asked.max_messages,
+            invisible_duration_ms=asked.invisible_duration_ms,
+            poll_duration_ms=poll_ms,
+            subscription=asked.subscriptions[source.topic],
+            fifo=self._fifo,
+            attempt_id=attempt_id,
+            start=self._start,
+            client_id=self._instance.client_id,
+        )
+
+    # ---- sources ----
+
+    async def _sources(
+        self, subscriptions: Mapping[str, message_pb2.Subscription]
+    ) -> Sequence[Source]:
+        """At least one. Raises MqError: no topic has a route, or every broker refuses the group."""
+        sources: list[Source] = []
+        failure: MqError | None = None
+        for topic in subscriptions:
+            try:
+                route = await self._instance.routes.route(topic)
+            except MqError as error:
+                failure = error
+                continue
+            known = self._brokers.get(topic)
+            if known is None or known[0] is not route:
+                names = dict.fromkeys(queue.broker_name for queue in readable_queues(topic, route))
+                known = self._brokers[topic] = (route, tuple(names))
+                await self._announce()
+            sources += [Source(topic, name) for name in known[1]]
+        if not sources:
+            topics = ", ".join(subscriptions)
+            raise failure or MqError(
+                Code.NO_PERMISSION, f"no broker lets topic {topics} be read now", retryable=True
+            )
+        return sources
+
+    async def _announce(self) -> None:
+        """A broker that is new in the routes may have the group only once it has a heartbeat."""
+        async with self._announcing:
+            addresses = frozenset(self._instance.routes.master_addresses())
+            if not addresses <= self._announced:
+                await self._instance.announce()
+                self._announced = addresses
+
+    # ---- messages ----
+
+    def _decoded(self, popped: Popped) -> list[LeasedMessage]:
+        source, answer, until_ms = popped
+        pop = pop_pb2.PopRequest(
+            consumer_group=self._consumer_group, topic=source.topic, fifo=self._fifo
+        )
+        try:
+            return [
+                LeasedMessage(record, handle_for(record, attempt, pop, answer), until_ms)
+                for record, attempt in zip(
+                    iter_records(answer.records), answer.delivery_attempts, strict=True
+                )
+            ]
+        except CorruptRecord as error:
+            raise MqError(
+                Code.MESSAGE_CORRUPTED,
+                f"broker {source.broker_name} answered with a record that fails its check: "
+                f"{error.reason}",
+            ) from None
+
+    def _give_back(self, popped: Popped) -> None:
+        pop = pop_pb2.PopRequest(
+            consumer_group=self._consumer_group, topic=popped.source.topic, fifo=self._fifo
+        )
+        changes = [Change(one, 0, counted=False) for one in handles_of(pop, popped.answer)]
+        self._run(self._give_back_all(changes))
+
+    async def _give_back_all(self, changes: Sequence[Change]) -> None:
+        for outcome in await self._calls.change(changes):
+            if isinstance(outcome, MqError) and outcome.code is not Code.INVALID_RECEIPT_HANDLE:
+                log.warning("messages not given back, they come when their lease ends: %s", outcome)
+                break
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

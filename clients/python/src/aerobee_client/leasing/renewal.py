@@ -1,0 +1,173 @@
+"""Renews leases while their messages are being worked on.
+
+A lease is renewed for its own invisible duration when half of that is over, so that a client that
+dies holds its messages no longer than one that does not renew; three hours in all. The end of a
+lease is measured by this client's clock, because the broker's time of day may differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from aerobee_client.leasing.lease_calls import Change, Changed, LeaseCalls
+from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.runtime.clock import Clock
+from aerobee_wire.handles.leases import LeaseKey, key_of
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+MAX_RENEWED_MS = 3 * 3_600_000
+RETRY_MS = 1_000  # after a renewal that failed
+TOGETHER_MS = 100  # renewals that are due within this time share a request
+
+
+class Renewal:
+    """Messages whose leases are renewed. `lost`: those whose lease has ended all the same: they are
+    redelivered, to this consumer or to another."""
+
+    def __init__(self, messages: Sequence[LeasedMessage]) -> None:
+        self.messages = tuple(messages)
+        self.lost: list[LeasedMessage] = []
+
+
+@dataclass(slots=True, eq=False)
+class _Tracked:
+    """Times are monotonic."""
+
+    message: LeasedMessage
+    renewal: Renewal
+    since_ms: int
+    due_ms: int
+    under_way: bool = False
+    # The last renewal had no answer, so the broker may have another end of the lease.
+    uncertain: bool = False
+
+
+class LeaseRenewal:
+    def __init__(self, calls: LeaseCalls, clock: Clock) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._tracked: dict[LeaseKey, _Tracked] = {}
+        self._sooner = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._renewals: set[asyncio.Task[None]] = set()
+
+    def track(self, renewal: Renewal) -> None:
+        """Renews from now on."""
+        now_ms = self._clock.monotonic_ms()
+        for message in renewal.messages:
+            if not message.is_settled:
+                due_ms = message.until_ms - message.handle.invisible_duration_ms // 2
+                tracked = _Tracked(message, renewal, now_ms, due_ms)
+                self._tracked[key_of(message.handle)] = tracked
+        self._sooner.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="lease renewal")
+
+    @contextmanager
+    def suspended(self, messages: Sequence[LeasedMessage]) -> Iterator[set[LeaseKey]]:
+        """Without renewal meanwhile, because the client acts on these leases. Afterwards those are
+        renewed on that it does not add to the set."""
+        ended: set[LeaseKey] = set()
+        keys = [key_of(message.handle) for message in messages] if self._tracked else []
+        found = {key: self._tracked.pop(key, None) for key in keys}
+        try:
+            yield ended
+        finally:
+            for key, tracked in found.items():
+                if tracked is not None and key not in ended:
+                    self._tracked.setdefault(key, tracked)
+            if found:
+                self._sooner.set()
+
+    def stop(self, renewal: Renewal) -> None:
+        """Untracks what this renewal still renews."""
+        for message in renewal.messages:
+            key = key_of(message.handle)
+            tracked = self._tracked.get(key)
+            if tracked is not None and tracked.renewal is renewal:
+                del self._tracked[key]
+
+    async def close(self) -> None:
+        self._tracked.clear()
+        tasks = [*self._renewals, *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            waiting = [one for one in self._tracked.values() if not one.under_way]
+            due = [one for one in waiting if one.due_ms <= now_ms + TOGETHER_MS]
+            later = (one.due_ms for one in waiting if one.due_ms > now_ms + TOGETHER_MS)
+            next_ms = min(later, default=None)
+            by_broker: dict[str, list[_Tracked]] = {}
+            for one in due:
+                by_broker.setdefault(one.message.broker_name, []).append(one)
+            for own in by_broker.values():
+                task = asyncio.create_task(self._renew(own))
+                self._renewals.add(task)
+                task.add_done_callback(self._renewals.discard)
+            self._sooner.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(
+                    None if next_ms is None else max(0, next_ms - now_ms) / 1_000
+                ):
+                    await self._sooner.wait()
+
+    async def _renew(self, due: Sequence[_Tracked]) -> None:
+        """Leases of one broker."""
+        asked_ms = self._clock.monotonic_ms()
+        wanted = []
+        for tracked in due:
+            if asked_ms - tracked.since_ms >= MAX_RENEWED_MS:
+                log.warning("%r has been renewed for three hours: no more", tracked.message)
+                self._drop(tracked)
+            else:
+                tracked.under_way = True
+                wanted.append(tracked)
+        changes = [
+            Change(
+                one.message.handle,
+                one.message.handle.invisible_duration_ms,
+                unless_changed=not one.uncertain,
+            )
+            for one in wanted
+        ]
+        outcomes = await self._calls.change(changes)
+        for tracked, outcome in zip(wanted, outcomes, strict=True):
+            tracked.under_way = False
+            if isinstance(outcome, Changed):
+                duration_ms = outcome.invisible_duration_ms
+                tracked.message.extend(*outcome, asked_ms + duration_ms)
+                tracked.due_ms = asked_ms + duration_ms // 2
+                tracked.uncertain = False
+            else:
+                self._failed(tracked, outcome)
+        self._sooner.set()
+
+    def _failed(self, tracked: _Tracked, error: MqError) -> None:
+        """A lease that has ended is lost; another one is tried again until it ends."""
+        now_ms = self._clock.monotonic_ms()
+        tracked.uncertain = True
+        tracked.due_ms = now_ms + RETRY_MS
+        over = now_ms >= tracked.message.until_ms
+        if not self._is_tracked(tracked) or not (over or error.code is Code.INVALID_RECEIPT_HANDLE):
+            return
+        log.warning("the lease of %r is lost: %s", tracked.message, error)
+        self._drop(tracked)
+        tracked.renewal.lost.append(tracked.message)
+
+    def _is_tracked(self, tracked: _Tracked) -> bool:
+        """False if the client acted on the lease meanwhile."""
+        return self._tracked.get(key_of(tracked.message.handle)) is tracked
+
+    def _drop(self, tracked: _Tracked) -> None:
+        if self._is_tracked(tracked):
+            del self._tracked[key_of(tracked.message.handle)]

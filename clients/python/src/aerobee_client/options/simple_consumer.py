@@ -1,0 +1,56 @@
+"""What may be set of simple consumers: names, defaults, bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict
+
+from aerobee_client.options.bounds import Bounds, check_bounds, check_value
+from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_wire.status import Code, MqError
+
+
+class SimpleConsumerSettings(TypedDict, total=False):
+    """The keyword arguments of a simple consumer; meaning and defaults: SimpleConsumerOptions."""
+
+    fifo: bool
+    consume_from_where: ConsumeFromWhere
+    request_timeout: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleConsumerOptions:
+    """Raises INVALID_PARAMETER that names the bounds."""
+
+    # Whether the messages of one receive are consumed in their order. Where the order of the group
+    # holds (a topic of the type FIFO), a receive then may bring several messages of a message
+    # group; else it brings one of each at most.
+    fifo: bool = False
+    # Where the group starts in a queue in which it has no offset. Not by time.
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    # Bounds an acknowledgement, a change or a dead letter; while its broker is away it is repeated.
+    request_timeout: timedelta = timedelta(seconds=10)
+
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)
+        if self.consume_from_where is ConsumeFromWhere.TIMESTAMP:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                "consume_from_where is TIMESTAMP: a simple consumer starts at LAST_OFFSET or "
+                "FIRST_OFFSET; reset the offsets of its group to a time instead",
+            )
+
+
+_BOUNDS: Bounds = {"request_timeout": (0.001, 86_400)}  # seconds
+
+MAX_MESSAGES = 32  # of one receive: RocketMQ's
+MAX_INVISIBLE_S = 43_200  # 12 h
+MAX_WAIT_S = 86_400
+
+
+def check_receive(max_messages: int, invisible_duration: timedelta, wait: timedelta) -> None:
+    """Raises INVALID_PARAMETER that names the bounds."""
+    check_value("max_messages", max_messages, 1, MAX_MESSAGES)
+    check_value("invisible_duration", invisible_duration, 0.001, MAX_INVISIBLE_S)
+    check_value("wait", wait, 0, MAX_WAIT_S)
