@@ -100,6 +100,8 @@ HEARTBEAT = rpc(client.HeartbeatRequest, client.HeartbeatResponse)
 WATCH_CLIENT = rpc(client.WatchClientRequest, client.ClientNotice)
 UNREGISTER_CLIENT = rpc(client.UnregisterClientRequest, client.UnregisterClientResponse)
 LIST_GROUP_MEMBERS = rpc(client.ListGroupMembersRequest, client.ListGroupMembersResponse)
+LOCK_QUEUES = rpc(client.LockQueuesRequest, client.LockQueuesResponse)
+UNLOCK_QUEUES = rpc(client.UnlockQueuesRequest, client.UnlockQueuesResponse)
 LIST_CLIENTS = rpc(client.ListClientsRequest, client.ListClientsResponse)
 
 # ---- broker: offsets ----

@@ -59,6 +59,7 @@ class Code(IntEnum):
     INVALID_TRANSACTION_ID = 1007
     QUEUE_NOT_EXIST = 1008
     SUBSCRIPTION_GROUP_EXIST_ALREADY = 1009
+    QUEUE_LOCK_NOT_HELD = 1010
 
 
 # The gRPC status of each code; a code that is not listed is INTERNAL.
@@ -90,6 +91,7 @@ GRPC_STATUS: Mapping[Code, str] = {
     Code.INVALID_TRANSACTION_ID: "INVALID_ARGUMENT",
     Code.QUEUE_NOT_EXIST: "OUT_OF_RANGE",
     Code.SUBSCRIPTION_GROUP_EXIST_ALREADY: "ALREADY_EXISTS",
+    Code.QUEUE_LOCK_NOT_HELD: "FAILED_PRECONDITION",
 }
 
 # The same request may succeed later, or on another broker.

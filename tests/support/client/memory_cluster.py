@@ -21,6 +21,7 @@ from aerobee_wire import message_id, properties, record
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
+from support.client.memory_locks import LockRpcs, MemoryLocks
 
 NAMESRV = "10.0.0.1:9876"
 STORE_TIME_MS = 1_700_000_000_000
@@ -37,6 +38,7 @@ class MemoryBroker:
     min_offsets: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     clients: dict[str, client_pb2.HeartbeatRequest] = field(default_factory=dict)
     watchers: dict[str, asyncio.Queue[client_pb2.ClientNotice | None]] = field(default_factory=dict)
+    locks: MemoryLocks = field(default_factory=MemoryLocks)
     max_reconsume_times: int = 16
     capabilities: tuple[client_pb2.Capability, ...] = (client_pb2.SEND_BACK_DELAY,)
     physical_offset: int = 0
@@ -104,7 +106,7 @@ class MemoryBroker:
         )
 
 
-class MemoryCluster:
+class MemoryCluster(LockRpcs):
     """`Transport` of any number of clients. `calls`: each unary call: (address, RPC, request)."""
 
     def __init__(self, *brokers: MemoryBroker, namesrvs: tuple[str, ...] = (NAMESRV,)) -> None:
@@ -178,6 +180,7 @@ class MemoryCluster:
         for notices in list(broker.watchers.values()):
             notices.put_nowait(None)
         broker.clients.clear()
+        broker.locks.break_all()
         await broker.wake()
 
     def revive(self, broker: MemoryBroker) -> None:
@@ -190,14 +193,17 @@ class MemoryCluster:
     def _forget(self, broker: MemoryBroker, client_id: str) -> None:
         beat = broker.clients.pop(client_id, None)
         if beat is not None:
+            broker.locks.break_all(client_id)
             self._notify_members(broker, beat)
 
     def _notify_members(self, broker: MemoryBroker, beat: client_pb2.HeartbeatRequest) -> None:
         for consumer in beat.consumers:
-            changed = client_pb2.GroupMembersChanged(consumer_group=consumer.consumer_group)
-            notice = client_pb2.ClientNotice(group_members_changed=changed)
-            for notices in broker.watchers.values():
-                notices.put_nowait(notice)
+            self.notify_group(broker, consumer.consumer_group)
+
+    def notify_group(self, broker: MemoryBroker, consumer_group: str) -> None:
+        changed = client_pb2.GroupMembersChanged(consumer_group=consumer_group)
+        for notices in broker.watchers.values():
+            notices.put_nowait(client_pb2.ClientNotice(group_members_changed=changed))
 
     # ---- name server ----
 
@@ -283,6 +289,7 @@ class MemoryCluster:
 
     async def _Pull(self, broker: MemoryBroker, request: Any) -> Any:
         _check_topic(broker, request.topic)
+        broker.locks.check(request, request)
         if request.HasField("commit_offset"):
             key = (request.consumer_group, request.topic, request.queue_id)
             broker.offsets[key] = request.commit_offset
@@ -293,6 +300,7 @@ class MemoryCluster:
             async with broker.arrived:
                 await broker.arrived.wait()
             self._check_up(broker.address)
+            broker.locks.check(request, request)
 
     def _read(self, broker: MemoryBroker, request: Any) -> Any:
         key = (request.consumer_group, request.topic, request.queue_id)
@@ -344,7 +352,9 @@ class MemoryCluster:
                 0,
                 old.body,
                 properties.encode({name: value for name, value in kept.items() if value}),
-                reconsume_times=old.reconsume_times + (not entry.uncounted),
+                reconsume_times=max(
+                    old.reconsume_times + (not entry.uncounted), entry.reconsume_times
+                ),
             )
             response.results.add(dead_lettered=dead)
         await broker.wake()
@@ -382,6 +392,7 @@ class MemoryCluster:
     def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         for offset in request.offsets:
             _check_topic(broker, offset.topic)
+            broker.locks.check(request, offset)
         for offset in request.offsets:
             broker.offsets[request.consumer_group, offset.topic, offset.queue_id] = (
                 offset.queue_offset

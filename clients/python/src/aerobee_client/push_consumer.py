@@ -23,22 +23,35 @@ from aerobee_client.consuming.listener import BatchListener, Listener, consume_o
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.order.lock_keeper import LockKeeper
+from aerobee_client.consuming.order.ordered_queues import OrderedQueues
+from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.consuming.send_back import Rejections, SendBack
 from aerobee_client.errors import ClientClosed
+from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.subscription import Sql
 from aerobee_client.runtime.clock import Clock, SystemClock
-from aerobee_client.runtime.facade import Done, StartedClient, StartedFacade, on_loop, settled
+from aerobee_client.runtime.facade import (
+    Done,
+    StartedClient,
+    StartedFacade,
+    blocking,
+    on_loop,
+    settled,
+)
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL
 from aerobee_wire.topics import check_group, check_topic, retry_topic
 
 CLOSE_TIMEOUT = timedelta(seconds=30)
+
+_Membership = Membership[ConcurrentConsumption | OrderlyConsumption]
 
 
 class AsyncPushConsumer(StartedClient):
@@ -75,7 +88,7 @@ class AsyncPushConsumer(StartedClient):
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._membership: Membership[ConcurrentConsumption] | None = None
+        self._membership: _Membership | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         if self.options.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(consumer_group))
@@ -128,18 +141,7 @@ class AsyncPushConsumer(StartedClient):
         if self._membership is not None:
             return
         instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
-        offsets, rejections = _parts_of(instance, self.consumer_group, self.options)
-        consumption = ConcurrentConsumption(
-            self._consume, offsets, rejections, instance.clock, self.options
-        )
-        membership = Membership(
-            self.consumer_group,
-            instance,
-            self._subscriptions,
-            self.options,
-            offsets=offsets,
-            consumption=consumption,
-        )
+        membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
         try:
             await membership.start()
@@ -150,6 +152,70 @@ class AsyncPushConsumer(StartedClient):
         if self._membership is not membership:  # closed meanwhile
             await membership.close(0)
             raise ClientClosed("consumer")
+
+    def _concurrent(self, instance: ClientInstance) -> _Membership:
+        offsets, rejections = _parts_of(instance, self.consumer_group, self.options)
+        return Membership(
+            self.consumer_group,
+            instance,
+            self._subscriptions,
+            self.options,
+            offsets=offsets,
+            consumption=ConcurrentConsumption(
+                self._consume, offsets, rejections, instance.clock, self.options
+            ),
+        )
+
+    def _orderly(self, instance: ClientInstance) -> _Membership:
+        offsets = OffsetStore(instance, self.consumer_group, locked=True)
+        keeper = LockKeeper(instance, self.consumer_group)
+        consumption = OrderlyConsumption(
+            self._consume,
+            offsets,
+            SendBack(instance, self.consumer_group, self.options.max_reconsume_times),
+            instance.clock,
+            self.options,
+            lock_of=keeper.lock_of,
+        )
+        membership: _Membership = Membership(
+            self.consumer_group,
+            instance,
+            self._subscriptions,
+            self.options,
+            offsets=offsets,
+            consumption=consumption,
+            on_failure=keeper.on_pull_failed,
+        )
+        membership.keep_in_order(OrderedQueues(keeper, consumption, offsets))
+        return membership
+
+    async def commit(self, message: ReceivedMessage | None = None) -> None:
+        """With `orderly=True, auto_commit=False`: commits what the listener has consumed of all
+        queues. With `message`: what it has consumed of that one's queue (message group, with
+        `order_by="message_group"`) up to it; the listener may commit the message that it has.
+
+        Raises ILLEGAL_OPERATION, QUEUE_LOCK_NOT_HELD (the queue of `message` is another member's,
+        which gets again what was not committed).
+        """
+        await self._in_order().commit(message)
+
+    async def rollback(self, message: ReceivedMessage | None = None) -> None:
+        """With `orderly=True, auto_commit=False`: what was not committed comes again after the
+        suspend time, of all queues or, with `message`, of its queue (message group). It counts as
+        no attempt, and neither does what the listener that calls it returns. Raises as `commit`
+        does."""
+        self._in_order().roll_back(message)
+
+    def _in_order(self) -> OrderlyConsumption:
+        if self._membership is None:
+            raise ClientClosed("consumer")
+        consumption = self._membership.consumption
+        if isinstance(consumption, ConcurrentConsumption):
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                "a concurrent consumer commits by itself: give it orderly=True, auto_commit=False",
+            )
+        return consumption
 
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """Stops pulling, waits up to `timeout` for running listeners, commits the offsets and
@@ -173,7 +239,7 @@ class AsyncPushConsumer(StartedClient):
         return self._membership is not None and self._membership.consumption.runs_on(thread)
 
     async def _subscribe_checked(
-        self, subscription: TopicSubscription, membership: Membership[ConcurrentConsumption]
+        self, subscription: TopicSubscription, membership: _Membership
     ) -> None:
         await membership.check(subscription)
         self._subscribe(subscription)
@@ -240,6 +306,8 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
     add_interceptor = on_loop(AsyncPushConsumer.add_interceptor)
     subscribe = settled(AsyncPushConsumer.subscribe)
     unsubscribe = on_loop(AsyncPushConsumer.unsubscribe)
+    commit = blocking(AsyncPushConsumer.commit)
+    rollback = blocking(AsyncPushConsumer.rollback)
 
     def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """As AsyncPushConsumer.close. Raises ILLEGAL_OPERATION when the listener calls it."""

@@ -60,7 +60,7 @@ class Broker:
         self._identity = identity
         self.store, self.commit, self.log, self.polls = store, core.commit, core.log, core.polls
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients
-        self.permission = core.permission
+        self.locks, self.permission = core.locks, core.permission
         self.delay = Delay(core)
         parts = TransactionParts(core, self.delay.router)
         self.transactions = parts.transactions
@@ -163,7 +163,7 @@ class Broker:
             notifications=consuming.notifications,
             broker_name=broker_name,
         )
-        clients = ClientRpcs(self.clients, self.groups, self.transaction_checks)
+        clients = ClientRpcs(self.clients, self.groups, self.locks, self.transaction_checks)
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], handlers)

@@ -205,6 +205,34 @@ class GroupNotExist(MqError):
         )
 
 
+class QueueLockNotHeld(MqError):
+    """`holder`: client id; "": nobody."""
+
+    def __init__(self, consumer_group: str, topic: str, queue_id: int, holder: str) -> None:
+        reason = (
+            f"the client {holder} holds it: all members of a group that consumes in order lock "
+            "the queues that they consume"
+            if holder
+            else "nobody does, so lock the queue again"
+        )
+        super().__init__(
+            Code.QUEUE_LOCK_NOT_HELD,
+            f"the caller does not hold the lock of queue {queue_id} of {topic} for group "
+            f"{consumer_group}; {reason}",
+        )
+
+
+class NotAMember(MqError):
+    def __init__(self, consumer_group: str, client_id: str) -> None:
+        super().__init__(
+            Code.CONSUMER_NOT_ONLINE,
+            f"the client {client_id!r} is no member of group {consumer_group!r} here: send a "
+            "heartbeat first",
+            retryable=True,
+            about="client_id",
+        )
+
+
 class SubscriptionNotExist(MqError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SUBSCRIPTION_NOT_EXIST, message)

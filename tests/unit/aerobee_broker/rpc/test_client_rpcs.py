@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aerobee.broker.v1 import client_pb2, message_pb2
 
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code
 from support.broker.handlers import FakeCall, Handlers
 
@@ -100,3 +101,27 @@ async def test_an_unregistered_client_is_gone_at_once(handlers: Handlers) -> Non
     await handlers("Heartbeat", heartbeat())
     await handlers("UnregisterClient", client_pb2.UnregisterClientRequest(client_id="c1"))
     assert handlers.harness.broker.clients.all() == []
+
+
+async def test_a_member_locks_queues_and_unlocks_them(handlers: Handlers) -> None:
+    await handlers.harness.broker.topics.put(TopicConfig("t", 1, 1))
+    for client_id in ("c1", "c2"):
+        await handlers("Heartbeat", heartbeat(client_id))
+    queues = [client_pb2.LockedQueue(topic="t", queue_id=queue_id) for queue_id in (0, 1)]
+    mine = client_pb2.LockQueuesRequest(consumer_group="g", client_id="c1", queues=queues)
+    answer = await handlers("LockQueues", mine)
+    assert answer.max_reconsume_times == 16
+    locked, absent = answer.locks
+    assert (locked.client_id, absent.client_id, absent.epoch) == ("c1", "", 0)
+    assert locked.epoch > 0
+    other = client_pb2.LockQueuesRequest(consumer_group="g", client_id="c2", queues=queues[:1])
+    assert [lock.epoch for lock in (await handlers("LockQueues", other)).locks] == [0]
+    unlock = client_pb2.UnlockQueuesRequest(consumer_group="g", client_id="c1", queues=queues)
+    await handlers("UnlockQueues", unlock)
+    assert (await handlers("LockQueues", other)).locks[0].epoch > locked.epoch
+    nobody = client_pb2.LockQueuesRequest(consumer_group="g", client_id="c9", queues=queues)
+    assert (await handlers.refused("LockQueues", nobody)).code is Code.CONSUMER_NOT_ONLINE
+    nowhere = client_pb2.LockQueuesRequest(consumer_group="none", client_id="c1")
+    assert (await handlers.refused("LockQueues", nowhere)).code is (
+        Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    )

@@ -16,6 +16,8 @@ class Brokers:
     """`stored`: (broker, topic) → offset; `refusals`: → why it is not stored. A broker answers
     once its gate, if any, is open."""
 
+    client_id = "c1"
+
     def __init__(self) -> None:
         self.stored: dict[tuple[str, str], int] = {}
         self.calls = 0

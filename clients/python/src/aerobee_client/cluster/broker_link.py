@@ -24,6 +24,12 @@ log = logging.getLogger(__name__)
 
 # (address of the broker, notice)
 OnNotice = Callable[[str, client_pb2.ClientNotice], None]
+# Address; whether the link to it is up, or has broken.
+OnLink = Callable[[str, bool], None]
+
+
+def ignore_link(_address: str, _is_up: bool) -> None: ...
+
 
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
@@ -32,7 +38,9 @@ CALL_TIMEOUT_S = 3.0
 class BrokerLink:
     """`heartbeat` makes the current heartbeat. `on_notice`: None for a client that takes no
     notices; no stream is held open before `watch`. `refusal`: why the last heartbeat failed.
-    `capabilities`: what the broker said at the last one. `is_watching`: the stream is open."""
+    `capabilities`: what the broker said at the last one. `is_watching`: the stream is open.
+    `on_link` is called with the address and True when the stream is open, and with False when it
+    has ended."""
 
     def __init__(
         self,
@@ -40,6 +48,7 @@ class BrokerLink:
         transport: Transport,
         heartbeat: Callable[[], client_pb2.HeartbeatRequest],
         on_notice: OnNotice | None,
+        on_link: OnLink = ignore_link,
     ) -> None:
         self.address = address
         self.refusal: MqError | None = None
@@ -47,6 +56,7 @@ class BrokerLink:
         self._transport = transport
         self._heartbeat = heartbeat
         self._on_notice = on_notice
+        self._on_link = on_link
         self._tried = asyncio.Event()
         self._watches = asyncio.Event()  # from now on
         self._watch_tried = asyncio.Event()
@@ -134,13 +144,15 @@ class BrokerLink:
         await self._watches.wait()
         request = client_pb2.WatchClientRequest(client_id=self._heartbeat().client_id)
         stream = self._transport.stream(self.address, rpcs.WATCH_CLIENT, request)
-        try:
-            async with aclosing(stream) as notices:
+        async with aclosing(stream) as notices:
+            try:
                 async for notice in notices:
                     if notice.HasField("watching"):
                         self.is_watching = True
                         self._watch_tried.set()
+                        self._on_link(self.address, True)
                     on_notice(self.address, notice)
-        finally:
-            self.is_watching = False
+            finally:  # before the broker learns of it
+                self.is_watching = False
+                self._on_link(self.address, False)
         raise BrokerUnreachable(self.address, "it ended the stream of notices")

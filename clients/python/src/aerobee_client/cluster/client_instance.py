@@ -15,7 +15,7 @@ from typing import Any
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.cluster.broker_link import BrokerLink, OnNotice
+from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ignore_link
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
@@ -71,6 +71,7 @@ class ClientInstance:
         )
         self._heartbeat: Callable[[], client_pb2.HeartbeatRequest] | None = None
         self._on_notice: OnNotice | None = None
+        self._on_link: OnLink = ignore_link
         self._watches = False
         self._links: dict[str, BrokerLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -86,14 +87,17 @@ class ClientInstance:
         heartbeat: Callable[[], client_pb2.HeartbeatRequest],
         on_notice: OnNotice | None = None,
         *,
+        on_link: OnLink = ignore_link,
         watches: bool = True,
         whole_cluster: bool = False,
     ) -> None:
         """Registers this client, from now on, with the master of every cached route, or with every
         master of the `whole_cluster`: `heartbeat` makes each heartbeat; without `on_notice` the
-        client takes no notices. `watches`: whether from now on, or from the first `watch`."""
+        client takes no notices. `watches`: whether from now on, or from the first `watch`.
+        `on_link`: as of BrokerLink."""
         self._heartbeat = heartbeat
         self._on_notice = on_notice
+        self._on_link = on_link
         self._watches = watches
         refreshing = self._refresh_forever(whole_cluster=whole_cluster)
         self._refresher = asyncio.create_task(refreshing, name="route refresh")
@@ -175,7 +179,9 @@ class ClientInstance:
             return
         wanted = self.routes.master_addresses()
         for address in wanted - self._links.keys():
-            link = BrokerLink(address, self.transport, self._heartbeat, self._on_notice)
+            link = BrokerLink(
+                address, self.transport, self._heartbeat, self._on_notice, self._on_link
+            )
             self._links[address] = link
             if self._watches:
                 link.watch()

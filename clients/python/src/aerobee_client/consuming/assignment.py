@@ -16,6 +16,7 @@ from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.order.ordered_queues import OrderedQueues
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MessageModel
@@ -62,10 +63,16 @@ class Assignment:
         self._joined_ms = 0
         self._pull = pull
         self._request_rebalance = request_rebalance
+        self._order: OrderedQueues | None = None
         # Whether a broker, when last asked, did not list this client among the members.
         self.unregistered = False
         self._owned: dict[MessageQueue, _Owned] = {}
         self._resubscribed: set[str] = set()  # topics whose subscription has changed
+
+    def keep_in_order(self, order: OrderedQueues) -> None:
+        """Before the first rebalance: queues are locked before they are pulled, and let go as
+        OrderedQueues says."""
+        self._order = order
 
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)
@@ -95,12 +102,19 @@ class Assignment:
                     continue
                 owned = {queue for queue in self._owned if queue.topic == topic}
                 await self._release(owned.difference(share))
-                await self._acquire([queue for queue in share if queue not in owned])
+                wanted = [queue for queue in share if queue not in owned]
+                if self._order is not None:
+                    locked = await self._order.lock(wanted)
+                    complete = complete and len(locked) == len(wanted)
+                    wanted = [queue for queue in wanted if queue in locked]
+                await self._acquire(wanted)
             except MqError as error:
                 log.info("topic %s not rebalanced: %s", topic, error)
                 complete = False
                 await self._instance.routes.refresh_soon(topic)
         self._joined_ms = self._joined_ms or self._instance.clock.now_ms()
+        if self._order is not None:
+            await self._order.unlock_others(self._owned)
         return complete
 
     def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
@@ -141,6 +155,30 @@ class Assignment:
         self._offsets.discard(queue)
         self._request_rebalance()
 
+    def on_lock_lost(self, queue: MessageQueue) -> None:
+        """Another member has the lock of `queue`, and consumes from the committed offset on."""
+        owned = self._owned.pop(queue, None)
+        if owned is None:
+            return
+        owned.process_queue.drop()
+        owned.pulling.cancel()
+        self._offsets.forget(queue)
+        self._request_rebalance()
+
+    async def on_lock_regained(self, queue: MessageQueue) -> None:
+        """The lock of `queue` was free for a while: goes on behind what another member may have
+        committed meanwhile. Raises MqError."""
+        stored = await self._offsets.load(queue.topic, queue.broker_name)
+        committed, owned = stored.get(queue.queue_id, -1), self._owned.get(queue)
+        known = self._offsets.get(queue)
+        if owned is None or known is None:
+            return
+        if committed > known:
+            owned.pulling.cancel()
+            self.on_offset_moved(owned.process_queue, committed)
+        else:
+            self._offsets.set(queue, known)  # committed again: a broker that restarted may lack it
+
     def on_subscription_changed(self, topic: str) -> None:
         """Stops pulling `topic` at once. The next rebalance releases its queues and acquires them
         again, so that pulling resumes from the committed offsets with the new subscription."""
@@ -158,6 +196,8 @@ class Assignment:
 
     async def release_all(self) -> None:
         await self._release(self.queues())
+        if self._order is not None:
+            await self._order.until_gone()
         await self._offsets.commit()  # also of queues that a cancelled rebalance had released
 
     async def _share(
@@ -207,8 +247,13 @@ class Assignment:
         log.info("%s releases %s", self._consumer_group, ", ".join(map(str, released)))
         for queue in released:
             owned = self._owned.pop(queue)
-            owned.process_queue.drop()
             owned.pulling.cancel()
+            if self._order is not None:
+                self._order.let_go(owned.process_queue)
+            else:
+                owned.process_queue.drop()
+        if self._order is not None:
+            return
         await self._offsets.commit(released)
         for queue in released:
             self._offsets.forget(queue)

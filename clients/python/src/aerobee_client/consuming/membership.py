@@ -16,6 +16,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.consuming.assignment import Assignment
 from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.order.ordered_queues import OrderedQueues
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
 from aerobee_client.message import ReceivedMessage
@@ -90,8 +91,19 @@ class Membership(Generic[C]):
             on_failure=on_failure,
         )
         self._on_rebalance = rebalance_listener(options.interceptors, consumer_group)
+        self._order: OrderedQueues | None = None
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    def keep_in_order(self, order: OrderedQueues) -> None:
+        """Before start: no queue is pulled without its lock."""
+        self._order = order
+        self.assignment.keep_in_order(order)
+        order.listen(
+            on_lost=self.assignment.on_lock_lost,
+            on_regained=self.assignment.on_lock_regained,
+            on_free=self._rebalance_now.set,
+        )
 
     async def start(self, commit_interval_s: float | None = None) -> None:
         """Joins the group and acquires its share. Raises MqError; `close` is still to be called.
@@ -99,11 +111,16 @@ class Membership(Generic[C]):
         `commit_interval_s`: between two commits; None: COMMIT_INTERVAL_S.
         """
         await self._offsets.open()
-        self._instance.start(self._heartbeat, self._on_notice)
+        if self._order is None:
+            self._instance.start(self._heartbeat, self._on_notice)
+        else:
+            self._instance.start(self._heartbeat, self._on_notice, on_link=self._order.on_link)
         await self._find_routes()
         for subscription in list(self._subscriptions.values()):
             await self.check(subscription)
         await self._instance.announce()
+        if self._order is not None:
+            await self._order.start()
         self.consumption.start()
         await self._divide()
         self._tasks = [
@@ -120,6 +137,8 @@ class Membership(Generic[C]):
         async with AsyncExitStack() as steps:  # run in reverse order
             steps.push_async_callback(self._offsets.close)
             steps.push_async_callback(self._instance.close)
+            if self._order is not None:
+                steps.push_async_callback(self._order.close)
             steps.push_async_callback(self.assignment.release_all)
             steps.push_async_callback(self.consumption.close, timeout_s)
             steps.push_async_callback(self.assignment.stop_pulling)

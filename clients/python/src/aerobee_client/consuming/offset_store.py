@@ -18,15 +18,18 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
-# Refusals that concern one queue: its topic was deleted, or has fewer queues now.
-_QUEUE_CODES = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER})
+# Refusals that concern one queue: its topic was deleted, or has fewer queues now, or another member
+# has its lock.
+_QUEUE_CODES = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER, Code.QUEUE_LOCK_NOT_HELD})
 
 
 class OffsetStore(OffsetTable):
     message_model = MessageModel.CLUSTERING
 
-    def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
-        super().__init__()
+    def __init__(
+        self, instance: ClientInstance, consumer_group: str, *, locked: bool = False
+    ) -> None:
+        super().__init__(locked=locked)
         self._instance = instance
         self._consumer_group = consumer_group
         self._committed: dict[MessageQueue, int] = {}
@@ -95,7 +98,11 @@ class OffsetStore(OffsetTable):
                     on_topic_deleted(queue)
 
     async def _send(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
-        request = offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=self._consumer_group)
+        request = offset_pb2.UpdateConsumerOffsetsRequest(
+            consumer_group=self._consumer_group,
+            client_id=self._instance.client_id,
+            locked=self.locked,
+        )
         for queue, queue_offset in offsets.items():
             request.offsets.add(
                 topic=queue.topic, queue_id=queue.queue_id, queue_offset=queue_offset

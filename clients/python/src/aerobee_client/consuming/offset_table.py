@@ -18,9 +18,12 @@ def _ignore(_: MessageQueue) -> None: ...
 
 
 class OffsetTable(ABC):
+    """`locked`: pulls and commits are those of a member that locks its queues."""
+
     message_model: ClassVar[MessageModel]
 
-    def __init__(self) -> None:
+    def __init__(self, *, locked: bool = False) -> None:
+        self.locked = locked
         self._offsets: dict[MessageQueue, int] = {}
 
     async def open(self) -> None:  # noqa: B027  # most tables have nothing to open or close

@@ -43,6 +43,7 @@ _ABSENT_CODES = frozenset(
         Code.BROKER_NOT_EXIST,
         Code.SERVICE_NOT_AVAILABLE,
         Code.REQUEST_TIMEOUT,
+        Code.QUEUE_LOCK_NOT_HELD,
     }
 )
 _BUSY_CODES = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL})
@@ -164,6 +165,7 @@ class Puller:
             subscription=subscription.to_proto(),
             browse=not self.consumer_group,
             client_id=self.instance.client_id,
+            locked=self.offsets.locked,
         )
         return await self.instance.call_broker(
             queue.broker_name, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S

@@ -29,6 +29,12 @@ class Batch:
     # When the listener started, in ms of the monotonic clock; 0: it has not. Set by the runner.
     started_ms: int = 0
 
+    def call(self, consume: Consume) -> Verdicts:
+        return consume.call(self.messages)
+
+    async def call_async(self, consume: Consume) -> Verdicts:
+        return await consume.call_async(self.messages)
+
 
 # Called on the loop; verdicts None: the batch was skipped.
 OnDone = Callable[[Batch, Verdicts | None], None]
@@ -102,7 +108,7 @@ class ThreadRunner(Runner):
             result = None
             if not (self._closing or batch.process_queue.dropped):
                 batch.started_ms = self._clock.monotonic_ms()
-                result = self._consume.call(batch.messages)
+                result = batch.call(self._consume)
             self._done.append((batch, result))
             if not self._wake_pending:
                 self._wake_pending = True
@@ -159,6 +165,6 @@ class TaskRunner(Runner):
             result = None
             if not (self._closing or batch.process_queue.dropped):
                 batch.started_ms = self._clock.monotonic_ms()
-                result = await self._consume.call_async(batch.messages)
+                result = await batch.call_async(self._consume)
             self._on_done(batch, result)
             self._batches.task_done()

@@ -61,6 +61,8 @@ class Rejection:
     delay_level: int = 0
     delay_ms: int | None = None
     counted: bool = True
+    # Failures of the message, by the count of a consumer that tried it in place; 0: it did not.
+    reconsume_times: int = 0
 
     @property
     def needs_send_back_delay(self) -> bool:
@@ -127,6 +129,7 @@ class SendBack(Rejections):
             delay_ms=rejection.delay_ms,
             uncounted=not rejection.counted,
             max_reconsume_times=self._max_reconsume_times,
+            reconsume_times=rejection.reconsume_times,
             failure=message_pb2.Failure(
                 reason=names.cut(rejection.reason, REASON_BYTES),
                 description=names.cut(rejection.description, DESCRIPTION_BYTES),
@@ -242,5 +245,6 @@ class SendBack(Rejections):
             sys_flag=compression_bits(message.sys_flag),
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
-            reconsume_times=message.reconsume_times + rejection.counted,
+            reconsume_times=rejection.reconsume_times
+            or message.reconsume_times + rejection.counted,
         )

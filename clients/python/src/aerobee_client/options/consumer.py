@@ -6,12 +6,16 @@ import os
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import Enum
+from typing import Literal
 
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.options.bounds import MAX_INT32, Bounds, check_bounds
 from aerobee_client.options.reading import ReadingOptions, ReadingSettings
 from aerobee_wire.status import Code, MqError
+
+SUSPEND_TIME = timedelta(seconds=1)
+MIN_SUSPEND_S, MAX_SUSPEND_S = 0.01, 30
 
 
 class MessageModel(Enum):
@@ -33,6 +37,10 @@ class ConsumerSettings(ReadingSettings, total=False):
     consume_message_batch_max_size: int
     max_reconsume_times: int
     consume_timeout: timedelta
+    orderly: bool
+    order_by: Literal["queue", "message_group"]
+    suspend_time: timedelta
+    auto_commit: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +59,22 @@ class ConsumerOptions(ReadingOptions):
     concurrency: int = 20
     # Messages of one call of a batch listener, at most.
     consume_message_batch_max_size: int = 1
-    # Overrides the group's own. Attempts = this + 1.
+    # Overrides the group's own. Attempts = this + 1. With `orderly` also -1: a message that fails
+    # is tried for ever, and those behind it wait.
     max_reconsume_times: int | None = None
-    # A message whose listener takes longer is sent back.
+    # A message whose listener takes longer is sent back; with `orderly`, it is waited for.
     consume_timeout: timedelta = timedelta(minutes=15)
+    # One listener at a time for each message queue, in all the group: the next message comes when
+    # the one before it is consumed, or dead-lettered. All members of a group must be orderly.
+    orderly: bool = False
+    # "message_group": one at a time for each message group of a queue. Groups of one queue are
+    # consumed side by side, and a message that fails holds up its own group only.
+    order_by: Literal["queue", "message_group"] = "queue"
+    # With `orderly`, a message that failed is tried again after this time, 10 ms to 30 s.
+    # `ReconsumeLater(delay=…)` may ask for another one within these bounds.
+    suspend_time: timedelta = SUSPEND_TIME
+    # With `orderly`, False: what the listener has consumed is committed by `commit` only.
+    auto_commit: bool = True
 
     def __post_init__(self) -> None:
         """Raises INVALID_PARAMETER that names the bounds."""
@@ -66,11 +86,33 @@ class ConsumerOptions(ReadingOptions):
                 f"consume_timeout is {self.consume_timeout}: give more than 0 s",
             )
         self._check_model()
+        self._check_order()
+
+    def _check_order(self) -> None:
+        if self.order_by not in ("queue", "message_group"):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f'order_by is {self.order_by!r}: give "queue" or "message_group"',
+            )
+        if self.orderly:
+            return
+        for name, value, needs_order in (
+            ("order_by", self.order_by, self.order_by != "queue"),
+            ("auto_commit", self.auto_commit, not self.auto_commit),
+            ("suspend_time", self.suspend_time, self.suspend_time != SUSPEND_TIME),
+            ("max_reconsume_times", self.max_reconsume_times, self.max_reconsume_times == -1),
+        ):
+            if needs_order:
+                raise MqError(
+                    Code.INVALID_PARAMETER, f"{name} is {value!r}: that needs orderly=True"
+                )
 
     def _check_model(self) -> None:
         """Options of one message model that are given for the other one."""
         broadcasting = self.message_model is MessageModel.BROADCASTING
-        alien = ["max_reconsume_times"] if broadcasting else ["offset_file", "broadcast_attempts"]
+        alien = ["offset_file", "broadcast_attempts"]
+        if broadcasting:
+            alien = ["max_reconsume_times", "orderly"]
         defaults = {field.name: field.default for field in fields(self)}
         for name in alien:
             value = getattr(self, name)
@@ -82,10 +124,11 @@ class ConsumerOptions(ReadingOptions):
                 )
 
 
-# As in RocketMQ's client; the last is what the contract has room for.
+# As in RocketMQ's client; MAX_INT32 is what the contract has room for.
 _CONSUMER_BOUNDS: Bounds = {
     "concurrency": (1, 1_000),
     "broadcast_attempts": (1, MAX_INT32),
     "consume_message_batch_max_size": (1, 1_024),
-    "max_reconsume_times": (0, MAX_INT32),
+    "max_reconsume_times": (-1, MAX_INT32),
+    "suspend_time": (MIN_SUSPEND_S, MAX_SUSPEND_S),
 }

@@ -54,6 +54,16 @@ class ClientServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.ListGroupMembersRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_client__pb2.ListGroupMembersResponse.FromString,
                 _registered_method=True)
+        self.LockQueues = channel.unary_unary(
+                '/aerobee.broker.v1.ClientService/LockQueues',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.LockQueuesRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_client__pb2.LockQueuesResponse.FromString,
+                _registered_method=True)
+        self.UnlockQueues = channel.unary_unary(
+                '/aerobee.broker.v1.ClientService/UnlockQueues',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.UnlockQueuesRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_client__pb2.UnlockQueuesResponse.FromString,
+                _registered_method=True)
         self.ListClients = channel.unary_unary(
                 '/aerobee.broker.v1.ClientService/ListClients',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.ListClientsRequest.SerializeToString,
@@ -96,6 +106,27 @@ class ClientServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LockQueues(self, request, context):
+        """Takes the locks of message queues for a member of a group, or renews them. While a client holds the
+        lock of a queue, only it may pull the queue for the group and commit the group's offset in it; what
+        others ask is refused with QUEUE_LOCK_NOT_HELD (1010). A lock ends 60 s after it was asked for last, when
+        it is unlocked, and when its holder leaves the group: by the end of its WatchClient stream, by
+        UnregisterClient, or by 120 s of silence. Locks are in memory: none outlives the broker.
+        A client that is refused a lock gets a GroupMembersChanged notice when the lock is free.
+        CONSUMER_NOT_ONLINE (206): the client is no member of the group here: send a heartbeat first.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnlockQueues(self, request, context):
+        """Ends the locks that the client holds of these queues; others stay as they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListClients(self, request, context):
         """Who is connected.
         """
@@ -125,6 +156,16 @@ def add_ClientServiceServicer_to_server(servicer, server):
                     servicer.ListGroupMembers,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_client__pb2.ListGroupMembersRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.ListGroupMembersResponse.SerializeToString,
+            ),
+            'LockQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.LockQueues,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_client__pb2.LockQueuesRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.LockQueuesResponse.SerializeToString,
+            ),
+            'UnlockQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnlockQueues,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_client__pb2.UnlockQueuesRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_client__pb2.UnlockQueuesResponse.SerializeToString,
             ),
             'ListClients': grpc.unary_unary_rpc_method_handler(
                     servicer.ListClients,
@@ -240,6 +281,60 @@ class ClientService:
             '/aerobee.broker.v1.ClientService/ListGroupMembers',
             aerobee_dot_broker_dot_v1_dot_client__pb2.ListGroupMembersRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_client__pb2.ListGroupMembersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LockQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ClientService/LockQueues',
+            aerobee_dot_broker_dot_v1_dot_client__pb2.LockQueuesRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_client__pb2.LockQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnlockQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ClientService/UnlockQueues',
+            aerobee_dot_broker_dot_v1_dot_client__pb2.UnlockQueuesRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_client__pb2.UnlockQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -164,7 +164,7 @@ class Subscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., expression: _Optional[str] = ..., expression_type: _Optional[_Union[Subscription.ExpressionType, str]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "commit_offset", "suspend_timeout_ms", "subscription", "plain", "browse", "client_id")
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "commit_offset", "suspend_timeout_ms", "subscription", "plain", "browse", "client_id", "locked")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +177,7 @@ class PullRequest(_message.Message):
     PLAIN_FIELD_NUMBER: _ClassVar[int]
     BROWSE_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     queue_id: int
@@ -189,7 +190,8 @@ class PullRequest(_message.Message):
     plain: bool
     browse: bool
     client_id: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., commit_offset: _Optional[int] = ..., suspend_timeout_ms: _Optional[int] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., plain: _Optional[bool] = ..., browse: _Optional[bool] = ..., client_id: _Optional[str] = ...) -> None: ...
+    locked: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., commit_offset: _Optional[int] = ..., suspend_timeout_ms: _Optional[int] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., plain: _Optional[bool] = ..., browse: _Optional[bool] = ..., client_id: _Optional[str] = ..., locked: _Optional[bool] = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("status", "next_begin_offset", "min_offset", "max_offset", "records", "messages", "message_count", "suggested_broker_id", "corrupted_count")
@@ -271,7 +273,7 @@ class SendBackRequest(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., entries: _Optional[_Iterable[_Union[SendBackEntry, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class SendBackEntry(_message.Message):
-    __slots__ = ("physical_offset", "origin_topic", "origin_message_id", "delay_level", "max_reconsume_times", "failure", "delay_ms", "uncounted")
+    __slots__ = ("physical_offset", "origin_topic", "origin_message_id", "delay_level", "max_reconsume_times", "failure", "delay_ms", "uncounted", "reconsume_times")
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +282,7 @@ class SendBackEntry(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    RECONSUME_TIMES_FIELD_NUMBER: _ClassVar[int]
     physical_offset: int
     origin_topic: str
     origin_message_id: str
@@ -288,7 +291,8 @@ class SendBackEntry(_message.Message):
     failure: Failure
     delay_ms: int
     uncounted: bool
-    def __init__(self, physical_offset: _Optional[int] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., delay_level: _Optional[int] = ..., max_reconsume_times: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., delay_ms: _Optional[int] = ..., uncounted: _Optional[bool] = ...) -> None: ...
+    reconsume_times: int
+    def __init__(self, physical_offset: _Optional[int] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., delay_level: _Optional[int] = ..., max_reconsume_times: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., delay_ms: _Optional[int] = ..., uncounted: _Optional[bool] = ..., reconsume_times: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("reason", "description")

@@ -96,6 +96,8 @@ class MessageServiceServicer:
         NO_PERMISSION (16): broker, topic or group is not readable.
         SUBSCRIPTION_GROUP_NOT_EXIST (26) · TOPIC_NOT_EXIST (17) · SUBSCRIPTION_PARSE_FAILED (23)
         SUBSCRIPTION_NOT_EXIST (24): no `subscription` given and none registered by heartbeat.
+        QUEUE_LOCK_NOT_HELD (1010): another client holds the lock of the queue, also when it got the lock while
+        the call was held.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

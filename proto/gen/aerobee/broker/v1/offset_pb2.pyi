@@ -32,12 +32,16 @@ class QueryConsumerOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
 
 class UpdateConsumerOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "offsets")
+    __slots__ = ("consumer_group", "offsets", "client_id", "locked")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
-    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+    client_id: str
+    locked: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., client_id: _Optional[str] = ..., locked: _Optional[bool] = ...) -> None: ...
 
 class UpdateConsumerOffsetsResponse(_message.Message):
     __slots__ = ()

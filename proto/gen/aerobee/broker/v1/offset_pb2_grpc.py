@@ -80,6 +80,7 @@ class OffsetServiceServicer:
         """Overwrites stored offsets, also backwards. Kept in memory and written every
         flushConsumerOffsetInterval (5 s) and at a clean stop.
         TOPIC_NOT_EXIST (17) · SUBSCRIPTION_GROUP_NOT_EXIST (26)
+        QUEUE_LOCK_NOT_HELD (1010): another client holds the lock of one of the queues; none is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

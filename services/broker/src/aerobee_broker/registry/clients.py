@@ -150,6 +150,12 @@ class Clients:
         self._members: dict[str, set[str]] = {}
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         self._watches: dict[str, Watch] = {}
+        self._on_leave: list[Callable[[str, str], None]] = []
+
+    def on_leave(self, left: Callable[[str, str], None]) -> None:
+        """Calls `left` with the consumer group and the client id of each member that leaves a
+        group, in whatever way."""
+        self._on_leave.append(left)
 
     # ---- the live clients ----
 
@@ -163,6 +169,9 @@ class Clients:
     def members(self, consumer_group: str) -> list[str]:
         """Client ids, sorted, so that every member sees the same order."""
         return sorted(self._members.get(consumer_group, ()))
+
+    def is_member(self, consumer_group: str, client_id: str) -> bool:
+        return client_id in self._members.get(consumer_group, ())
 
     def consumers(self, consumer_group: str) -> list[Consumer]:
         return [
@@ -308,6 +317,12 @@ class Clients:
             if watch is not None:
                 watch.notify(consumer_group)
 
+    def notify_member(self, consumer_group: str, client_id: str) -> None:
+        """As `notify`, one member."""
+        watch = self._watches.get(client_id)
+        if watch is not None and self._notifies(consumer_group):
+            watch.notify(consumer_group)
+
     # ---- groups ----
 
     def _update_groups(self, client_id: str, before: dict[str, Consumer]) -> None:
@@ -321,6 +336,8 @@ class Clients:
                 members.add(client_id)
             else:
                 members.discard(client_id)
+                for left in self._on_leave:
+                    left(group, client_id)
             self._merge_subscriptions(group)
             # Members that all broadcast do not divide the queues among them.
             if not self.broadcasts(group):

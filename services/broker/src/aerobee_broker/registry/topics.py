@@ -82,6 +82,11 @@ class TopicRegistry:
             raise TopicNotExist(topic)
         return config
 
+    def is_readable(self, topic: str, queue_id: int) -> bool:
+        """Whether the topic has this queue to read."""
+        config = self.table.get(topic)
+        return config is not None and 0 <= queue_id < config.read_queue_count
+
     async def for_send(self, topic: str, queue_count: int) -> TopicConfig:
         """The topic, created when it is new and may be. Raises TopicNotExist, InvalidParameter."""
         config = self.table.get(topic)

@@ -1,7 +1,8 @@
-"""ClientService: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, ListClients.
+"""ClientService: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, LockQueues,
+UnlockQueues, ListClients.
 
 Codes: SUBSCRIPTION_GROUP_NOT_EXIST (auto-creation is off), SUBSCRIPTION_PARSE_FAILED,
-INVALID_PARAMETER.
+INVALID_PARAMETER, CONSUMER_NOT_ONLINE (a lock for no member).
 
 Differs from Apache's server: a client's connection is a stream that it holds open (WatchClient), at
 whose end the client is gone; an unknown group has no members, which is no error.
@@ -15,14 +16,22 @@ from aerobee_broker.delivery.transaction.check_back import TransactionChecks
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.clients import CheckNotice, Clients
 from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
 
 
 class ClientRpcs:
-    def __init__(self, clients: Clients, groups: GroupRegistry, checks: TransactionChecks) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        groups: GroupRegistry,
+        locks: QueueLocks,
+        checks: TransactionChecks,
+    ) -> None:
         self._clients = clients
         self._groups = groups
+        self._locks = locks
         self._checks = checks
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
@@ -71,6 +80,22 @@ class ClientRpcs:
     ) -> pb.ListGroupMembersResponse:
         members = self._clients.members(request.consumer_group)
         return pb.ListGroupMembersResponse(client_ids=members)
+
+    async def lock_queues(self, request: pb.LockQueuesRequest, call: Call) -> pb.LockQueuesResponse:
+        group = self._groups.get(request.consumer_group)
+        queues = [(queue.topic, queue.queue_id) for queue in request.queues]
+        holders = self._locks.lock(request.consumer_group, request.client_id, queues)
+        return pb.LockQueuesResponse(
+            locks=[pb.QueueLock(client_id=held.client_id, epoch=held.epoch) for held in holders],
+            max_reconsume_times=group.retry_max_times,
+        )
+
+    async def unlock_queues(
+        self, request: pb.UnlockQueuesRequest, call: Call
+    ) -> pb.UnlockQueuesResponse:
+        queues = [(queue.topic, queue.queue_id) for queue in request.queues]
+        self._locks.unlock(request.consumer_group, request.client_id, queues)
+        return pb.UnlockQueuesResponse()
 
     async def list_clients(
         self, request: pb.ListClientsRequest, call: Call

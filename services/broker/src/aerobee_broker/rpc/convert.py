@@ -137,6 +137,7 @@ def send_back_entry(entry: message_pb2.SendBackEntry) -> Entry:
         failure=failure(entry.failure),
         delay_ms=entry.delay_ms if entry.HasField("delay_ms") else None,
         counted=not entry.uncounted,
+        reconsume_times=entry.reconsume_times,
     )
 
 
@@ -160,6 +161,7 @@ def pull(request: message_pb2.PullRequest) -> PullRequest:
         filter=(filter_of(request.subscription) if request.HasField("subscription") else None),
         browse=request.browse,
         client_id=request.client_id,
+        locked=request.locked,
     )
 
 

@@ -1,7 +1,7 @@
 """OffsetService: the offsets of consumer groups, and of messages by time.
 
 Codes: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (a queue that the topic does
-not have, a negative offset).
+not have, a negative offset), QUEUE_LOCK_NOT_HELD.
 
 Differs from Apache's server: a queue without a stored offset is left out of the answer, no offset
 is guessed; the caller decides where to begin.
@@ -37,6 +37,8 @@ class OffsetRpcs:
                 QueueOffset(given.topic, given.queue_id, given.queue_offset)
                 for given in request.offsets
             ],
+            client_id=request.client_id,
+            locked=request.locked,
         )
         return pb.UpdateConsumerOffsetsResponse()
 

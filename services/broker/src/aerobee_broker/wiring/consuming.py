@@ -28,6 +28,7 @@ class Consuming:
             access=access,
             offsets=tables.offsets,
             clients=core.clients,
+            locks=core.locks,
             polls=core.polls,
             metrics=core.environment.metrics,
             options=options,
@@ -41,6 +42,7 @@ class Consuming:
             offsets=tables.offsets,
             saved_offsets=tables.saved_offsets,
             clients=core.clients,
+            locks=core.locks,
             polls=core.polls,
             on_reset=self.leases.reset,
         )

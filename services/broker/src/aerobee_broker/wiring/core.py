@@ -13,6 +13,7 @@ from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.clients import Clients, Differences
 from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
@@ -52,6 +53,7 @@ class Core:
             notifies=self._notifies,
             on_conflict=self._on_conflict,
         )
+        self.locks = QueueLocks(self.clients, self.topics, environment.clock)
 
     def restore_registries(self) -> None:
         """What the tables must hold besides their files."""

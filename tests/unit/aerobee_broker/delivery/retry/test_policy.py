@@ -201,7 +201,7 @@ def test_the_origin_is_that_of_the_first_failure() -> None:
     assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("t", origin)
     again = stored(properties, topic="%RETRY%g", physical_offset=9_999, reconsume_times=1)
     second = props.decode(
-        policy.dead_lettered(again, SubscriptionGroup("g"), failure=Failure()).properties
+        policy.dead_lettered(again, SubscriptionGroup("g"), failure=Failure(), attempt=2).properties
     )
     assert (second["RETRY_TOPIC"], second["ORIGIN_MESSAGE_ID"]) == ("t", origin)
     assert (second["DLQ_ORIGIN_TOPIC"], second["DLQ_ORIGIN_MESSAGE_ID"]) == ("t", "U")
@@ -209,7 +209,7 @@ def test_the_origin_is_that_of_the_first_failure() -> None:
 
 
 def test_a_dead_letter_without_unique_id_names_its_offset_id() -> None:
-    dead = policy.dead_lettered(stored(), SubscriptionGroup("g"), failure=Failure())
+    dead = policy.dead_lettered(stored(), SubscriptionGroup("g"), failure=Failure(), attempt=1)
     properties = props.decode(dead.properties)
     assert (dead.topic, dead.queue_id) == ("%DLQ%g", 0)
     assert properties["DLQ_ORIGIN_MESSAGE_ID"] == "0A00000100002A9F0000000000001234"
@@ -251,5 +251,5 @@ def test_the_longest_properties_still_fit_as_retry_and_dead_letter() -> None:
     assert len(message.properties) <= props.MAX_BYTES
     assert properties["DLQ_REASON"].startswith("r")
     again = stored(properties, topic="%RETRY%" + "g" * 120)
-    dead = policy.dead_lettered(again, group, failure=failure)
+    dead = policy.dead_lettered(again, group, failure=failure, attempt=2)
     assert len(dead.properties) <= props.MAX_BYTES

@@ -49,6 +49,14 @@ async def test_a_retry_is_visible_after_the_groups_delay(harness: BrokerHarness)
     assert await harness.bodies("%RETRY%g") == [b"a"]
 
 
+async def test_a_consumer_that_tried_in_place_says_how_often(harness: BrokerHarness) -> None:
+    await harness.group("g", retry_max_times=3)
+    stored = await harness.send("t", b"a")
+    entry = Entry(stored[0].physical_offset, reconsume_times=4)
+    assert await send_back(harness, entry) == [Outcome(dead_lettered=True)]
+    assert (await harness.read("%DLQ%g"))[0].reconsume_times == 4
+
+
 async def test_a_negative_level_dead_letters_at_once(harness: BrokerHarness) -> None:
     await harness.group("g")
     stored = await harness.send("t", b"a", properties={"UNIQ_KEY": "U"})

@@ -42,7 +42,10 @@ class Producer(FakeCall):
         # (seconds since it connected, check)
         self.asked: list[tuple[float, TransactionCheck]] = []
         self._rpcs = ClientRpcs(
-            harness.broker.clients, harness.broker.groups, harness.broker.transaction_checks
+            harness.broker.clients,
+            harness.broker.groups,
+            harness.broker.locks,
+            harness.broker.transaction_checks,
         )
         self._began = asyncio.get_running_loop().time()
         harness.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))

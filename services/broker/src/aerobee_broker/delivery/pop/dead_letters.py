@@ -132,9 +132,10 @@ class DeadLetters:
                 continue
             if raw:
                 group = self.groups.get(queue.consumer_group)
-                letter = policy.dead_lettered(decode(raw, check_crc=False), group, failure=failure)
-                letter.reconsume_times = message.attempt
-                dead_letters.append(letter)
+                record = decode(raw, check_crc=False)
+                dead_letters.append(
+                    policy.dead_lettered(record, group, failure=failure, attempt=message.attempt)
+                )
                 counts[queue.consumer_group] += 1
             settlement.add(queue, [message], queue.drop(message))
         if settlement:

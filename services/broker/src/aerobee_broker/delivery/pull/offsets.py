@@ -13,6 +13,7 @@ from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire import topics as names
@@ -62,6 +63,7 @@ class OffsetQueries:
     offsets: ConsumerOffsets
     saved_offsets: PersistentTable
     clients: Clients
+    locks: QueueLocks
     polls: LongPolls
     on_reset: OnReset
 
@@ -96,11 +98,19 @@ class OffsetQueries:
             for queue_id, offset in sorted(self.offsets.of(consumer_group, name).items())
         ]
 
-    def update(self, consumer_group: str, offsets: Iterable[QueueOffset]) -> None:
+    def update(
+        self,
+        consumer_group: str,
+        offsets: Iterable[QueueOffset],
+        *,
+        client_id: str = "",
+        locked: bool = False,
+    ) -> None:
         """Overwrites, also backwards; all or none. After a reset of a group with live members,
-        commits that may have been sent before it are dropped.
+        commits that may have been sent before it are dropped. `locked`: `client_id` commits as the
+        holder of the locks of these queues.
 
-        Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter."""
+        Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter, QueueLockNotHeld."""
         self.groups.get(consumer_group)
         _check_own(consumer_group)
         checked = list(offsets)
@@ -108,6 +118,9 @@ class OffsetQueries:
             self._queues(self.topics.get(offset.topic), [offset.queue_id])
             if offset.queue_offset < 0:
                 raise InvalidParameter(f"queue offset {offset.queue_offset} is below 0")
+            self.locks.check(
+                consumer_group, offset.topic, offset.queue_id, client_id, locked=locked
+            )
         has_members = bool(self.clients.consumers(consumer_group))
         for offset in checked:
             if not has_members:  # none whose earlier commit could undo a reset

@@ -17,6 +17,7 @@ from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.clients import Clients, MessageModel
+from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire import topics as names
@@ -31,7 +32,7 @@ MASTER_ID = 0
 @dataclass(slots=True)
 class PullRequest:
     """`filter` None: the one that the group registered by heartbeat. `commit_offset` None: nothing
-    to commit."""
+    to commit. `locked`: the client pulls as the holder of the queue's lock."""
 
     consumer_group: str
     topic: str
@@ -44,6 +45,7 @@ class PullRequest:
     filter: Filter | None = None
     browse: bool = False
     client_id: str = ""
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class Pull:
     access: ReadAccess
     offsets: ConsumerOffsets
     clients: Clients
+    locks: QueueLocks
     polls: LongPolls
     metrics: BrokerMetrics
     options: BrokerOptions
@@ -60,7 +63,7 @@ class Pull:
         """The result, and the id of the broker to pull from next time.
 
         Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
-        MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises.
+        QueueLockNotHeld, MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises.
         """
         self.access.check_broker()
         group = None if request.browse else await self.access.group(request.consumer_group)
@@ -71,6 +74,7 @@ class Pull:
         self.access.check_filter(wanted)
         if group is not None:
             self._check_broadcast(group)
+            self._check_lock(request)
             self.clients.note_pull(
                 request.client_id, request.consumer_group, request.topic, request.queue_id
             )
@@ -100,8 +104,10 @@ class Pull:
                 suspend_ms / 1000,
             )
             # Also after a timeout: messages of other tags may have moved the end of the queue.
-            reset = None if request.browse else self._reset_answer(request)
-            return reset or self._read_once(request, wanted)
+            if request.browse:
+                return self._read_once(request, wanted)
+            self._check_lock(request)  # another client may have locked the queue meanwhile
+            return self._reset_answer(request) or self._read_once(request, wanted)
         return result
 
     def _read_once(self, request: PullRequest, wanted: Filter) -> ReadResult:
@@ -150,6 +156,15 @@ class Pull:
             raise NoPermission(
                 f"group {group.consumer_group} may not broadcast (consumeBroadcastEnable is off)"
             )
+
+    def _check_lock(self, request: PullRequest) -> None:
+        self.locks.check(
+            request.consumer_group,
+            request.topic,
+            request.queue_id,
+            request.client_id,
+            locked=request.locked,
+        )
 
     # ---- the group's offset ----
 

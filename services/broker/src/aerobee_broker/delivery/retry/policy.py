@@ -45,7 +45,8 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
     one more. A group gets the first delivery and `retry_max_times` retries. Each way to report a
     failure knows the attempt that failed:
 
-        send-back                               reconsume times of the record + 1
+        send-back                               reconsume times of the record + 1, or more: the
+                                                count of a consumer that tried it in place
         a message sent to %RETRY%group          its reconsume times: the consumer has raised them
         a lease whose invisible duration ended  its delivery attempt
     """
@@ -95,11 +96,15 @@ def delayed(
     return delays.by_level(retry, properties, level)
 
 
-def dead_lettered(record: Record, group: SubscriptionGroup, *, failure: Failure) -> NewMessage:
-    """The message for the group's dead-letter topic."""
+def dead_lettered(
+    record: Record, group: SubscriptionGroup, *, failure: Failure, attempt: int
+) -> NewMessage:
+    """The message for the group's dead-letter topic. `attempt`: the one that failed last."""
     properties = _failed_properties(record, failure)
     topic = names.dead_letter_topic(group.consumer_group)
-    return _failed_copy(record, topic, 0, with_dead_letter_origin(properties))
+    message = _failed_copy(record, topic, 0, with_dead_letter_origin(properties))
+    message.reconsume_times = attempt
+    return message
 
 
 def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:

@@ -42,6 +42,8 @@ class Entry:
     delay_ms: int | None = None
     # Whether it was an attempt.
     counted: bool = True
+    # Failures, as counted by a consumer that tried the message in place; 0: the record's and one.
+    reconsume_times: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,12 @@ class SendBack:
         """What to store, and whether it is a dead letter. Raises InvalidParameter, MessageIllegal
         and TooManyTimers (its delay), and what MessageStore.get raises."""
         record = self.log.store.get(entry.physical_offset)
-        attempt = record.reconsume_times + 1
+        attempt = max(record.reconsume_times + 1, entry.reconsume_times)
         if entry.delay_level < 0 or (
             entry.counted and policy.is_last_attempt(attempt, group, entry.max_reconsume_times)
         ):
-            return policy.dead_lettered(record, group, failure=entry.failure), True
+            dead = policy.dead_lettered(record, group, failure=entry.failure, attempt=attempt)
+            return dead, True
         retry, properties = policy.retry_of(
             record,
             group,

@@ -1,0 +1,193 @@
+"""The messages of one queue that are consumed one after the other: in a single line, or in one line
+for each message group. Pure; knows neither brokers nor threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+from aerobee_client.consuming.order.queue_lock import QueueLock
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.send_back import Rejection
+from aerobee_client.message import ReceivedMessage
+
+
+class Line:
+    """`waiting`: the next message first; one that fails stays the first. `consumed`: without
+    automatic commit, what is consumed and not committed yet."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.waiting: deque[ReceivedMessage] = deque()
+        self.consumed: list[ReceivedMessage] = []
+        # The listener runs, or the first message is being dead-lettered.
+        self.busy = False
+        self._rolled_back = False
+        self._dying: tuple[ReceivedMessage, Rejection] | None = None
+        self._suspension: asyncio.TimerHandle | None = None
+
+    @property
+    def dying(self) -> Rejection | None:
+        """Why the first message is to be dead-lettered, if it is."""
+        if self._dying is None or not self.waiting or self._dying[0] is not self.waiting[0]:
+            return None
+        return self._dying[1]
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.waiting) and not self.busy and self._suspension is None
+
+    @property
+    def is_over(self) -> bool:
+        return not (self.waiting or self.consumed or self.busy or self._suspension)
+
+    def begin(self) -> None:
+        self.busy = True
+
+    def end(self) -> bool:
+        """True: it was rolled back since it began."""
+        self.busy = False
+        rolled_back, self._rolled_back = self._rolled_back, False
+        return rolled_back
+
+    def give_up(self, rejection: Rejection) -> None:
+        """The first message is to be dead-lettered."""
+        self._dying = self.waiting[0], rejection
+
+    def remove(self, message: ReceivedMessage) -> None:
+        """It is dead-lettered."""
+        self.waiting.remove(message)
+        self._dying = None
+
+    def take(self, count: int) -> list[ReceivedMessage]:
+        """Removes the first `count` messages, which are consumed."""
+        return [self.waiting.popleft() for _ in range(count)]
+
+    def has_given(self, message: ReceivedMessage) -> bool:
+        """Whether the listener has or had it since the last commit."""
+        return message in self.consumed or (self.busy and message in self.waiting)
+
+    def commit(self, message: ReceivedMessage | None) -> list[ReceivedMessage]:
+        """What is consumed, up to `message` if it is given: also what the listener has now, which
+        stays in `waiting` until its call ends. Returns these messages."""
+        if message is None:
+            count = len(self.consumed)
+        elif message in self.consumed:
+            count = self.consumed.index(message) + 1
+        else:
+            listened = list(takewhile(lambda other: other is not message, self.waiting))
+            committed, self.consumed = [*self.consumed, *listened, message], []
+            return committed
+        committed, self.consumed = self.consumed[:count], self.consumed[count:]
+        return committed
+
+    def roll_back(self) -> None:
+        """What is consumed and not committed waits again. A call of the listener that is under way
+        counts for nothing."""
+        self.waiting.extendleft(reversed(self.consumed))
+        self.consumed = []
+        self._rolled_back = self.busy
+
+    def suspend(self, delay_s: float, resume: Callable[[], None]) -> None:
+        """Is not ready for `delay_s`; then `resume` is called."""
+
+        def over() -> None:
+            self._suspension = None
+            resume()
+
+        self.stop_waiting()
+        self._suspension = asyncio.get_running_loop().call_later(delay_s, over)
+
+    def stop_waiting(self) -> None:
+        """Ends a suspension without `resume`."""
+        if self._suspension is not None:
+            self._suspension.cancel()
+            self._suspension = None
+
+
+class QueueInOrder:
+    """The lines of one process queue. `before`: that of an earlier process queue of the same
+    message queue; no line begins while one of it is under way."""
+
+    def __init__(
+        self,
+        process_queue: ProcessQueue,
+        lock: QueueLock,
+        key_of: Callable[[ReceivedMessage], str],
+        before: QueueInOrder | None,
+    ) -> None:
+        self.process_queue = process_queue
+        self.lock = lock
+        self._key_of = key_of
+        self._before = before
+        self._lines: dict[str, Line] = {}
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopped = False
+
+    def lines(self) -> list[Line]:
+        return list(self._lines.values())
+
+    def add(self, messages: Sequence[ReceivedMessage]) -> list[Line]:
+        """Puts `messages` at the ends of their lines. Returns these lines."""
+        grown: dict[str, Line] = {}
+        for message in messages:
+            key = self._key_of(message)
+            line = grown.get(key)
+            if line is None:
+                line = grown[key] = self._lines.setdefault(key, Line(key))
+            line.waiting.append(message)
+        return list(grown.values())
+
+    def line_of(self, message: ReceivedMessage) -> Line | None:
+        return self._lines.get(self._key_of(message))
+
+    def drop_if_over(self, line: Line) -> None:
+        """There may be as many lines as message groups, so those without messages go."""
+        if line.is_over and self._lines.get(line.key) is line:
+            del self._lines[line.key]
+
+    # ---- what runs ----
+
+    @property
+    def is_busy(self) -> bool:
+        return self._under_way > 0 or (self._before is not None and self._before.is_busy)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether lines may begin, as far as the lock lets them."""
+        return self._is_wanted() and not (self._before is not None and self._before.is_busy)
+
+    def may_go_on(self) -> bool:
+        """Whether the listener may get another message. May be called in any thread."""
+        return self._is_wanted() and self.lock.is_trusted()
+
+    def _is_wanted(self) -> bool:
+        return not (self._stopped or self.process_queue.dropped)
+
+    def begin(self, line: Line) -> None:
+        line.begin()
+        self._under_way += 1
+        self._idle.clear()
+
+    def end(self, line: Line) -> bool:
+        """True: the line was rolled back since it began."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
+        return line.end()
+
+    def stop(self) -> None:
+        """No line begins any more, and what runs ends after the message that the listener has."""
+        self._stopped = True
+        for line in self._lines.values():
+            line.stop_waiting()
+
+    async def until_idle(self) -> None:
+        if self._before is not None:
+            await self._before.until_idle()
+        await self._idle.wait()

@@ -1,0 +1,253 @@
+"""The queue locks of one member of a consumer group: asks brokers for them, renews them, unlocks.
+
+A lock is asked for only while the link to its broker is up: the broker frees the locks of a client
+when its link ends, and a lock that was granted before the link is up could be freed by the end of
+the link before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consuming.order.queue_lock import QueueLock
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+RENEW_INTERVAL_S = 20.0
+RETRY_S = 1.0  # after a broker did not answer
+CALL_TIMEOUT_S = 3.0
+
+
+class LockKeeper:
+    def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
+        self._instance = instance
+        self._consumer_group = consumer_group
+        self._on_lost: Callable[[MessageQueue], None] | None = None
+        self._on_regained: Callable[[MessageQueue], Awaitable[None]] | None = None
+        self._locks: dict[MessageQueue, QueueLock] = {}
+        # Addresses of brokers to which the link is up, and how often each has broken.
+        self._up: set[str] = set()
+        self._breaks: Counter[str] = Counter()
+        # One request at a time to a broker: a renewal must not lock again what is unlocked behind
+        # it.
+        self._calls: dict[str, asyncio.Lock] = {}  # by broker name
+        self._renew_now = asyncio.Event()
+        self._renewing: asyncio.Task[None] | None = None
+
+    def listen(
+        self,
+        on_lost: Callable[[MessageQueue], None],
+        on_regained: Callable[[MessageQueue], Awaitable[None]],
+    ) -> None:
+        """Calls `on_lost` with a queue whose lock another member has. Awaits `on_regained` with a
+        queue whose lock was free for a while, so that another member may have had it; when that
+        raises MqError, it is called again before the lock is trusted."""
+        self._on_lost = on_lost
+        self._on_regained = on_regained
+
+    async def start(self) -> None:
+        """Raises REQUEST_CODE_NOT_SUPPORTED when a broker of the routes does not lock queues."""
+        addresses = self._instance.routes.master_addresses()
+        await asyncio.gather(*map(self._check_supported, addresses))
+        self._renewing = asyncio.create_task(self._renew_forever(), name="renew queue locks")
+
+    async def close(self) -> None:
+        """Renews no more. The locks end when the client is unregistered."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+
+    def queues(self) -> frozenset[MessageQueue]:
+        """Those whose locks are held, as far as known."""
+        return frozenset(self._locks)
+
+    def lock_of(self, queue: MessageQueue) -> QueueLock:
+        """Of a queue that `lock` has locked; when it was lost meanwhile, one that is not
+        trusted."""
+        return self._locks.get(queue) or QueueLock(self._instance.clock)
+
+    def on_link(self, address: str, up: bool) -> None:
+        """The link to a broker is up, or broke."""
+        if up:
+            self._up.add(address)
+            self._renew_now.set()
+            return
+        self._up.discard(address)
+        self._breaks[address] += 1
+        for lock in self._locks.values():
+            if lock.address == address:
+                lock.distrust()
+
+    def on_pull_failed(self, _: MessageQueue, error: MqError) -> None:
+        """A broker that restarted, or that lost sight of this client, has freed its locks."""
+        if error.code is Code.QUEUE_LOCK_NOT_HELD:
+            self._renew_now.set()
+
+    async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Asks for the locks of `queues`; returns those that this member has now. A broker that
+        does not answer grants none."""
+        answers = await asyncio.gather(
+            *(self._ask(name, chosen) for name, chosen in _by_broker(queues).items())
+        )
+        return {queue for granted in answers for queue in granted or ()}
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
+        held = [queue for queue in queues if queue in self._locks]
+        await asyncio.gather(
+            *(self._unlock(name, chosen) for name, chosen in _by_broker(held).items())
+        )
+
+    # ---- one broker ----
+
+    async def _check_supported(self, address: str) -> None:
+        try:
+            await self._call(address, [])
+        except MqError as error:
+            if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+                return  # it is away, perhaps; locks are asked for later
+            raise MqError(
+                Code.REQUEST_CODE_NOT_SUPPORTED,
+                f"the broker at {address} does not lock queues, so nothing can be consumed in "
+                "order there: upgrade it, or consume without orderly=True",
+            ) from None
+
+    async def _ask(
+        self, broker_name: str, queues: Collection[MessageQueue], *, renew: bool = False
+    ) -> list[MessageQueue] | None:
+        """The queues of which this member has the lock now; None: the broker did not answer, or the
+        link to it is not up. `renew`: leaves out those that were unlocked meanwhile."""
+        async with self._calls.setdefault(broker_name, asyncio.Lock()):
+            address = self._address_of(broker_name)
+            if address is None or address not in self._up:
+                return None
+            if renew:
+                queues = [queue for queue in queues if queue in self._locks]
+            clock = self._instance.clock
+            asked_ms, breaks = clock.monotonic_ms(), self._breaks[address]
+            try:
+                response = await self._call(address, queues)
+            except MqError as error:
+                log.warning("queues not locked at broker %s: %s", broker_name, error)
+                return None
+            granted = []
+            for queue, answer in zip(queues, response.locks, strict=True):
+                if not answer.epoch:
+                    self._refused(queue, answer.client_id)
+                    continue
+                lock = self._locks.get(queue)
+                if lock is None:
+                    lock = self._locks[queue] = QueueLock(clock)
+                elif not await self._is_continued(queue, lock, answer.epoch):
+                    return None
+                if self._breaks[address] != breaks:
+                    return None  # it was freed since
+                lock.renew(address, asked_ms, answer.epoch, response.max_reconsume_times)
+                granted.append(queue)
+            return granted
+
+    async def _is_continued(self, queue: MessageQueue, lock: QueueLock, epoch: int) -> bool:
+        """Whether the member may go on with `queue`, of which it had the lock before. False: what
+        another member did meanwhile could not be found out."""
+        if lock.epoch != epoch:
+            log.warning("the lock of %s was free for a while", queue)
+            try:
+                if self._on_regained is not None:
+                    await self._on_regained(queue)
+            except MqError as error:
+                log.warning("%s stays suspended: %s", queue, error)
+                return False
+        return True
+
+    def _refused(self, queue: MessageQueue, holder: str) -> None:
+        lock = self._locks.pop(queue, None)
+        if lock is None:
+            log.debug("%s has the lock of %s", holder or "nobody", queue)
+            return
+        log.warning("the lock of %s is lost: %s has it", queue, holder or "nobody")
+        lock.distrust()
+        if self._on_lost is not None:
+            self._on_lost(queue)
+
+    async def _unlock(self, broker_name: str, queues: Collection[MessageQueue]) -> None:
+        async with self._calls.setdefault(broker_name, asyncio.Lock()):
+            for queue in queues:
+                lock = self._locks.pop(queue, None)
+                if lock is not None:
+                    lock.distrust()
+            request = client_pb2.UnlockQueuesRequest(
+                consumer_group=self._consumer_group,
+                client_id=self._instance.client_id,
+                queues=map(_to_proto, queues),
+            )
+            try:
+                await self._instance.call_broker(
+                    broker_name, rpcs.UNLOCK_QUEUES, request, timeout_s=CALL_TIMEOUT_S
+                )
+            except MqError as error:
+                log.info("queues not unlocked at broker %s: %s", broker_name, error)
+
+    async def _call(
+        self, address: str, queues: Collection[MessageQueue]
+    ) -> client_pb2.LockQueuesResponse:
+        request = client_pb2.LockQueuesRequest(
+            consumer_group=self._consumer_group,
+            client_id=self._instance.client_id,
+            queues=map(_to_proto, queues),
+        )
+        return await self._instance.transport.call(
+            address, rpcs.LOCK_QUEUES, request, timeout_s=CALL_TIMEOUT_S
+        )
+
+    def _address_of(self, broker_name: str) -> str | None:
+        try:
+            return self._instance.routes.address_of(broker_name)
+        except MqError:
+            return None
+
+    # ---- renewal ----
+
+    async def _renew_forever(self) -> None:
+        wait_s = RENEW_INTERVAL_S
+        while True:
+            # Not wait_for: in Python 3.11 it may swallow a cancellation.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._renew_now.wait()
+            self._renew_now.clear()
+            try:
+                renewed = await self._renew()
+                wait_s = RENEW_INTERVAL_S if renewed else RETRY_S
+            except Exception:
+                log.exception("queue locks of %s not renewed", self._consumer_group)
+                wait_s = RETRY_S
+
+    async def _renew(self) -> bool:
+        """False: some broker did not answer."""
+        answers = await asyncio.gather(
+            *(
+                self._ask(name, chosen, renew=True)
+                for name, chosen in _by_broker(self._locks).items()
+            )
+        )
+        return None not in answers
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found
+
+
+def _to_proto(queue: MessageQueue) -> client_pb2.LockedQueue:
+    return client_pb2.LockedQueue(topic=queue.topic, queue_id=queue.queue_id)

@@ -1,0 +1,80 @@
+"""The queues of a member that consumes in order: locked before they are pulled, and let go in this
+order: the listener ends, the offset is committed, the queue is unlocked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.order.lock_keeper import LockKeeper
+from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.message_queue import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class OrderedQueues:
+    def __init__(
+        self, keeper: LockKeeper, consumption: OrderlyConsumption, offsets: OffsetStore
+    ) -> None:
+        self._keeper = keeper
+        self._consumption = consumption
+        self._offsets = offsets
+        self._on_free: Callable[[], None] = lambda: None
+        self.on_link = keeper.on_link
+        self.start = keeper.start
+        # Later than the last queue is let go: its lock is renewed while the listener runs.
+        self.close = keeper.close
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._wanted: set[MessageQueue] = set()
+
+    def listen(
+        self,
+        *,
+        on_lost: Callable[[MessageQueue], None],
+        on_regained: Callable[[MessageQueue], Awaitable[None]],
+        on_free: Callable[[], None],
+    ) -> None:
+        """Before start. `on_free` is called when a queue is let go that was asked for again
+        meanwhile; the others: LockKeeper.listen."""
+        self._keeper.listen(on_lost, on_regained)
+        self._on_free = on_free
+
+    async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Those of `queues` that this member may pull now."""
+        self._wanted |= self._leaving.keys() & queues
+        return await self._keeper.lock([queue for queue in queues if queue not in self._leaving])
+
+    def let_go(self, process_queue: ProcessQueue) -> None:
+        """Begins to; a listener that runs may take its time, and the lock is renewed meanwhile."""
+        queue = process_queue.queue
+        task = asyncio.create_task(self._let_go(process_queue), name=f"let go of {queue}")
+        self._leaving[queue] = task
+
+    async def unlock_others(self, owned: Collection[MessageQueue]) -> None:
+        """Unlocks what was locked and could not be pulled, and is not in the member's share now."""
+        await self._keeper.unlock(self._keeper.queues() - self._leaving.keys() - set(owned))
+
+    async def until_gone(self) -> None:
+        """Returns when all queues that are being let go are unlocked."""
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+
+    async def _let_go(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
+        try:
+            await self._consumption.finish(process_queue)
+            process_queue.drop()
+            await self._offsets.commit([queue])
+            self._offsets.forget(queue)
+            await self._keeper.unlock([queue])
+        except Exception:
+            log.exception("%s not let go in order", queue)
+        finally:
+            del self._leaving[queue]
+            if queue in self._wanted:
+                self._wanted.discard(queue)
+                self._on_free()

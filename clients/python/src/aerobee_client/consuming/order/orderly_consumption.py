@@ -1,0 +1,307 @@
+"""Consuming queues in order: the listener gets a message when it has consumed the one before it of
+the same line, and only while this member has the lock of the queue.
+
+A message that fails is tried again in place; after the maximum of attempts its broker dead-letters
+it, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from aerobee_client.consume_result import DEAD_LETTER_LEVEL
+from aerobee_client.consuming.listener import Consume, Verdicts
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.order.line import Line, QueueInOrder
+from aerobee_client.consuming.order.queue_lock import QueueLock
+from aerobee_client.consuming.order.run import MAX_MESSAGES, Run
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
+from aerobee_client.consuming.send_back import Rejection, SendBack
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.consumer import MAX_SUSPEND_S, MIN_SUSPEND_S, ConsumerOptions
+from aerobee_client.runtime.clock import Clock
+from aerobee_wire import properties as names
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+DEAD_LETTER_AGAIN_S = 1.0  # after the broker did not take a dead letter
+
+
+class OrderlyConsumption:
+    """`lock_of` gives the lock of a queue that is pulled."""
+
+    def __init__(
+        self,
+        consume: Consume,
+        offsets: OffsetStore,
+        send_back: SendBack,
+        clock: Clock,
+        options: ConsumerOptions,
+        *,
+        lock_of: Callable[[MessageQueue], QueueLock],
+    ) -> None:
+        self._offsets = offsets
+        self._send_back = send_back
+        self._clock = clock
+        self._options = options
+        self._lock_of = lock_of
+        self._suspend_s = options.suspend_time.total_seconds()
+        runner = TaskRunner if consume.is_coroutine else ThreadRunner
+        self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
+        self._queues: dict[MessageQueue, QueueInOrder] = {}
+        self._closed = asyncio.Event()
+
+    def start(self) -> None:
+        self._runner.start()
+
+    def runs_on(self, thread: threading.Thread) -> bool:
+        return thread in self._runner.threads
+
+    def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
+        return task in self._runner.tasks
+
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Passes `messages`, which are in `process_queue`, to the listener."""
+        queue = self._queues.get(process_queue.queue)
+        if queue is None or queue.process_queue is not process_queue:
+            queue = self._open(process_queue)
+        self._begin(queue, queue.add(messages))
+
+    async def close(self, timeout_s: float) -> None:
+        """Waits for running listeners, and until what is being dead-lettered is stored."""
+        for queue in self._queues.values():
+            queue.stop()
+        try:
+            if not await self._runner.close(timeout_s):
+                log.warning(
+                    "listeners still run after %.1f s: their messages are redelivered, perhaps "
+                    "while they run",
+                    timeout_s,
+                )
+        finally:  # also when it is cancelled
+            await self._send_back.drain()
+            self._closed.set()
+
+    # ---- queues ----
+
+    async def finish(self, process_queue: ProcessQueue) -> None:
+        """Begins nothing more of a queue, and returns when nothing of it is under way; or when
+        this is closed, whatever still runs."""
+        queue = self._queues.get(process_queue.queue)
+        if queue is None:
+            return
+        queue.stop()
+        waits = [
+            asyncio.create_task(queue.until_idle()),
+            asyncio.create_task(self._closed.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if self._queues.get(process_queue.queue) is queue:
+            del self._queues[process_queue.queue]
+
+    def _open(self, process_queue: ProcessQueue) -> QueueInOrder:
+        before = self._queues.get(process_queue.queue)
+        if before is not None:
+            before.stop()
+        queue = QueueInOrder(
+            process_queue,
+            self._lock_of(process_queue.queue),
+            _message_group if self._options.order_by == "message_group" else _one_line,
+            before if before is not None and before.is_busy else None,
+        )
+        self._queues[process_queue.queue] = queue
+        return queue
+
+    def _begin(self, queue: QueueInOrder, lines: Iterable[Line]) -> None:
+        """Passes those lines to the listener that are ready."""
+        if not queue.is_open or self._closed.is_set():
+            return
+        if not queue.lock.is_trusted():
+            queue.lock.when_renewed(partial(self._begin_all, queue))
+            return
+        automatic = self._options.auto_commit
+        call_size = self._options.consume_message_batch_max_size
+        for line in lines:
+            if not line.is_ready:
+                continue
+            if line.dying is not None:
+                self._dead_letter(queue, line, line.dying)
+                continue
+            count = min(len(line.waiting), MAX_MESSAGES if automatic else call_size)
+            queue.begin(line)
+            self._runner.submit(
+                Run(
+                    queue.process_queue,
+                    [line.waiting[index] for index in range(count)],
+                    queue=queue,
+                    line=line,
+                    call_size=call_size,
+                    clock=self._clock,
+                )
+            )
+
+    def _begin_all(self, queue: QueueInOrder) -> None:
+        self._begin(queue, queue.lines())
+
+    # ---- the listener's answers ----
+
+    def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
+        assert isinstance(batch, Run)
+        queue, line = batch.queue, batch.line
+        rolled_back = queue.end(line)
+        if queue.process_queue.dropped:
+            self._give_way(queue)
+            return
+        if rolled_back:
+            line.suspend(self._suspend_s, partial(self._begin, queue, [line]))
+            return
+        found = verdicts or []
+        passed = next((index for index, verdict in enumerate(found) if verdict), len(found))
+        self._consumed(queue, line, line.take(passed))
+        if passed < len(found):
+            rejection = found[passed]
+            assert rejection is not None
+            self._rejected(queue, line, rejection)
+        else:
+            self._begin(queue, [line])
+        queue.drop_if_over(line)
+
+    def _give_way(self, queue: QueueInOrder) -> None:
+        """Something of a dropped process queue has ended: the one after it may begin."""
+        message_queue = queue.process_queue.queue
+        current = self._queues.get(message_queue)
+        if current is queue and not queue.is_busy:
+            del self._queues[message_queue]
+        elif current is not None and current is not queue:
+            self._begin_all(current)
+
+    def _consumed(
+        self, queue: QueueInOrder, line: Line, messages: Sequence[ReceivedMessage]
+    ) -> None:
+        if not self._options.auto_commit:
+            process_queue = queue.process_queue
+            line.consumed += [message for message in messages if message in process_queue]
+        elif messages:
+            self._settle(queue, messages)
+
+    def _settle(self, queue: QueueInOrder, messages: Sequence[ReceivedMessage]) -> None:
+        process_queue = queue.process_queue
+        self._offsets.advance(process_queue.queue, process_queue.remove(messages))
+
+    def _rejected(self, queue: QueueInOrder, line: Line, rejection: Rejection) -> None:
+        """The first message of `line` failed: it is tried again in place, or dead-lettered."""
+        message = line.waiting[0]
+        if message not in queue.process_queue:  # its listener has committed it
+            line.take(1)
+            self._begin(queue, [line])
+            return
+        if rejection.counted:
+            message.count_failure()
+        is_last = rejection.counted and self._is_last_attempt(queue, message)
+        if rejection.delay_level < 0 or is_last:
+            log.warning("%r is dead-lettered after %d attempts", message, message.reconsume_times)
+            line.give_up(rejection)
+            self._begin(queue, [line])
+        else:
+            pause_s = self._suspend_s
+            if rejection.delay_ms is not None:
+                pause_s = min(max(rejection.delay_ms / 1000, MIN_SUSPEND_S), MAX_SUSPEND_S)
+            line.suspend(pause_s, partial(self._begin, queue, [line]))
+
+    def _is_last_attempt(self, queue: QueueInOrder, message: ReceivedMessage) -> bool:
+        limit = self._options.max_reconsume_times
+        if limit is None:
+            limit = queue.lock.max_reconsume_times
+        return 0 <= limit < message.reconsume_times
+
+    def _dead_letter(self, queue: QueueInOrder, line: Line, rejection: Rejection) -> None:
+        """The others wait until the broker has stored the first message as a dead letter."""
+        message = line.waiting[0]
+
+        def on_done(done: asyncio.Future[bool]) -> None:
+            rolled_back = queue.end(line)
+            if queue.process_queue.dropped:
+                self._give_way(queue)
+                return
+            if done.result():
+                line.remove(message)
+                self._settle(queue, [message])
+            if rolled_back or not done.result():
+                pause_s = self._suspend_s if done.result() else DEAD_LETTER_AGAIN_S
+                line.suspend(pause_s, partial(self._begin, queue, [line]))
+            else:
+                self._begin(queue, [line])
+            queue.drop_if_over(line)
+
+        queue.begin(line)
+        dead = replace(
+            rejection, delay_level=DEAD_LETTER_LEVEL, reconsume_times=message.reconsume_times
+        )
+        self._send_back.send(message, dead).add_done_callback(on_done)
+
+    # ---- commits by the listener ----
+
+    async def commit(self, message: ReceivedMessage | None) -> None:
+        """Commits what the listener has consumed of every queue; with `message`, what it has
+        consumed of that one's line up to it. Raises QUEUE_LOCK_NOT_HELD when the queue of `message`
+        is lost."""
+        chosen = self._chosen(message)
+        for queue, line in chosen:
+            self._settle(queue, line.commit(message))
+            queue.drop_if_over(line)
+        await self._offsets.commit({queue.process_queue.queue for queue, _ in chosen})
+
+    def roll_back(self, message: ReceivedMessage | None) -> None:
+        """What is not committed goes to the listener again, after the suspend time; with
+        `message`, of its line only. Raises as `commit` does."""
+        for queue, line in self._chosen(message):
+            line.roll_back()
+            if not line.busy:
+                line.suspend(self._suspend_s, partial(self._begin, queue, [line]))
+
+    def _chosen(self, message: ReceivedMessage | None) -> list[tuple[QueueInOrder, Line]]:
+        if self._options.auto_commit:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                "this consumer commits what its listener has consumed: give it auto_commit=False",
+            )
+        if message is None:
+            return [(queue, line) for queue in self._queues.values() for line in queue.lines()]
+        name = MessageQueue(message.stored_topic, message.broker_name, message.queue_id)
+        queue = self._queues.get(name)
+        line = queue.line_of(message) if queue is not None else None
+        if (
+            queue is None
+            or line is None
+            or message not in queue.process_queue
+            or not line.has_given(message)
+        ):
+            raise MqError(
+                Code.QUEUE_LOCK_NOT_HELD,
+                f"{message!r} is not to be committed here any more: it is committed, or another "
+                f"member has {name} and gets what was not committed",
+            )
+        return [(queue, line)]
+
+
+def _one_line(_: ReceivedMessage) -> str:
+    return ""
+
+
+def _message_group(message: ReceivedMessage) -> str:
+    """Messages without one are a group too, as for the consumers of the official SDKs."""
+    return message.properties.get(names.SHARDING_KEY, "")

@@ -1,0 +1,54 @@
+"""One run of a line: messages that a runner passes to the listener one after the other.
+
+A run saves the way to the loop and back for each message. It is short, so that the offset follows
+soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aerobee_client.consuming.listener import Consume, Verdicts
+from aerobee_client.consuming.order.line import Line, QueueInOrder
+from aerobee_client.consuming.runners import Batch
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.runtime.clock import Clock
+
+MAX_MESSAGES = 128
+MAX_MS = 20
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Run(Batch):
+    """Calls the listener with `call_size` messages at a time: until one is rejected, the queue is
+    stopped or its lock is not trusted, or MAX_MS are over. `call` and `call_async` return the
+    verdicts of the messages that the listener got, which are the first ones."""
+
+    queue: QueueInOrder
+    line: Line
+    call_size: int
+    clock: Clock
+
+    def call(self, consume: Consume) -> Verdicts:
+        found: Verdicts = []
+        for messages in self._calls(found):
+            found += consume.call(messages)
+        return found
+
+    async def call_async(self, consume: Consume) -> Verdicts:
+        found: Verdicts = []
+        for messages in self._calls(found):
+            found += await consume.call_async(messages)
+        return found
+
+    def _calls(self, found: Verdicts) -> Iterator[list[ReceivedMessage]]:
+        """The messages of each call; its verdicts are added to `found` before the next one."""
+        until_ms = self.clock.monotonic_ms() + MAX_MS
+        for start in range(0, len(self.messages), self.call_size):
+            if not self.queue.may_go_on():
+                return
+            yield self.messages[start : start + self.call_size]
+            rejected = any(found[start:])
+            if rejected or self.clock.monotonic_ms() >= until_ms:
+                return
