@@ -17,10 +17,12 @@ from aerobee_client import (
     AdminClient,
     AsyncAdminClient,
     AsyncProducer,
+    AsyncPullConsumer,
     AsyncPushConsumer,
     Message,
     MessageQueue,
     Producer,
+    PullConsumer,
     PushConsumer,
     SendResult,
 )
@@ -42,7 +44,12 @@ OWN_METHODS = {"start", "close", "send_async", "consumes_on"}
 
 @pytest.mark.parametrize(
     ("plain", "asynchronous"),
-    [(Producer, AsyncProducer), (PushConsumer, AsyncPushConsumer), (AdminClient, AsyncAdminClient)],
+    [
+        (Producer, AsyncProducer),
+        (PushConsumer, AsyncPushConsumer),
+        (PullConsumer, AsyncPullConsumer),
+        (AdminClient, AsyncAdminClient),
+    ],
 )
 def test_plain_classes_have_the_methods_of_the_asyncio_ones(
     plain: type, asynchronous: type

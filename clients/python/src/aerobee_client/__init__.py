@@ -1,8 +1,8 @@
 """The classic client of Aerobee: asks a name server for routes and talks to brokers directly.
 
-`Producer`, `PushConsumer`, `SimpleConsumer` and `AdminClient` are for programs without asyncio;
-with `Async` before their names they are the same for asyncio. Importing this package is
-cheap: what a name needs is imported when the name is first used.
+`Producer`, `PushConsumer`, `PullConsumer`, `SimpleConsumer` and `AdminClient` are for programs
+without asyncio; with `Async` before their names they are the same for asyncio. Importing this
+package is cheap: what a name needs is imported when the name is first used.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.options.subscription import Sql
     from aerobee_client.producer import AsyncProducer, Producer
+    from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
         Reply,
@@ -52,6 +53,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncAdminClient",
     "AsyncProducer",
+    "AsyncPullConsumer",
     "AsyncPushConsumer",
     "AsyncSimpleConsumer",
     "AsyncTransactionProducer",
@@ -74,6 +76,7 @@ __all__ = [
     "NamesrvUnreachable",
     "PartialSend",
     "Producer",
+    "PullConsumer",
     "PushConsumer",
     "ReceivedMessage",
     "ReconsumeLater",
@@ -113,6 +116,7 @@ _MODULES = {
     "message": ("Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
     "producer": ("AsyncProducer", "Producer"),
+    "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": ("Reply", "SendResult", "TransactionResolution", "TransactionSendResult"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),

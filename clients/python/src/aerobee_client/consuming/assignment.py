@@ -259,24 +259,27 @@ class Assignment:
             self._offsets.forget(queue)
 
     async def _acquire(self, queues: list[MessageQueue]) -> None:
-        """Starts pulling `queues`. Raises MqError when a broker does not answer, but only once the
-        queues of the other brokers are acquired: a hanging broker must not hold them up."""
+        """Starts pulling `queues`. Raises MqError when a broker does not answer or refuses a queue,
+        but only once the others are acquired: a hanging broker must not hold them up."""
         stored: dict[str, dict[int, int]] = {}
-        failed: dict[str, MqError] = {}
+        away: set[str] = set()
+        failure: MqError | None = None
         for queue in queues:
-            if queue.broker_name in failed:
+            if queue.broker_name in away:
                 continue
             try:
                 queue_offset = await self._start_offset(queue, stored)
             except MqError as error:
-                failed[queue.broker_name] = error
+                failure = failure or error
+                if error.retryable:
+                    away.add(queue.broker_name)
                 continue
             if queue in self._owned:  # moved to another offset in the meantime
                 continue
             log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
             self._start_pulling(queue, queue_offset)
             self._offsets.set(queue, queue_offset)
-        for failure in failed.values():
+        if failure is not None:
             raise failure
 
     async def _start_offset(self, queue: MessageQueue, stored: dict[str, dict[int, int]]) -> int:

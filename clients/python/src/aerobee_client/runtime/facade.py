@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+)
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import wraps
@@ -177,6 +185,23 @@ class Facade(Generic[C]):
         """Closes the client and ends its thread. May be called twice."""
         self._close(self._client.close)
 
+    def _iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
+        """What the client yields, each asked for when the caller asks."""
+
+        async def step() -> R | None:
+            return await anext(items, None)
+
+        async def end() -> None:
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
+
+        try:
+            while (item := self._loop.run(step())) is not None:
+                yield item
+        finally:
+            if self._loop.is_running():
+                self._loop.run(end())
+
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._loop.is_running() and not PROCESS.is_child:  # there it is the parent's to close
             try:
@@ -212,6 +237,19 @@ def blocking(
     @wraps(coroutine)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._loop.run(coroutine(self._client, *args, **kwargs))
+
+    return method
+
+
+def iterating(
+    function: Callable[Concatenate[Any, P], AsyncIterator[R]],
+) -> Callable[Concatenate[Facade[Any], P], Iterator[R]]:
+    """A method that yields what `function`, an asynchronous generator of the client, yields; never
+    None."""
+
+    @wraps(function)
+    def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        return self._iterate(function(self._client, *args, **kwargs))
 
     return method
 

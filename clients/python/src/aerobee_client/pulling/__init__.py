@@ -1,0 +1,1 @@
+"""Reading without a listener: pulled messages wait until the caller polls for them."""

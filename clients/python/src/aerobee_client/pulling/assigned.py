@@ -1,0 +1,141 @@
+"""Message queues that the caller chose, read whoever else reads them: no member of a group, no
+rebalance. Keeps them owned and commits periodically.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consuming.assignment import Assignment
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.puller import Puller, TopicSubscription
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.pull_consumer import PullConsumerOptions
+from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_client.pulling.unread import UnreadMessages
+from aerobee_wire.status import MqError
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # after a route or an offset could not be fetched
+
+
+class Assigned:
+    """`chosen`, and `subscriptions` by topic, may be changed by the caller, who then calls
+    `changed`."""
+
+    def __init__(
+        self,
+        consumer_group: str,
+        instance: ClientInstance,
+        chosen: Collection[MessageQueue],
+        subscriptions: Mapping[str, TopicSubscription],
+        options: PullConsumerOptions,
+        *,
+        offsets: PullOffsets,
+        consumption: UnreadMessages,
+    ) -> None:
+        self._instance = instance
+        self._chosen = chosen
+        self._subscriptions = subscriptions
+        self._options = options
+        self._offsets = offsets
+        self._now = asyncio.Event()
+        self._acquiring = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.consumption = consumption
+        self.assignment = Assignment(
+            instance,
+            offsets,
+            consumer_group,
+            options,
+            pull=self._pull,
+            request_rebalance=self._now.set,
+        )
+        self._puller = Puller(
+            instance,
+            offsets,
+            consumer_group,
+            batch_size=options.pull_batch_size,
+            on_messages=consumption.submit,
+            on_offset_moved=self.assignment.on_offset_moved,
+            on_topic_deleted=self.assignment.on_topic_deleted,
+            on_failure=consumption.failed,
+        )
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._acquire_forever(), name="assigned queues"),
+            asyncio.create_task(self._commit_forever(), name="commit offsets"),
+        ]
+
+    def changed(self) -> None:
+        self._now.set()
+
+    def wants(self, queue: MessageQueue) -> bool:
+        return queue in self._chosen
+
+    async def acquire(self) -> None:
+        """Makes exactly the chosen queues owned. Raises MqError when one of them cannot be: the
+        others are by then, and it is tried again."""
+        async with self._acquiring:
+            failure: MqError | None = None
+            found: set[str] = set()
+            for topic in sorted({queue.topic for queue in self._chosen}):
+                try:
+                    await self._instance.routes.route(topic)
+                    found.add(topic)
+                except MqError as error:
+                    failure = error
+            await self.assignment.own([queue for queue in self._chosen if queue.topic in found])
+        if failure is not None:
+            raise failure
+
+    async def close(self, timeout_s: float) -> None:
+        async with AsyncExitStack() as steps:  # run in reverse order
+            steps.push_async_callback(self._instance.close)
+            steps.push_async_callback(self.assignment.release_all)
+            steps.push_async_callback(self.consumption.close, timeout_s)
+            steps.push_async_callback(self.assignment.stop_pulling)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _pull(self, process_queue: ProcessQueue, queue_offset: int) -> Coroutine[None, None, None]:
+        subscription = self._subscriptions[process_queue.queue.topic]
+        return self._puller.run(process_queue, subscription, queue_offset)
+
+    async def _acquire_forever(self) -> None:
+        logged = ""
+        while True:
+            self._now.clear()
+            wait_s: float | None = None
+            try:
+                await self.acquire()
+                logged = ""
+            except MqError as error:
+                wait_s = RETRY_S
+                if error.message != logged:
+                    log.warning("not all assigned queues can be read: %s", error)
+                    logged = error.message
+                for queue in set(self._chosen) - self.assignment.queues():
+                    self.consumption.failed(queue, error)
+                    await self._instance.routes.refresh_soon(queue.topic)
+            except Exception:
+                wait_s = RETRY_S
+                log.exception("assigned queues not acquired")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._now.wait()
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.auto_commit_interval.total_seconds())
+            try:
+                await self._offsets.commit(on_topic_deleted=self.assignment.on_topic_deleted)
+            except Exception:
+                log.exception("offsets not committed")

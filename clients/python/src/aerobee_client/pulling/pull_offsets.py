@@ -1,0 +1,64 @@
+"""The consumer offsets of a pull consumer: what its auto-commit, or its caller, may have committed;
+without a consumer group, nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import MqError
+
+
+class PullOffsets(OffsetStore):
+    """`consumer_group` "": offsets are neither loaded nor committed. Without `auto_commit` an
+    offset moves by `commit_now` only, and by what a broker says (`set`)."""
+
+    def __init__(self, instance: ClientInstance, consumer_group: str, *, auto_commit: bool) -> None:
+        super().__init__(instance, consumer_group)
+        self._kept = bool(consumer_group)
+        self._auto_commit = auto_commit
+
+    def commit_with_pull(self, queue: MessageQueue) -> int | None:
+        return super().commit_with_pull(queue) if self._kept else None
+
+    def advance(self, queue: MessageQueue, queue_offset: int) -> None:
+        if self._auto_commit:
+            super().advance(queue, queue_offset)
+
+    def sought(self, queue: MessageQueue, queue_offset: int) -> None:
+        """The caller goes on at `queue_offset`: so would whoever reads the queue after a commit."""
+        if self._auto_commit:
+            self.set(queue, queue_offset)
+
+    async def load(self, topic: str, broker_name: str) -> dict[int, int]:
+        return await super().load(topic, broker_name) if self._kept else {}
+
+    async def commit(
+        self,
+        queues: Iterable[MessageQueue] | None = None,
+        on_topic_deleted: Callable[[MessageQueue], None] = lambda _: None,
+    ) -> None:
+        if self._kept:
+            await super().commit(queues, on_topic_deleted)
+
+    async def commit_now(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Returns when the brokers have stored them. Raises the first MqError, once every broker
+        was asked."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue, queue_offset in offsets.items():
+            self.set(queue, queue_offset)
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        failure: MqError | None = None
+        for broker_name, queues in by_broker.items():
+            async with self._locks.setdefault(broker_name, asyncio.Lock()):
+                held = {queue: at for queue in queues if (at := self.get(queue)) is not None}
+                try:
+                    await self._send(broker_name, held)
+                except MqError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure

@@ -1,0 +1,86 @@
+"""Asking brokers for offsets: the bounds of message queues, what was stored when, what a group has
+committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from aerobee.broker.v1 import offset_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+CALL_TIMEOUT_S = 3.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Bounds(NamedTuple):
+    """Offsets of the first message of a queue, and of the next one that is stored."""
+
+    begin: int
+    end: int
+
+
+async def bounds(
+    instance: ClientInstance, queues: Iterable[MessageQueue]
+) -> dict[MessageQueue, Bounds]:
+    """Raises MqError: a broker does not answer, or has no such queue."""
+    by_place: dict[tuple[str, str], list[MessageQueue]] = {}
+    for queue in queues:
+        by_place.setdefault((queue.topic, queue.broker_name), []).append(queue)
+    found: dict[MessageQueue, Bounds] = {}
+    for part in await asyncio.gather(*(_bounds(instance, *at) for at in by_place.items())):
+        found |= part
+    return found
+
+
+async def offset_at(instance: ClientInstance, queue: MessageQueue, moment: datetime) -> int:
+    """The first offset that was stored at or after `moment`; the end when all are older."""
+    if moment.tzinfo is None:
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"the time {moment} has no time zone: give one, datetime.UTC perhaps",
+        )
+    await instance.routes.route(queue.topic)
+    request = offset_pb2.SearchOffsetRequest(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        timestamp_ms=max(0, -((_EPOCH - moment) // timedelta(milliseconds=1))),
+    )
+    response = await instance.call_broker(
+        queue.broker_name, rpcs.SEARCH_OFFSET, request, timeout_s=CALL_TIMEOUT_S
+    )
+    return response.queue_offset
+
+
+async def offsets_at(
+    instance: ClientInstance, times: Mapping[MessageQueue, datetime]
+) -> dict[MessageQueue, int]:
+    found = await asyncio.gather(*(offset_at(instance, *item) for item in times.items()))
+    return dict(zip(times, found, strict=True))
+
+
+async def _bounds(
+    instance: ClientInstance, place: tuple[str, str], queues: list[MessageQueue]
+) -> dict[MessageQueue, Bounds]:
+    topic, broker_name = place
+    await instance.routes.route(topic)
+    request = offset_pb2.GetQueueOffsetsRequest(
+        topic=topic, queue_ids=[queue.queue_id for queue in queues]
+    )
+    response = await instance.call_broker(
+        broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
+    )
+    found = {
+        queue.queue_id: Bounds(queue.min_offset, queue.max_offset) for queue in response.queues
+    }
+    for queue in queues:
+        if queue.queue_id not in found:
+            raise MqError(Code.QUEUE_NOT_EXIST, f"broker {broker_name} has no queue {queue}")
+    return {queue: found[queue.queue_id] for queue in queues}

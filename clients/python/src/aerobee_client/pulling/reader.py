@@ -1,0 +1,218 @@
+"""The inside of a pull consumer, from its start to its close: where its queues come from, and what
+it may do with a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consuming.membership import Membership
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.puller import TopicSubscription
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.pull_consumer import PullConsumerOptions
+from aerobee_client.pulling.assigned import Assigned
+from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_client.pulling.queue_offsets import bounds
+from aerobee_client.pulling.unread import UnreadMessages
+from aerobee_wire.status import Code, MqError
+
+
+class Reader:
+    """`consumer_group` "": none."""
+
+    def __init__(
+        self, consumer_group: str, instance: ClientInstance, options: PullConsumerOptions
+    ) -> None:
+        self.instance = instance
+        self.offsets = PullOffsets(instance, consumer_group, auto_commit=options.auto_commit)
+        self.unread = UnreadMessages(self.offsets)
+        self._consumer_group = consumer_group
+        self._options = options
+        self._membership: Membership[UnreadMessages] | None = None
+        self._assigned: Assigned | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether it joined its group, or reads assigned queues."""
+        return self._membership is not None or self._assigned is not None
+
+    async def join(self, subscriptions: Mapping[str, TopicSubscription]) -> None:
+        """Joins the group. Raises MqError; `close` is still to be called."""
+        self._membership = Membership(
+            self._consumer_group,
+            self.instance,
+            subscriptions,
+            self._options,
+            offsets=self.offsets,
+            consumption=self.unread,
+            consume_type=client_pb2.PULL,
+            on_failure=self._on_failure_of_member,
+        )
+        await self._membership.start(self._options.auto_commit_interval.total_seconds())
+
+    def assign(
+        self, chosen: Collection[MessageQueue], subscriptions: Mapping[str, TopicSubscription]
+    ) -> None:
+        """Reads these queues, and no others, from now on; `chosen` and `subscriptions` may change
+        until the next call."""
+        if self._assigned is not None:
+            self._assigned.changed()
+            return
+        self._assigned = Assigned(
+            self._consumer_group,
+            self.instance,
+            chosen,
+            subscriptions,
+            self._options,
+            offsets=self.offsets,
+            consumption=self.unread,
+        )
+        self._assigned.start()
+
+    def subscriptions_changed(self, topic: str) -> None:
+        """The subscription of `topic` is another, or gone. Goes on where it was: in a group at the
+        committed offset."""
+        if self._assigned is not None:
+            assignment = self._assigned.assignment
+            for queue in assignment.queues():
+                process_queue = assignment.process_queue(queue)
+                if queue.topic == topic and process_queue is not None:
+                    assignment.move(queue, self.unread.position(process_queue))
+        if self._membership is not None:
+            self._membership.subscriptions_changed(topic)
+
+    async def close(self) -> None:
+        source = self._membership or self._assigned
+        if source is None:
+            await self.unread.close(0)
+            await self.instance.close()
+        else:
+            await source.close(0)
+
+    def queues(self) -> frozenset[MessageQueue]:
+        """Those that are read now."""
+        source = self._membership or self._assigned
+        return frozenset() if source is None else source.assignment.queues()
+
+    async def process_queue(self, queue: MessageQueue) -> ProcessQueue:
+        """Of a queue that is read; an assigned one is acquired first. Raises ILLEGAL_OPERATION when
+        this consumer does not read it, and why an assigned one cannot be acquired."""
+        source = self._membership or self._assigned
+        found = None if source is None else source.assignment.process_queue(queue)
+        if found is None and self._assigned is not None and self._assigned.wants(queue):
+            await self._assigned.acquire()
+            found = self._assigned.assignment.process_queue(queue)
+        if found is None:
+            raise not_read(queue)
+        return found
+
+    async def seek_within_bounds(self, queue: MessageQueue, queue_offset: int) -> None:
+        """As `seek`. Raises INVALID_PARAMETER that names the bounds of the queue."""
+        self.check_read(queue)
+        begin, end = (await bounds(self.instance, [queue]))[queue]
+        if not begin <= queue_offset <= end:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{queue} cannot be read from {queue_offset}: give {begin} to {end}",
+            )
+        self.seek({queue: queue_offset})
+
+    def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Goes on at these offsets. Raises ILLEGAL_OPERATION, and does nothing, when this consumer
+        does not read one of the queues."""
+        for queue in offsets:
+            self.check_read(queue)
+        source = self._membership or self._assigned
+        for queue, queue_offset in offsets.items():
+            assert source is not None, "it reads the queue"
+            self.offsets.sought(queue, queue_offset)
+            source.assignment.move(queue, queue_offset)
+
+    def reads(self, queue: MessageQueue) -> bool:
+        """Whether this consumer reads the queue, or is about to."""
+        wanted = self._assigned is not None and self._assigned.wants(queue)
+        return wanted or queue in self.queues()
+
+    def check_read(self, queue: MessageQueue) -> None:
+        if not self.reads(queue):
+            raise not_read(queue)
+
+    def left(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """The positions of the queues that are read and not yet to these ends; -1 of one that is
+        not acquired yet."""
+        source = self._membership or self._assigned
+        left: dict[MessageQueue, int] = {}
+        for queue, end in ends.items():
+            if source is not None and self.reads(queue):
+                found = source.assignment.process_queue(queue)
+                position = -1 if found is None else self.unread.position(found)
+                if position < end:
+                    left[queue] = position
+        return left
+
+    def stalled(self, queues: Collection[MessageQueue], timeout: timedelta) -> MqError:
+        """That these queues are not read to their ends."""
+        first = min(queues)
+        failure = self.unread.failure(first)
+        why = "it is paused" if first in self.unread.paused else "its broker answers nothing more"
+        return MqError(
+            Code.REQUEST_TIMEOUT,
+            f"nothing came for {timeout.total_seconds():g} s of {len(queues)} queues that are not "
+            f"read to their ends, such as {first} ({failure or why}): try again, or allow more "
+            "time",
+        )
+
+    async def committed(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """By queue; None where the group has committed none."""
+        self._check_group()
+        stored: dict[tuple[str, str], dict[int, int]] = {}
+        for topic, broker_name in {(queue.topic, queue.broker_name) for queue in queues}:
+            await self.instance.routes.route(topic)
+            stored[topic, broker_name] = await self.offsets.load(topic, broker_name)
+        return {queue: stored[queue[:2]].get(queue.queue_id) for queue in queues}
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> dict[MessageQueue, int]:
+        """None: the positions. Raises INVALID_PARAMETER that names the bounds of a queue, and what
+        `process_queue` raises."""
+        self._check_group()
+        positions = {
+            queue: self.unread.position(await self.process_queue(queue))
+            for queue in (self.queues() if offsets is None else offsets)
+        }
+        chosen = positions if offsets is None else dict(offsets)
+        for queue, queue_offset in chosen.items():
+            if not 0 <= queue_offset <= positions[queue]:
+                raise MqError(
+                    Code.INVALID_PARAMETER,
+                    f"{queue_offset} of {queue} cannot be committed: give 0 to its position, "
+                    f"{positions[queue]}; seek first to go beyond",
+                )
+        await self.offsets.commit_now(chosen)
+        return chosen
+
+    def _check_group(self) -> None:
+        if not self._consumer_group:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                "offsets are committed for a consumer group: this consumer was made without one, "
+                "so it only reads",
+            )
+
+    def _on_failure_of_member(self, queue: MessageQueue, error: MqError) -> None:
+        # A topic that does not exist yet, or no longer, is read as soon as it exists.
+        if error.code is not Code.TOPIC_NOT_EXIST:
+            self.unread.failed(queue, error)
+
+
+def not_read(queue: MessageQueue) -> MqError:
+    return MqError(
+        Code.ILLEGAL_OPERATION,
+        f"{queue} is not assigned to this consumer: it never was, or a rebalance gave it to "
+        "another member, which goes on from the offset that was committed last; `queues` are those "
+        "it has",
+    )

@@ -1,0 +1,168 @@
+"""Messages that are pulled and that no poll has returned yet, and those that the last poll
+returned.
+
+The latter count as consumed when the next poll begins, not before: until then they stay in their
+process queues, so that no commit passes them. Knows no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_wire.status import Code, MqError
+
+
+class UnreadMessages:
+    """The consumption of a pull consumer. One task polls at a time."""
+
+    def __init__(self, offsets: PullOffsets) -> None:
+        self.closed = False
+        self.paused: set[MessageQueue] = set()
+        self._offsets = offsets
+        # Queues take turns: that of the last poll goes to the end.
+        self._unread: OrderedDict[ProcessQueue, deque[ReceivedMessage]] = OrderedDict()
+        self._returned: list[tuple[ProcessQueue, list[ReceivedMessage]]] = []
+        self._failures: dict[MessageQueue, MqError] = {}  # the last of each that fails now
+        self._refusals: list[MqError] = []  # that no poll has raised yet
+        self._changed = asyncio.Event()
+        self._polling = False
+
+    def start(self) -> None: ...
+
+    def submit(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        if messages:
+            unread = self._unread.get(process_queue)
+            if unread is None:
+                self._unread[process_queue] = deque(messages)
+            else:
+                unread.extend(messages)
+        self._failures.pop(process_queue.queue, None)
+        self._changed.set()
+
+    def failed(self, queue: MessageQueue, error: MqError) -> None:
+        """`queue` cannot be read now. When trying again does not help, a poll that finds nothing
+        raises `error`, once."""
+        self._failures[queue] = error
+        if not error.retryable:
+            self._refusals = [error]
+            self._changed.set()
+
+    def failure(self, queue: MessageQueue) -> MqError | None:
+        """Why `queue` cannot be read now; None: nothing is known to be wrong."""
+        return self._failures.get(queue)
+
+    async def close(self, timeout_s: float = 0) -> None:
+        """Ends the poll that waits."""
+        self.closed = True
+        self._changed.set()
+
+    def position(self, process_queue: ProcessQueue) -> int:
+        """The offset of the message that comes next, or of what would be pulled next."""
+        unread = self._unread.get(process_queue)
+        return unread[0].queue_offset if unread else process_queue.pulled_to
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        self.paused.difference_update(queues)
+        self._changed.set()
+
+    def settle(self) -> None:
+        """What the last poll returned is consumed: it may be committed."""
+        for process_queue, messages in self._returned:
+            committable = process_queue.remove(messages)
+            if not process_queue.dropped:
+                self._offsets.advance(process_queue.queue, committable)
+        self._returned.clear()
+
+    def take(
+        self, max_messages: int, ends: Mapping[MessageQueue, int] | None = None
+    ) -> list[ReceivedMessage]:
+        """Up to `max_messages`, in order in each queue. `ends`: only of these queues, and below
+        these offsets."""
+        taken: list[ReceivedMessage] = []
+        for process_queue in list(self._unread):
+            if process_queue.dropped:
+                del self._unread[process_queue]
+                continue
+            queue = process_queue.queue
+            if queue in self.paused or (ends is not None and queue not in ends):
+                continue
+            end = None if ends is None else ends[queue]
+            part = self._take_of(process_queue, max_messages - len(taken), end)
+            if part:
+                self._returned.append((process_queue, part))
+                taken += part
+                if len(taken) == max_messages:
+                    break
+        return taken
+
+    def _take_of(
+        self, process_queue: ProcessQueue, most: int, end: int | None
+    ) -> list[ReceivedMessage]:
+        unread = self._unread[process_queue]
+        if most >= len(unread) and (end is None or unread[-1].queue_offset < end):
+            del self._unread[process_queue]
+            return list(unread)
+        part: list[ReceivedMessage] = []
+        while len(part) < most and (end is None or unread[0].queue_offset < end):
+            part.append(unread.popleft())
+        if part:
+            self._unread.move_to_end(process_queue)
+        return part
+
+    async def poll(
+        self,
+        max_messages: int,
+        timeout_s: float | None,
+        ends: Mapping[MessageQueue, int] | None = None,
+    ) -> list[ReceivedMessage]:
+        """As `take`, but waits up to `timeout_s` for the first message. [] also when it is closed.
+
+        With `ends` it also returns when a queue was pulled and nothing came of it. Raises what was
+        refused meanwhile; ILLEGAL_OPERATION while another poll waits; INVALID_PARAMETER.
+        """
+        if max_messages < 1:
+            raise _invalid(f"max_messages is {max_messages}: give 1 or more")
+        if timeout_s is not None and timeout_s < 0:
+            raise _invalid(f"timeout is {timeout_s:g} s: give 0 or more")
+        if self._polling:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                "another poll of this consumer waits: one task or thread polls at a time, since a "
+                "poll counts what the one before returned as consumed",
+            )
+        self.settle()
+        messages = self.take(max_messages, ends)
+        if messages or self.closed:
+            return messages
+        self._polling = True
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    return await self._next(max_messages, ends)
+        finally:
+            self._polling = False
+        return []
+
+    async def _next(
+        self, max_messages: int, ends: Mapping[MessageQueue, int] | None
+    ) -> list[ReceivedMessage]:
+        while not self.closed:
+            if self._refusals:
+                raise self._refusals.pop()
+            self._changed.clear()
+            await self._changed.wait()
+            messages = self.take(max_messages, ends)
+            if messages or ends is not None:
+                return messages
+        return []
+
+
+def _invalid(text: str) -> MqError:
+    return MqError(Code.INVALID_PARAMETER, text)
