@@ -57,6 +57,21 @@ def stored(topic: str = "t", **names: str) -> record.Record:
         ({"delay_level": -1}, Code.MESSAGE_ILLEGAL),
         ({"deliver_at": datetime(2026, 1, 1)}, Code.MESSAGE_ILLEGAL),
         ({"deliver_at": datetime(2026, 1, 1, tzinfo=UTC), "delay_level": 1}, Code.MESSAGE_ILLEGAL),
+        ({"delay": timedelta(seconds=1), "delay_level": 1}, Code.MESSAGE_ILLEGAL),
+        (
+            {"delay": timedelta(0), "deliver_at": datetime(2026, 1, 1, tzinfo=UTC)},
+            Code.MESSAGE_ILLEGAL,
+        ),
+        ({"delay": timedelta(microseconds=-1)}, Code.MESSAGE_ILLEGAL),
+        ({"delay": timedelta(days=3, microseconds=1)}, Code.MESSAGE_ILLEGAL),
+        ({"message_group": "g" * 64}, Code.MESSAGE_ILLEGAL),
+        ({"message_group": "g", "delay": timedelta(seconds=1)}, Code.MESSAGE_ILLEGAL),
+        ({"message_group": "g", "delay_level": 1}, Code.MESSAGE_ILLEGAL),
+        ({"priority": -1}, Code.MESSAGE_ILLEGAL),
+        ({"priority": 1 << 31}, Code.MESSAGE_ILLEGAL),
+        ({"tag": "a|b"}, Code.MESSAGE_ILLEGAL),
+        ({"properties": {"__SHARDINGKEY": "g"}}, Code.MESSAGE_ILLEGAL),
+        ({"mesage_group": "g"}, Code.INVALID_PARAMETER),
     ],
 )
 def test_bad_argument_is_refused_with_its_code(arguments: dict[str, Any], code: Code) -> None:
@@ -96,10 +111,28 @@ def test_encoded_properties_include_the_users_own() -> None:
     }
 
 
+def test_encoded_properties_include_group_priority_and_delay() -> None:
+    ordered = Message("t", b"x", message_group="order 7", priority=0)
+    assert properties.decode(ordered.encoded_properties("ID")) == {
+        "UNIQ_KEY": "ID",
+        "__SHARDINGKEY": "order 7",
+        "_SYS_MSG_PRIORITY_": "0",
+    }
+    delayed = Message("t", b"x", delay=timedelta(microseconds=1_001), wait_store_ok=False)
+    assert delayed.delayed
+    assert properties.decode(delayed.encoded_properties("ID")) == {
+        "UNIQ_KEY": "ID",
+        "TIMER_DELAY_MS": "2",
+        "WAIT": "false",
+    }
+
+
 def test_properties_over_the_limit_are_refused() -> None:
-    message = Message("t", b"x", properties={"a": "v" * 32_767})
+    """31,743 bytes: what brokers take."""
+    room = 31_743 - len("UNIQ_KEY\x01ID\x02a\x01\x02")
+    assert len(Message("t", b"x", properties={"a": "v" * room}).encoded_properties("ID")) == 31_743
     with raises_code(Code.MESSAGE_ILLEGAL):
-        message.encoded_properties("ID")
+        Message("t", b"x", properties={"a": "v" * (room + 1)}).encoded_properties("ID")
 
 
 def test_property_outside_utf8_is_refused() -> None:

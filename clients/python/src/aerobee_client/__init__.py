@@ -43,6 +43,12 @@ if TYPE_CHECKING:
         TransactionResolution,
         TransactionSendResult,
     )
+    from aerobee_client.sending.order.selectors import (
+        SelectByHash,
+        SelectMachineRoom,
+        Selector,
+        SelectRandom,
+    )
     from aerobee_client.simple_consumer import AsyncSimpleConsumer, SimpleConsumer
     from aerobee_client.transaction_producer import AsyncTransactionProducer, TransactionProducer
     from aerobee_wire.consume_order import ConsumeOrder
@@ -83,6 +89,10 @@ __all__ = [
     "Renewal",
     "Reply",
     "RequestTimeout",
+    "SelectByHash",
+    "SelectMachineRoom",
+    "SelectRandom",
+    "Selector",
     "SendResult",
     "SimpleConsumer",
     "Sql",
@@ -119,6 +129,7 @@ _MODULES = {
     "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": ("Reply", "SendResult", "TransactionResolution", "TransactionSendResult"),
+    "sending.order.selectors": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }

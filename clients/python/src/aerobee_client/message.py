@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from aerobee_client.runtime.names import check_names
 from aerobee_wire import properties as names
 from aerobee_wire.compression import decompress
+from aerobee_wire.queues.choice import check_message_group
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
 
@@ -21,42 +23,69 @@ if TYPE_CHECKING:
     from aerobee_wire.record import Record
 
 LAST_DELAY_LEVEL = 18
+MAX_DELAY = timedelta(days=3)  # the brokers' timerMaxDelaySec
+MAX_PRIORITY = (1 << 31) - 1
+# Of the 32,767 bytes of a record, 1,024 are kept for what a retry and a dead letter add.
+MAX_PROPERTIES_BYTES = names.MAX_BYTES - 1_024
 _FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 # Programs send many messages to few topics; the check costs as much as the rest of a Message.
 _check_topic = lru_cache(maxsize=1024)(check_topic)
+_check_message_group = lru_cache(maxsize=1024)(check_message_group)
 
 
 def _illegal(text: str) -> MqError:
     return MqError(Code.MESSAGE_ILLEGAL, text)
 
 
+class MessageSettings(TypedDict, total=False):
+    """The further keyword arguments of a Message, which says what they mean."""
+
+    message_group: str
+    delay_level: int
+    delay: timedelta
+    deliver_at: datetime
+    priority: int
+    wait_store_ok: bool
+
+
 class Message:
     """A message to send.
 
     `tag`: consumers filter by it. `keys`: the message can be found by each; a key holds no space.
-    `properties`: the user's own. `deliver_at`: delivered at this time, which has a time zone, at
-    the earliest; up to 3 days ahead, and `Producer.recall` can recall it until then. `delay_level`:
-    1 to 18 delays it (1 s to 2 h by default); 0 does not. `flag`: a number of the user's, not
-    interpreted.
+    `properties`: the user's own. `flag`: a number of the user's, not interpreted.
 
-    Raises MqError: INVALID_PARAMETER (the topic's name), MESSAGE_ILLEGAL (empty body, a reserved or
-    unprintable property, a bad tag, key, delay level, time or flag); TypeError when the body is not
-    bytes, or what should be text is not.
+    `message_group`: the messages of a group, whoever sends them, go to one queue and keep their
+    order; less than 64 bytes. `priority`: from 0, the lowest; in a topic of the type PRIORITY, a
+    consumer gets a higher one first. `wait_store_ok=False`: the broker answers before the message
+    is durable.
+
+    `delay`: delivered that much later by the broker's clock; `deliver_at`: at this time, which has
+    a time zone. Both are exact to the millisecond, reach 3 days ahead, and until then
+    `Producer.recall` can recall the message. `delay_level`: 1 to 18 delays it (1 s to 2 h by
+    default); 0 does not. One of the three at most, and not with a message group.
+
+    Raises MqError: INVALID_PARAMETER (the topic's name, an unknown argument), MESSAGE_ILLEGAL (an
+    empty body, a reserved or unprintable property, a bad tag, key, group, delay, time, priority or
+    flag); TypeError when the body is not bytes, or what should be text is not.
     """
 
     __slots__ = (
         "_system_properties",
         "body",
+        "delay",
         "delay_level",
         "deliver_at",
         "flag",
         "keys",
+        "message_group",
+        "priority",
         "properties",
         "tag",
         "topic",
+        "wait_store_ok",
     )
 
     # The bits of the record's sys flag that say how the body is compressed; 0: it is not.
@@ -70,36 +99,52 @@ class Message:
         tag: str = "",
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
-        delay_level: int = 0,
-        deliver_at: datetime | None = None,
         flag: int = 0,
+        **settings: Unpack[MessageSettings],
     ) -> None:
         _check_topic(topic)
         if not isinstance(body, bytes):
             raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it")
         if not body:
             raise _illegal("the body is empty: give at least one byte")
-        if not 0 <= delay_level <= LAST_DELAY_LEVEL:
-            raise _illegal(f"delay_level is {delay_level}: give 1 to {LAST_DELAY_LEVEL}, or 0")
         if not -_FLAG_BOUND <= flag < _FLAG_BOUND:
             raise _illegal(f"flag is {flag}: give a number of 32 bits with its sign")
-        if deliver_at is not None:
-            _check_time(deliver_at, delay_level)
         self.topic = topic
         self.body = body
         self.tag = tag
         self.keys = (keys,) if isinstance(keys, str) and keys else tuple(keys)
         self.properties = properties or {}
-        self.delay_level = delay_level
-        self.deliver_at = deliver_at
         self.flag = flag
         self._system_properties = _NONE
+        self.message_group = ""
+        self.delay_level = 0
+        self.delay: timedelta | None = None
+        self.deliver_at: datetime | None = None
+        self.priority: int | None = None
+        self.wait_store_ok = True
         if tag:
-            _check_text("the tag", tag)
+            _check_tag(tag)
         for key in self.keys:
             _check_key(key)
         if properties:
             _check_properties(properties)
+        if settings:
+            self._take(settings)
+
+    def _take(self, settings: MessageSettings) -> None:
+        check_names(settings, MessageSettings.__annotations__)
+        self.message_group = settings.get("message_group", "")
+        self.delay_level = settings.get("delay_level", 0)
+        self.delay = settings.get("delay")
+        self.deliver_at = settings.get("deliver_at")
+        self.priority = settings.get("priority")
+        self.wait_store_ok = settings.get("wait_store_ok", True)
+        _check_delay(self)
+        if self.message_group:
+            _check_text("the message group", self.message_group)
+            _check_message_group(self.message_group)
+        if self.priority is not None and not 0 <= self.priority <= MAX_PRIORITY:
+            raise _illegal(f"priority is {self.priority}: give 0 to {MAX_PRIORITY}")
 
     def __repr__(self) -> str:
         tag = f", tag={self.tag!r}" if self.tag else ""
@@ -114,8 +159,13 @@ class Message:
         return other
 
     @property
+    def given(self) -> Message:
+        """As the program made it: not compressed."""
+        return self
+
+    @property
     def delayed(self) -> bool:
-        return self.delay_level > 0 or self.deliver_at is not None
+        return self.delay_level > 0 or self.deliver_at is not None or self.delay is not None
 
     @property
     def is_half(self) -> bool:
@@ -133,7 +183,7 @@ class Message:
     def encoded_properties(self, message_id: str) -> bytes:
         """The properties string, with `message_id` as UNIQ_KEY.
 
-        Raises MESSAGE_ILLEGAL over 32,767 bytes.
+        Raises MESSAGE_ILLEGAL over 31,743 bytes.
         """
         text = f"{names.UNIQUE_KEY}\x01{message_id}\x02"
         if self.tag:
@@ -144,6 +194,14 @@ class Message:
             text += f"{names.DELAY}\x01{self.delay_level}\x02"
         if self.deliver_at is not None:
             text += f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(self.deliver_at)}\x02"
+        if self.delay is not None:
+            text += f"{names.TIMER_DELAY_MS}\x01{_milliseconds(self.delay)}\x02"
+        if self.message_group:
+            text += f"{names.SHARDING_KEY}\x01{self.message_group}\x02"
+        if self.priority is not None:
+            text += f"{names.PRIORITY}\x01{self.priority}\x02"
+        if not self.wait_store_ok:
+            text += f"{names.WAIT}\x01false\x02"
         for name, value in self._system_properties.items():
             text += f"{name}\x01{value}\x02"
         for name, value in self.properties.items():
@@ -152,19 +210,34 @@ class Message:
             encoded = text.encode()
         except UnicodeEncodeError as error:
             raise _illegal(f"a property cannot be written in UTF-8: {error}") from None
-        if len(encoded) > names.MAX_BYTES:
+        if len(encoded) > MAX_PROPERTIES_BYTES:
             raise _illegal(
                 f"the properties take {len(encoded)} bytes: keep them, with tag and keys, within "
-                f"{names.MAX_BYTES}"
+                f"{MAX_PROPERTIES_BYTES}"
             )
         return encoded
 
 
-def _check_time(deliver_at: datetime, delay_level: int) -> None:
-    if deliver_at.tzinfo is None:
-        raise _illegal(f"deliver_at {deliver_at} has no time zone: give one, datetime.UTC perhaps")
-    if delay_level:
-        raise _illegal("a message has a delay_level or deliver_at, not both")
+def _check_delay(message: Message) -> None:
+    level, delay, moment = message.delay_level, message.delay, message.deliver_at
+    if not 0 <= level <= LAST_DELAY_LEVEL:
+        raise _illegal(f"delay_level is {level}: give 1 to {LAST_DELAY_LEVEL}, or 0")
+    if (level > 0) + (delay is not None) + (moment is not None) > 1:
+        raise _illegal("delay_level, delay and deliver_at say when it is delivered: give one")
+    if delay is not None and not timedelta(0) <= delay <= MAX_DELAY:
+        raise _illegal(f"delay is {delay}: give 0 to {MAX_DELAY}")
+    if moment is not None and moment.tzinfo is None:
+        raise _illegal(f"deliver_at {moment} has no time zone: give one, datetime.UTC perhaps")
+    if message.message_group and message.delayed:
+        raise _illegal(
+            f"the message group {message.message_group!r} is in order, and a delayed message comes "
+            "out of order: leave out one of the two"
+        )
+
+
+def _milliseconds(delay: timedelta) -> int:
+    """Rounded up, so that no message is delivered early."""
+    return -(-delay // timedelta(milliseconds=1))
 
 
 def _epoch_ms(moment: datetime) -> int:
@@ -177,6 +250,12 @@ def _check_text(what: str, text: str) -> None:
         raise TypeError(f"{what} {text!r} is text, not {type(text).__name__}")
     if "\x01" in text or "\x02" in text:
         raise _illegal(f"{what} {text!r} holds \\x01 or \\x02, which separate properties")
+
+
+def _check_tag(tag: str) -> None:
+    _check_text("the tag", tag)
+    if "|" in tag:
+        raise _illegal(f"the tag {tag!r} holds |, which separates the tags of a subscription")
 
 
 def _check_key(key: str) -> None:

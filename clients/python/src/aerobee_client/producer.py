@@ -36,17 +36,18 @@ from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult
+from aerobee_client.sending.accumulator import fail
+from aerobee_client.sending.batch import BatchSend
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.callbacks import Callback, refused, report
 from aerobee_client.sending.inbox import Arrival, Inbox
+from aerobee_client.sending.order.selectors import Selector
+from aerobee_client.sending.order.way import Choice
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
 from aerobee_wire.topics import check_group
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
-# One-way sends in flight at once; a further one waits.
-ONEWAY_WINDOW = 256
-
 
 C = TypeVar("C", bound="AsyncProducer")
 
@@ -84,16 +85,16 @@ class AsyncProducer(StartedClient):
         self._sender: Sender | None = None
         self._singles: SingleSends | None = None
         self._budget = Budget(self._options.max_pending_messages, self._options.max_pending_bytes)
+        self._inbox = Inbox(self._budget, self._accept)
         self._sends = 0
-        self._oneways: set[asyncio.Task[None]] = set()
-        self._new_primitives()
+        self._idle = asyncio.Event()
 
     async def start(self) -> None:
         """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
         PROCESS.check()
         if self._instance is not None:
             return
-        self._new_primitives()
+        self._idle = asyncio.Event()  # of this loop: another start may be in another
         self._instance = ClientInstance(
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
@@ -107,7 +108,9 @@ class AsyncProducer(StartedClient):
             whole_cluster=self._whole_cluster,
         )
         self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
-        self._singles = SingleSends(self._sender, self._budget, self._instance.clock, self._fault)
+        self._singles = SingleSends(
+            self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
+        )
 
     async def close(self) -> None:
         """Waits for the sends in flight, unregisters and disconnects. When it is cancelled it does
@@ -124,7 +127,6 @@ class AsyncProducer(StartedClient):
             if self._sends:
                 await self._idle.wait()  # each send has its own timeout
             await singles.drain()
-            await asyncio.gather(*self._oneways)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
         """It is told of the sends from now on, after those that are there."""
@@ -132,7 +134,7 @@ class AsyncProducer(StartedClient):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to now. Raises like `send`."""
-        with self._sending() as sender:
+        with self._sending() as (sender, _):
             return await sender.queues(topic)
 
     async def send(
@@ -140,24 +142,32 @@ class AsyncProducer(StartedClient):
         message: Message,
         *,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
         timeout: timedelta | None = None,
         accumulate: bool | None = None,
         block: bool = True,
     ) -> SendResult:
-        """Stores one message; in `queue` when given, and then in no other.
+        """Stores one message; in `queue` when given, in the one that `selector` returns, or in that
+        of its message group, and then in no other.
+
+        Messages of a group, and those that selectors put into one queue, keep the order of these
+        calls: one request at a time is in flight to their queue, and when a message fails, those of
+        its order that were sent behind it fail with it.
 
         `accumulate`: overrides the producer's. `block`: whether to wait, within the timeout, while
         too many sends are under way. Raises MqError: a refusal (MESSAGE_ILLEGAL, NO_PERMISSION,
         TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
-        BrokerUnreachable, RequestTimeout (it may have been stored).
+        BrokerUnreachable, RequestTimeout (it may have been stored); and what the selector raises.
         """
         if self._interceptors:
             with HookedSend(message, self._interceptors) as hooked:
-                sending = self._send(hooked.message, queue, timeout, accumulate, block)
+                choice = Choice(queue, selector)
+                sending = self._send(hooked.message, choice, timeout, accumulate, block)
                 return hooked.stored(await sending)
-        singles = self._singles
-        if singles is None or not self._accumulates(accumulate):
-            return await self._send(message, queue, timeout, accumulate, block)
+        singles, ordered = self._singles, selector is not None or message.message_group
+        if singles is None or ordered or not self._accumulates(accumulate):
+            choice = Choice(queue, selector)
+            return await self._send(message, choice, timeout, accumulate, block)
         self._begin()
         try:
             return await singles.send(message, queue, self._seconds(timeout), block=block)
@@ -167,48 +177,52 @@ class AsyncProducer(StartedClient):
     async def _send(
         self,
         message: Message,
-        queue: MessageQueue | None,
+        choice: Choice,
         timeout: timedelta | None,
         accumulate: bool | None,
         block: bool,
     ) -> SendResult:
         """What `send` does, without interceptors."""
-        with self._sending() as sender:
-            if self._singles is not None and self._accumulates(accumulate):
-                seconds = self._seconds(timeout)
-                return await self._singles.send(message, queue, seconds, block=block)
-            return await self._send_alone(sender, message, queue, timeout)
+        with self._sending() as (sender, singles):
+            seconds = self._seconds(timeout)
+            accumulates = self._accumulates(accumulate)
+            way = choice.way(message, block=block, is_alone=not accumulates)
+            if way is not None:
+                return await singles.send_in_order(message, way, seconds)
+            if accumulates:
+                return await singles.send(message, choice.queue, seconds, block=block)
+            return await self._send_alone(sender, message, choice.queue, seconds)
 
     async def send_batch(
         self,
         messages: Sequence[Message],
         *,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
         timeout: timedelta | None = None,
     ) -> list[SendResult]:
         """Stores any number of messages of any topics; results in their order.
 
         They are split into requests of at most 512 messages or 1 MiB, each of one topic, to one
         queue, and stored whole or not at all; `timeout` bounds each request. With `queue`, one
-        request follows the other, in order. Raises like `send`; PartialSend when some messages were
-        stored and others not.
+        request follows the other, in order. Messages with a message group, and all with a
+        `selector`, keep their order as single sends do, and `timeout` bounds them as a whole.
+
+        Raises like `send`; PartialSend when some messages were stored and others not. When
+        something is wrong with a message, nothing is sent, and the error names its index.
         """
+        choice, seconds = Choice(queue, selector), self._seconds(timeout)
         if self._interceptors:
             with HookedBatch(messages, self._interceptors) as hooked:
-                return hooked.stored(await self._send_batch(hooked.messages, queue, timeout))
-        return await self._send_batch(messages, queue, timeout)
+                return hooked.stored(await self._send_batch(hooked.messages, choice, seconds))
+        return await self._send_batch(messages, choice, seconds)
 
     async def _send_batch(
-        self,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        timeout: timedelta | None,
+        self, messages: Sequence[Message], choice: Choice, timeout_s: float
     ) -> list[SendResult]:
         """What `send_batch` does, without interceptors."""
-        with self._sending() as sender:
-            for message in messages:
-                sender.check(message, queue)
-            return await sender.send_runs(messages, queue, self._seconds(timeout))
+        with self._sending() as (sender, singles):
+            return await BatchSend(sender, singles.ordered, messages, choice, timeout_s).deliver()
 
     def send_async(
         self,
@@ -216,6 +230,7 @@ class AsyncProducer(StartedClient):
         callback: Callback | None = None,
         *,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
         timeout: timedelta | None = None,
         accumulate: bool | None = None,
     ) -> asyncio.Future[SendResult]:
@@ -227,20 +242,23 @@ class AsyncProducer(StartedClient):
         if PROCESS.is_child:
             PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        hooked = None
-        if self._interceptors:
-            try:
+        hooked, seconds = None, self._seconds(timeout)
+        accumulates = self._accumulates(accumulate)
+        try:
+            if self._interceptors:
                 hooked = HookedSend(message, self._interceptors)
-            except Exception as error:
-                return refused(future, error, callback)
-            message = hooked.message
+                message = hooked.message
+            choice = Choice(queue, selector)
+            way = choice.way(message, block=False, is_alone=not accumulates)
+        except Exception as error:
+            return refused(future, error, callback)
         if self._singles is None or self._sender is None:
             future.set_exception(ClientClosed("producer"))
-        elif self._accumulates(accumulate):
-            self._singles.accept(message, queue, self._seconds(timeout), future)
+        elif way is not None or accumulates:
+            self._singles.accept(Arrival(message, queue, way, seconds, future))
         else:  # in flight from now on, although its task has not begun
             self._begin()
-            sending = self._send_alone(self._sender, message, queue, timeout)
+            sending = self._send_alone(self._sender, message, queue, seconds)
             future = asyncio.ensure_future(sending)
             future.add_done_callback(self._end)
         if hooked is not None:
@@ -252,17 +270,17 @@ class AsyncProducer(StartedClient):
     def _accept(self, arrival: Arrival) -> None:
         """Starts a send of another thread, which has taken its room. On the loop."""
         if self._singles is not None:
-            self._singles.accept(*arrival, has_room=True)
+            self._singles.accept(arrival, has_room=True)
             return
         self._budget.give_back(1, len(arrival.message.body))
-        if arrival.future.set_running_or_notify_cancel():
-            arrival.future.set_exception(ClientClosed("producer"))
+        fail(arrival.future, ClientClosed("producer"))
 
     async def send_oneway(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
         accumulate: bool | None = None,
     ) -> None:
         """Sends once and does not wait for the answer: the message may be lost, unreported.
@@ -270,53 +288,46 @@ class AsyncProducer(StartedClient):
         Waits only while too many sends are under way. Raises FLOW_CONTROL when there is no room
         within `send_timeout`, and what asking for the route raises.
         """
+        choice = Choice(queue, selector)
         if self._interceptors:
             with HookedSend(message, self._interceptors) as hooked:
-                await self._send_oneway(hooked.message, queue, accumulate)
+                await self._send_oneway(hooked.message, choice, accumulate)
                 hooked.end(None, None)
                 return
-        await self._send_oneway(message, queue, accumulate)
+        await self._send_oneway(message, choice, accumulate)
 
-    async def _send_oneway(
-        self, message: Message, queue: MessageQueue | None, accumulate: bool | None
-    ) -> None:
+    async def _send_oneway(self, message: Message, choice: Choice, accumulate: bool | None) -> None:
         """What `send_oneway` does, without interceptors."""
-        with self._sending() as sender:
-            if self._singles is not None and self._accumulates(accumulate):
-                await self._singles.post(message, queue, self._timeout_s)
+        with self._sending() as (_, singles):
+            accumulates = self._accumulates(accumulate)
+            way = choice.way(message, is_one_way=True, is_alone=not accumulates)
+            if way is not None:
+                await singles.post_in_order(message, way, self._timeout_s)
                 return
-            sender.check(message, queue)
-            target = queue or await sender.next_queue(message.topic)
-            await self._oneway_room.acquire()
-            task = asyncio.create_task(sender.post(message, target))
-            self._oneways.add(task)
-            task.add_done_callback(self._oneway_done)
+            if accumulates:
+                await singles.post(message, choice.queue, self._timeout_s)
+                return
+            await singles.one_way.post(message, choice.queue)
 
     async def recall(
         self, topic: str, recall_handle: str, *, timeout: timedelta | None = None
     ) -> str:
-        """Recalls a message that waits for its `deliver_at`: it is not delivered. `recall_handle`:
-        of its SendResult. Returns its message id.
+        """Recalls a message that waits for its `delay` or `deliver_at`: it is not delivered.
+        `recall_handle`: of its SendResult. Returns its message id.
 
         Raises MqError: ILLEGAL_OPERATION (it was delivered or recalled already), INVALID_PARAMETER
         (no recall handle, or one of another topic), and what `send` raises.
         """
-        with self._sending() as sender:
+        with self._sending() as (sender, _):
             return await sender.recall(topic, recall_handle, self._seconds(timeout))
 
-    def _new_primitives(self) -> None:
-        """asyncio's primitives belong to the loop in which they are first awaited; a second `start`
-        may be in another loop."""
-        self._idle = asyncio.Event()
-        self._oneway_room = asyncio.Semaphore(ONEWAY_WINDOW)
-
     @contextmanager
-    def _sending(self) -> Iterator[Sender]:
-        if self._sender is None:
+    def _sending(self) -> Iterator[tuple[Sender, SingleSends]]:
+        if self._sender is None or self._singles is None:
             raise ClientClosed("producer")
         self._begin()
         try:
-            yield self._sender
+            yield self._sender, self._singles
         finally:
             self._end()
 
@@ -332,21 +343,12 @@ class AsyncProducer(StartedClient):
             self._idle.set()
 
     async def _send_alone(
-        self,
-        sender: Sender,
-        message: Message,
-        queue: MessageQueue | None,
-        timeout: timedelta | None,
+        self, sender: Sender, message: Message, queue: MessageQueue | None, timeout_s: float
     ) -> SendResult:
-        sender.check(message, queue)
-        return (await sender.send_run([message], queue, self._seconds(timeout)))[0]
+        return (await sender.send_run([sender.prepare(message, queue)], queue, timeout_s))[0]
 
     def _accumulates(self, wanted: bool | None) -> bool:
         return self._options.accumulate if wanted is None else wanted
-
-    def _oneway_done(self, task: asyncio.Task[None]) -> None:
-        self._oneways.discard(task)
-        self._oneway_room.release()
 
     def _seconds(self, timeout: timedelta | None) -> float:
         return self._timeout_s if timeout is None else timeout.total_seconds()
@@ -366,7 +368,6 @@ class ProducerFacade(StartedFacade[C]):
 
     def __init__(self, client: C) -> None:
         super().__init__(client, "aerobee producer")
-        self._inbox = Inbox(client._budget, self._loop.call, client._accept)
 
     @property
     def producer_group(self) -> str:
@@ -385,31 +386,35 @@ class ProducerFacade(StartedFacade[C]):
         callback: Callback | None = None,
         *,
         queue: MessageQueue | None = None,
+        selector: Selector | None = None,
         timeout: timedelta | None = None,
         accumulate: bool | None = None,
         block: bool = True,
     ) -> Future[SendResult]:
-        """Starts a send; `callback(result, error)` is called in the producer's thread.
+        """Starts a send; `callback(result, error)` is called in the producer's thread, and so is
+        the selector.
 
         Waits for room while too many sends are under way, within the timeout: then, without
         `block`, and in a callback, it fails with FLOW_CONTROL.
         """
         if PROCESS.is_child:  # before any lock
             PROCESS.check()
-        client = self._client
-        hooked = None
-        if client._interceptors:  # here, in the context of the caller
-            try:
+        client, choice, hooked = self._client, Choice(queue, selector), None
+        accumulates = client._accumulates(accumulate)
+        try:
+            if client._interceptors:  # here, in the context of the caller
                 hooked = HookedSend(message, client._interceptors)
-            except Exception as error:
-                return refused(Future(), error, callback)
-            message = hooked.message
-        if client._accumulates(accumulate):
+                message = hooked.message
+            way = choice.way(message, is_alone=not accumulates)
+        except Exception as error:
+            return refused(Future(), error, callback)
+        if way is not None or accumulates:
             future: Future[SendResult] = Future()
-            arrival = Arrival(message, queue, client._seconds(timeout), future)
-            self._inbox.put(arrival, block=block and not self._loop.is_own_thread())
+            arrival = Arrival(message, queue, way, client._seconds(timeout), future)
+            block = block and not self._loop.is_own_thread()
+            client._inbox.put(arrival, self._loop.call, block=block)
         else:
-            sending = client._send(message, queue, timeout, accumulate, block)
+            sending = client._send(message, choice, timeout, accumulate, block)
             future = self._loop.submit(sending)
         if hooked is not None:
             future.add_done_callback(partial(report, callback=hooked.end))
@@ -420,7 +425,7 @@ class ProducerFacade(StartedFacade[C]):
     def close(self) -> None:
         """Waits for the sends in flight, unregisters and disconnects. May be called twice."""
         super().close()
-        self._inbox.empty()
+        self._client._inbox.empty()
 
 
 class Producer(ProducerFacade[AsyncProducer]):

@@ -14,38 +14,10 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
 from aerobee_client.sending.accumulator import WINDOW
 from aerobee_wire.status import Code, MqError
+from support.client.gate import Gate
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
-from support.clock.polling import until
 from support.codes import raises_code
-
-
-class Gate:
-    """Holds each Send until it is let through. `sizes`: messages of each Send that has come."""
-
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self._cluster = cluster
-        self.held: list[asyncio.Future[None]] = []
-        self.sizes: list[int] = []
-        self.addresses: list[str] = []
-        cluster.answers["Send"] = self._send
-
-    async def _send(self, address: str, request: Any) -> Any:
-        held = asyncio.get_running_loop().create_future()
-        self.held.append(held)
-        self.sizes.append(len(request.batch.body_sizes) or len(request.messages))
-        self.addresses.append(address)
-        await held
-        return await self._cluster._Send(self._cluster.brokers[address], request)
-
-    async def come(self, count: int) -> None:
-        await until(lambda: len(self.held) >= count)
-
-    def open(self) -> None:
-        del self._cluster.answers["Send"]
-        for held in self.held:
-            if not held.done():
-                held.set_result(None)
 
 
 @pytest.fixture

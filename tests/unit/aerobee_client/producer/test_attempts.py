@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.producer import ProducerOptions
 from aerobee_client.sending.attempts import Attempts
 from aerobee_wire.status import Code, MqError
 
@@ -14,8 +17,8 @@ DEADLINE_MS = 10_000
 ABSENT = BrokerUnreachable("10.0.0.1:10911", "down")
 
 
-def attempts(queue: MessageQueue | None = None, retries: int = 2) -> Attempts:
-    return Attempts(queue, retries, DEADLINE_MS)
+def attempts(queue: MessageQueue | None = None, **settings: Any) -> Attempts:
+    return Attempts(queue, ProducerOptions(**settings), DEADLINE_MS)
 
 
 def test_another_broker_is_tried_at_once_and_the_same_one_after_a_pause() -> None:
@@ -55,3 +58,14 @@ def test_some_failures_end_the_send(
     error: MqError, queue: MessageQueue | None, now_ms: int
 ) -> None:
     assert attempts(queue).pause_after(error, A, [A, B], now_ms) is None
+
+
+def test_what_is_stored_and_not_durable_may_be_tried_at_another_broker() -> None:
+    not_ok = MqError(Code.FLUSH_DISK_TIMEOUT, "stored")
+    assert attempts().pause_after(not_ok, A, [A, B], 0) is None
+    wanted = attempts(retry_another_broker_when_not_store_ok=True, retries=1)
+    assert wanted.pause_after(not_ok, A, [A], 0) is None, "there is no other"
+    assert wanted.pause_after(not_ok, A, [A, B], 0) == 0
+    assert wanted.pause_after(not_ok, B, [A, B], 0) is None, "the retries are used up"
+    chosen = attempts(A, retry_another_broker_when_not_store_ok=True)
+    assert chosen.pause_after(not_ok, A, [A, B], 0) is None

@@ -9,7 +9,7 @@ import pytest
 
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
-from aerobee_client.producer import ONEWAY_WINDOW
+from aerobee_client.sending.one_way import WINDOW
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
@@ -137,7 +137,7 @@ def test_a_producer_may_start_again_in_another_loop(
         cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
         async with sender:
             sending = sender.send_async(Message(TOPIC, b"x"))
-            for _ in range(ONEWAY_WINDOW):
+            for _ in range(WINDOW):
                 await sender.send_oneway(Message(TOPIC, b"y"))
             waiting = asyncio.create_task(sender.send_oneway(Message(TOPIC, b"z")))
             await asyncio.sleep(0.01)
@@ -147,4 +147,4 @@ def test_a_producer_may_start_again_in_another_loop(
 
     for _ in range(2):
         asyncio.run(life())
-    assert len(broker.messages(TOPIC)) == 2 * (ONEWAY_WINDOW + 2)
+    assert len(broker.messages(TOPIC)) == 2 * (WINDOW + 2)

@@ -11,24 +11,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.namesrv import NamesrvClient
+from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
+from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
+from aerobee_wire.queues.group_queues import GroupQueues, order_topic_counts, writable_counts
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC, group_of
 
 log = logging.getLogger(__name__)
 
 READ = 4
-WRITE = 2
 MASTER_ID = 0
+PRIORITY_TOPIC = "PRIORITY"  # the value of a topic's attribute message.type
 # The route of one topic is fetched at most this often, except by `refresh` and `refresh_now`.
 MIN_REFRESH_INTERVAL_MS = 500
 
@@ -37,14 +41,12 @@ TopicRoute = namesrv_pb2.TopicRoute
 
 def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """The queues that a producer may choose from, grouped by broker."""
-    if route.order_topic_config:
-        return _ordered_topic_queues(topic, route.order_topic_config)
-    with_master = {data.broker_name for data in route.brokers if MASTER_ID in data.addresses}
+    config = route.order_topic_config
+    counts = order_topic_counts(config) if config else writable_counts(route)
     return [
-        MessageQueue(topic, data.broker_name, queue_id)
-        for data in sorted(route.queues, key=lambda data: data.broker_name)
-        if data.permission & WRITE and data.broker_name in with_master
-        for queue_id in range(data.write_queue_count)
+        MessageQueue(topic, broker_name, queue_id)
+        for broker_name, count in counts.items()
+        for queue_id in range(count)
     ]
 
 
@@ -58,16 +60,6 @@ def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     )
 
 
-def _ordered_topic_queues(topic: str, order_topic_config: str) -> list[MessageQueue]:
-    """The queues of an order topic config like "broker-a:4;broker-b:4"."""
-    pairs = (part.partition(":") for part in order_topic_config.split(";") if part)
-    return [
-        MessageQueue(topic, name, queue_id)
-        for name, _, count in pairs
-        for queue_id in range(int(count or 0))
-    ]
-
-
 def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
     """The route of the default topic, with at most `queue_count` queues on each broker."""
     copy = TopicRoute()
@@ -79,13 +71,46 @@ def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
 
 
 class PublishInfo:
-    """The queues that a producer may write to, chosen round robin from a random start."""
+    """The queues that a producer may write to, chosen round robin from a random start.
+    `group_queues`: those of message groups and selectors. `by_priority`: whether a queue of the
+    topic stands for a priority."""
 
-    def __init__(self, queues: list[MessageQueue], *, is_default: bool = False) -> None:
+    def __init__(
+        self,
+        queues: list[MessageQueue],
+        *,
+        is_default: bool = False,
+        group_queues: GroupQueues[MessageQueue] | None = None,
+        by_priority: bool = False,
+    ) -> None:
         self.queues = queues
         self.is_default = is_default
+        self.by_priority = by_priority
         self.one_of_each_broker = list({queue.broker_name: queue for queue in queues}.values())
+        self._group_queues = group_queues
+        self._of_priority: dict[tuple[MessageQueue, ...], PublishInfo] = {}
         self._next = random.randrange(len(queues)) if queues else 0
+
+    def queues_in_order(self, now_ms: int) -> Sequence[MessageQueue]:
+        """Sorted; also those of brokers that have just gone away. `now_ms` is of a monotonic
+        clock."""
+        return self.queues if self._group_queues is None else self._group_queues.at(now_ms)
+
+    def queue_of_group(self, message: Message, now_ms: int) -> MessageQueue:
+        """The queue of its message group, which the proxy would choose too."""
+        queues = self.queues_in_order(now_ms)
+        if self.by_priority:
+            queues = queues_of_priority(queues, message.priority or 0)
+        return queue_of_group(message.message_group, queues)
+
+    def of_priority(self, priority: int | None) -> PublishInfo:
+        """The queues that stand for a priority. A message without one has the lowest."""
+        queues = queues_of_priority(self.queues, priority or 0)
+        key = tuple(queues)
+        info = self._of_priority.get(key)
+        if info is None:
+            info = self._of_priority[key] = PublishInfo(queues)
+        return info
 
     def has_other(self, broker_name: str) -> bool:
         """Whether there are queues of another broker too."""
@@ -132,6 +157,7 @@ class RouteCache:
     _pending: dict[str, asyncio.Task[TopicRoute]] = field(default_factory=dict, init=False)
     # Names of all brokers; None: only those of routes count.
     _cluster: set[str] | None = field(default=None, init=False)
+    _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -140,6 +166,7 @@ class RouteCache:
 
     def forget(self, topic: str) -> None:
         self._entries.pop(topic, None)
+        self._group_queues.pop(topic, None)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """The "host:port" of a broker. Raises BROKER_NOT_EXIST when no route names it."""
@@ -236,8 +263,7 @@ class RouteCache:
         if entry is None or (entry.is_default and self._may_ask(topic)):
             entry = await self._publish_entry(topic)
         if entry.publish is None:
-            queues = writable_queues(topic, entry.route)
-            entry.publish = PublishInfo(queues, is_default=entry.is_default)
+            entry.publish = self._new_publish_info(topic, entry)
         if not entry.publish.queues:
             raise MqError(
                 Code.NO_PERMISSION,
@@ -246,6 +272,20 @@ class RouteCache:
                 retryable=True,
             )
         return entry.publish
+
+    def _new_publish_info(self, topic: str, entry: _Entry) -> PublishInfo:
+        group_queues = self._group_queues.get(topic)
+        if group_queues is None:
+            group_queues = GroupQueues(partial(MessageQueue, topic))
+            self._group_queues[topic] = group_queues
+        group_queues.update(entry.route, self.clock.monotonic_ms())
+        types = {data.attributes.get("message.type") for data in entry.route.queues}
+        return PublishInfo(
+            writable_queues(topic, entry.route),
+            is_default=entry.is_default,
+            group_queues=group_queues,
+            by_priority=PRIORITY_TOPIC in types and not entry.is_default,
+        )
 
     def known_publish_info(self, topic: str) -> PublishInfo | None:
         """What `publish_info` answers at once; None: it would ask a name server, or raise."""

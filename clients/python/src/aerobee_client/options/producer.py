@@ -17,6 +17,7 @@ class ProducerSettings(TypedDict, total=False):
 
     send_timeout: timedelta
     retries: int
+    retry_another_broker_when_not_store_ok: bool
     max_message_size: int
     default_queue_count: int
     latency_fault: bool
@@ -37,6 +38,9 @@ class ProducerOptions:
     send_timeout: timedelta = timedelta(seconds=3)
     # Further attempts after a refusal that another broker may not share.
     retries: int = 2
+    # Whether another broker is tried when one has stored a message and cannot say that it is
+    # durable (FLUSH_DISK_TIMEOUT). It may be delivered twice then.
+    retry_another_broker_when_not_store_ok: bool = False
     # Of a body, in bytes; the broker's maxMessageSize is the same by default.
     max_message_size: int = 4 * MIB
     # Queues on each broker of a topic that is created by the first send to it.

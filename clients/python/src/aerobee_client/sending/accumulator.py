@@ -32,12 +32,13 @@ AnyFuture = asyncio.Future[SendResult] | concurrent.futures.Future[SendResult]
 
 
 class BatchKey(NamedTuple):
-    """Sends with one key may share a request. `queue`: the one that the caller chose."""
+    """Sends with one key may share a request. `queue`: the chosen one, and no other takes them."""
 
     topic: str
     is_plain: bool  # message by message, and not in columns
     queue: MessageQueue | None
     is_one_way: bool
+    priority: int | None = None  # in a topic of that type
 
 
 def fail(future: AnyFuture, error: BaseException) -> None:
@@ -140,21 +141,28 @@ class Accumulator:
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[str, _Lane] = {}
         self._open: dict[BatchKey, Batch] = {}
+        self._last: dict[MessageQueue, Batch] = {}  # of each chosen queue: what was begun last
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, key: BatchKey, send: SingleSend, info: PublishInfo) -> None:
-        """Puts a send into a batch. `info`: where its topic can be written to."""
+    def add(
+        self, key: BatchKey, send: SingleSend, info: PublishInfo, *, is_alone: bool = False
+    ) -> None:
+        """Puts a send into a batch; alone, into one of its own. `info`: where its topic, or its
+        priority there, can be written to. Sends to a chosen queue leave in the order in which they
+        are added."""
         size = send.size
         batch = self._open.get(key)
+        if key.queue is not None:
+            batch = self._last_of_queue(key.queue, batch, is_alone=is_alone)
         if batch is None or not batch.has_room(size) or self._may_overtake(batch, info):
             batch = self._begin(key, info)
         batch.sends.append(send)
         batch.size += size
         if batch.timer is None or send.deadline_ms < batch.deadline_ms:
             self._arm(batch, send.deadline_ms)
-        if batch.is_full:
+        if batch.is_full or is_alone:
             del self._open[key]
             self._leave(self._lanes[batch.queue.broker_name])
 
@@ -178,10 +186,24 @@ class Accumulator:
 
     # ---- which batch ----
 
+    def _last_of_queue(
+        self, queue: MessageQueue, batch: Batch | None, *, is_alone: bool
+    ) -> Batch | None:
+        """`batch` if a send may join it without overtaking one in a batch that was begun later. The
+        last batch takes no more when the send does not join it."""
+        last = self._last.get(queue)
+        if last is None or (last is batch and not is_alone):
+            return batch
+        if self._open.get(last.key) is last:
+            del self._open[last.key]
+        return None
+
     def _begin(self, key: BatchKey, info: PublishInfo) -> Batch:
         self._idle.clear()
         batch = Batch(key, key.queue or self._choose(info))
         self._open[key] = batch
+        if key.queue is not None:
+            self._last[key.queue] = batch
         lane = self._lanes.get(batch.queue.broker_name)
         if lane is None:
             lane = self._lanes[batch.queue.broker_name] = _Lane()
@@ -262,6 +284,9 @@ class Accumulator:
     def _end(self, batch: Batch) -> None:
         if batch.timer is not None:
             batch.timer.cancel()
+        queue = batch.key.queue
+        if queue is not None and self._last.get(queue) is batch:
+            del self._last[queue]
         self._budget.give_back(len(batch.sends), batch.size)
         if all(lane.is_idle for lane in self._lanes.values()):
             self._idle.set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.producer import ProducerOptions
 from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire.status import Code, MqError
 
@@ -33,12 +34,13 @@ LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """The attempts of one request. `queue`: the one that the caller chose, if any. `deadline_ms`:
-    of a monotonic clock. `avoid`: the broker of the last attempt. `on_failure`: is told why an
+    """The attempts of one request. `queue`: the chosen one, if any. `deadline_ms`: of a monotonic
+    clock. `avoid`: the broker of the last attempt. `on_failure`: is told why an
     attempt failed after which there is another."""
 
     __slots__ = (
         "_backoff",
+        "_not_store_ok",
         "_on_failure",
         "_retries_left",
         "_tried",
@@ -50,7 +52,7 @@ class Attempts:
     def __init__(
         self,
         queue: MessageQueue | None,
-        retries: int,
+        options: ProducerOptions,
         deadline_ms: int,
         on_failure: Callable[[MqError], None] = lambda _: None,
     ) -> None:
@@ -58,7 +60,8 @@ class Attempts:
         self.avoid: str | None = None
         self.queue = queue
         self._on_failure = on_failure
-        self._retries_left = retries
+        self._retries_left = options.retries
+        self._not_store_ok = options.retry_another_broker_when_not_store_ok
         self._tried: set[str] | None = None
         self._backoff: Backoff | None = None
 
@@ -66,7 +69,10 @@ class Attempts:
         self, error: MqError, target: MessageQueue, queues: Sequence[MessageQueue], now_ms: int
     ) -> float | None:
         """Seconds to wait after `target`, one of the topic's `queues`, failed; None: give up."""
-        if not (error.retryable or error.code in RETRIED_CODES):
+        if error.code is Code.FLUSH_DISK_TIMEOUT:  # stored, and not durable yet
+            if not (self._not_store_ok and self._has_other(queues, target)):
+                return None
+        elif not (error.retryable or error.code in RETRIED_CODES):
             return None
         if error.code is Code.QUEUE_NOT_EXIST and self.queue is not None:
             return None

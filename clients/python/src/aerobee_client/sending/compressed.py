@@ -18,6 +18,10 @@ class CompressedMessage(Message):
         self.body = body
         self.sys_flag = sys_flag
 
+    @property
+    def given(self) -> Message:
+        return self._given
+
     def encoded_properties(self, message_id: str) -> bytes:
         return self._given.encoded_properties(message_id)
 

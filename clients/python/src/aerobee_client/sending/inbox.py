@@ -8,44 +8,42 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import NamedTuple
 
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.send_result import SendResult
+from aerobee_client.sending.accumulator import AnyFuture
 from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.order.way import Way
 from aerobee_wire.status import MqError
 
 
 class Arrival(NamedTuple):
-    """`future`: gets the outcome. It has taken its room."""
+    """A send that was called. `queue`: the chosen one. `way`: of one that keeps an order. `future`:
+    gets the outcome."""
 
     message: Message
     queue: MessageQueue | None
+    way: Way | None
     timeout_s: float
-    future: Future[SendResult]
+    future: AnyFuture
 
 
 class Inbox:
-    """`wake`: has the loop call a function; raises MqError when there is none. `accept`: starts a
-    send, on the loop."""
+    """`accept`: starts a send that has taken its room, on the loop."""
 
-    def __init__(
-        self,
-        budget: Budget,
-        wake: Callable[[Callable[[], None]], None],
-        accept: Callable[[Arrival], None],
-    ) -> None:
+    def __init__(self, budget: Budget, accept: Callable[[Arrival], None]) -> None:
         self._budget = budget
-        self._wake = wake
         self._accept = accept
         self._arrivals: deque[Arrival] = deque()
         self._is_woken = False
 
-    def put(self, arrival: Arrival, *, block: bool) -> None:
+    def put(
+        self, arrival: Arrival, wake: Callable[[Callable[[], None]], None], *, block: bool
+    ) -> None:
         """Starts a send, once it has room. Fails it with FLOW_CONTROL when there is none within its
-        timeout; without `block`, now. Raises what `wake` raises."""
+        timeout; without `block`, now. `wake`: has the loop call a function; this raises what it
+        raises."""
         size = len(arrival.message.body)
         try:
             if not self._budget.try_take(size):
@@ -61,10 +59,11 @@ class Inbox:
         self._arrivals.append(arrival)
         if not self._is_woken:
             self._is_woken = True
-            self._wake(self.empty)
+            wake(self.empty)
 
     def empty(self) -> None:
-        """On the loop; and when that has ended, to fail what came too late."""
+        """Starts all that were put until now. On the loop; and when that has ended, to fail what
+        came too late."""
         self._is_woken = False
         while self._arrivals:
             self._accept(self._arrivals.popleft())

@@ -1,7 +1,8 @@
 """Encoding messages as Send requests, and decoding the responses. Pure.
 
 A batch in columns, one topic and queue for all its messages, costs both sides the least. Delayed,
-half and compressed messages and those to a retry topic go one by one in a request.
+half and compressed messages, those to a retry topic and those that do not wait for the disk go one
+by one in a request.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ RUN_MESSAGES = 512
 RUN_BYTES = 1024 * 1024
 
 
-def runs(messages: Sequence[Message]) -> Iterator[list[int]]:
-    """Splits `messages` into runs, one for each request: their indexes. A run has one topic, goes
-    message by message or in columns, and is within the limits; a message over RUN_BYTES is a run by
-    itself."""
-    groups: dict[tuple[str, bool], list[int]] = {}
-    for index, message in enumerate(messages):
-        groups.setdefault((message.topic, is_plain(message)), []).append(index)
+def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[int]]:
+    """Splits those of `messages` with these indexes into runs, one for each request: their indexes.
+    A run has one topic, form and priority, and keeps within the limits; a message over RUN_BYTES is
+    a run by itself."""
+    groups: dict[tuple[str, bool, int | None], list[int]] = {}
+    for index in indexes:
+        message = messages[index]
+        key = (message.topic, is_plain(message), message.priority)
+        groups.setdefault(key, []).append(index)
     for group in groups.values():
         yield from _cut(messages, group)
 
@@ -100,9 +103,15 @@ def request(
 
 
 def is_plain(message: Message) -> bool:
-    """Whether it goes message by message, and not in columns: the broker routes it, or it has a sys
-    flag of its own."""
-    return message.delayed or message.is_half or message.sys_flag != 0 or is_retry(message.topic)
+    """Whether it goes message by message, and not in columns: the broker decides for each, or it
+    has a sys flag of its own."""
+    return (
+        message.delayed
+        or message.is_half
+        or message.sys_flag != 0
+        or not message.wait_store_ok
+        or is_retry(message.topic)
+    )
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:

@@ -17,7 +17,7 @@ from aerobee_client.cluster.client_instance import ClientInstance, local_ip
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
-from aerobee_client.errors import ClientClosed, NamesrvUnreachable, PartialSend, RequestTimeout
+from aerobee_client.errors import ClientClosed, NamesrvUnreachable, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import ProducerOptions
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 # A request of those sends that still wait for an outcome; None: there is none.
 RequestNow = Callable[[], EncodedSend | None]
+# Topic and priority of the messages of a request.
+Destination = tuple[str, int | None]
 
-# Requests of one batch that are in flight at once, unless all go to one queue.
-BATCH_WINDOW = 4
 # Refusals for something in a message; every other holds for all messages of a request.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
 
@@ -90,60 +90,35 @@ class Sender:
                 Code.INVALID_PARAMETER,
                 f"the message is for topic {message.topic} and the queue is one of {queue.topic}: "
                 "give a queue of the message's own topic",
+                about="queue",
             )
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to."""
         return list((await self._routes.publish_info(topic)).queues)
 
-    async def next_queue(self, topic: str) -> MessageQueue:
-        return (await self._routes.publish_info(topic)).choose()
+    async def next_queue(self, message: Message) -> MessageQueue:
+        info = await self._routes.publish_info(message.topic)
+        return (info.of_priority(message.priority) if info.by_priority else info).choose()
 
-    async def send_runs(
-        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_s: float
-    ) -> list[SendResult]:
-        """Stores any number of messages, in as many requests as that takes. Results in their order.
-        Raises PartialSend when some were stored and others not."""
+    def prepare(self, message: Message, queue: MessageQueue | None = None) -> Outgoing:
+        """The message as it travels: its body compressed, if it is to be. Raises as `check`, and
+        MESSAGE_ILLEGAL when its properties are too large."""
+        self.check(message, queue)
         if self._compressor is not None:
-            messages = [self._compressor.compressed(message) for message in messages]
-        results: list[SendResult | None] = [None] * len(messages)
-        failures: list[MqError] = []
-        # To one queue one request after the other: that keeps their order.
-        window = asyncio.Semaphore(BATCH_WINDOW if queue is None else 1)
-
-        async def send(run: list[int]) -> None:
-            async with window:
-                if failures:
-                    return
-                try:
-                    part = [messages[index] for index in run]
-                    sent = await self.send_run(part, queue, timeout_s)
-                except MqError as error:
-                    failures.append(error)
-                else:
-                    for index, result in zip(run, sent, strict=True):
-                        results[index] = result
-
-        await asyncio.gather(*(send(run) for run in send_request.runs(messages)))
-        if failures and all(result is None for result in results):
-            raise failures[0]
-        if failures:
-            raise PartialSend(results, failures[0])
-        return [result for result in results if result is not None]
+            message = self._compressor.compressed(message)
+        return send_request.outgoing(message, self._unique_ids.make(self._clock.now_ms()))
 
     async def send_run(
-        self,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        timeout_s: float,
+        self, sends: Sequence[Outgoing], queue: MessageQueue | None, timeout_s: float
     ) -> list[SendResult]:
-        """Stores, in one request, messages of one topic, all of them delayed or none."""
-        sends = [self._outgoing(message) for message in messages]
+        """Stores, in one request, messages that may share one: see `send_request.runs`."""
         request = self._request(sends)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        attempts = Attempts(queue, self._options.retries, deadline_ms)
+        attempts = Attempts(queue, self._options, deadline_ms)
+        first = sends[0].message
         delivered = await self._deliver(
-            lambda: request, messages[0].topic, queue, attempts, timeout_s
+            lambda: request, (first.topic, first.priority), queue, attempts, timeout_s
         )
         assert delivered is not None, "there is always a request"
         return send_request.results(delivered[1], sends, delivered[0])
@@ -151,20 +126,24 @@ class Sender:
     def single(
         self, message: Message, queue: MessageQueue | None, timeout_s: float, future: AnyFuture
     ) -> SingleSend:
-        """A send that may travel with others. Raises as `check`, and MESSAGE_ILLEGAL when its
-        properties are too large."""
-        self.check(message, queue)
+        """A send that may travel with others. Raises as `prepare`."""
+        outgoing = self.prepare(message, queue)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        size = len(message.body)
-        return SingleSend(self._outgoing(message), size, future, deadline_ms, timeout_s)
+        return SingleSend(outgoing, len(message.body), future, deadline_ms, timeout_s)
 
     def known_route(self, topic: str) -> PublishInfo | None:
         """Where a topic can be written to; None when a name server must be asked."""
         return self._routes.known_publish_info(topic)
 
     async def route_of(self, send: SingleSend) -> PublishInfo:
-        """Where the message can be written to. Raises as `send_run`."""
+        """Where its topic can be written to. Raises as `send_run`."""
         return await self._publish_info(send.outgoing.message.topic, send.deadline_ms)
+
+    def no_route(self) -> NamesrvUnreachable:
+        """No name server has told a route in time."""
+        return NamesrvUnreachable(
+            self._instance.namesrv.addresses, "no answer within the timeout of the call"
+        )
 
     async def deliver(self, batch: Batch) -> None:
         """Sends a batch, and gives each of its sends an outcome."""
@@ -216,11 +195,10 @@ class Sender:
             delivered = await self._deliver_once(current, batch.queue, timeout_s)
         else:
             deadline_ms = max(send.deadline_ms for send in sends)
-            attempts = Attempts(
-                batch.key.queue, self._options.retries, deadline_ms, batch.attempt_failed
-            )
+            key = batch.key
+            attempts = Attempts(key.queue, self._options, deadline_ms, batch.attempt_failed)
             delivered = await self._deliver(
-                current, batch.key.topic, batch.queue, attempts, timeout_s
+                current, (key.topic, key.priority), batch.queue, attempts, timeout_s
             )
         if delivered is not None:
             outgoing = [send.outgoing for send in sends]
@@ -236,11 +214,6 @@ class Sender:
             return None
         return target, await self._send_to(target, request, timeout_s, timeout_s)
 
-    def _outgoing(self, message: Message) -> Outgoing:
-        if self._compressor is not None:
-            message = self._compressor.compressed(message)
-        return send_request.outgoing(message, self._unique_ids.make(self._clock.now_ms()))
-
     def _request(self, sends: Sequence[Outgoing]) -> EncodedSend:
         return send_request.request(
             sends,
@@ -252,7 +225,7 @@ class Sender:
     async def _deliver(
         self,
         request_now: RequestNow,
-        topic: str,
+        destination: Destination,
         first: MessageQueue | None,
         attempts: Attempts,
         timeout_s: float,
@@ -260,9 +233,12 @@ class Sender:
         """Tries one broker after the other, beginning with `first`, until one has stored the
         request. None: nobody waits for it any more. Raises what the last broker answered."""
         clock, deadline_ms = self._clock, attempts.deadline_ms
+        topic, priority = destination
         target = first
         while True:
             info = await self._publish_info(topic, deadline_ms)
+            if info.by_priority:
+                info = info.of_priority(priority)
             if target is None:
                 target = info.choose(attempts.avoid, self._fault, clock.monotonic_ms())
             request = request_now()
@@ -305,9 +281,7 @@ class Sender:
             async with asyncio.timeout(max(remaining_s, 0)):
                 return await asking
         except TimeoutError:
-            raise NamesrvUnreachable(
-                self._instance.namesrv.addresses, "no answer within the timeout of the call"
-            ) from None
+            raise self.no_route() from None
 
     async def _send_to(
         self, target: MessageQueue, request: EncodedSend, remaining_s: float, timeout_s: float
@@ -341,10 +315,10 @@ class Sender:
         )
         return response.unique_message_id
 
-    async def post(self, message: Message, target: MessageQueue) -> None:
+    async def post(self, outgoing: Outgoing, target: MessageQueue) -> None:
         """A one-way send: one attempt; a failure is only logged."""
         try:
-            request = self._request([self._outgoing(message)])
+            request = self._request([outgoing])
             timeout_s = self._options.send_timeout.total_seconds()
             await self._send_to(target, request, timeout_s, timeout_s)
         except MqError as error:

@@ -1,10 +1,12 @@
-"""Single sends: each gets room, then its route, then a place in a batch."""
+"""Single sends: each gets room, then its route, then a place in a batch; those that keep an order,
+by way of OrderedSends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
@@ -14,22 +16,34 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
-from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey, SingleSend, fail
+from aerobee_client.sending.accumulator import Accumulator, BatchKey, SingleSend, fail
 from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.inbox import Arrival
+from aerobee_client.sending.one_way import OneWaySends
+from aerobee_client.sending.order.ordered_sends import OrderedSends
+from aerobee_client.sending.order.way import Way
 from aerobee_client.sending.sender import Sender
 
 log = logging.getLogger(__name__)
 
 
 class SingleSends:
-    """Of one producer, on the loop in which it is made. `budget`: what it may have under way."""
+    """Of one producer, on the loop in which it is made. `budget`: what it may have under way.
+    `catch_up`: takes the sends that other threads have called by now."""
 
     def __init__(
-        self, sender: Sender, budget: Budget, clock: Clock, fault: LatencyFault | None
+        self,
+        sender: Sender,
+        budget: Budget,
+        clock: Clock,
+        fault: LatencyFault | None,
+        catch_up: Callable[[], None],
     ) -> None:
         self._sender = sender
         self._budget = budget
         self._accumulator = Accumulator(sender.deliver, budget, clock, fault)
+        self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
+        self.one_way = OneWaySends(sender)
         # By topic: sends that wait for its route, and the task that asks for it.
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
@@ -44,7 +58,13 @@ class SingleSends:
             await self._wait_for_room(send, block=block)
         # Nearly always known: spares a coroutine.
         info = self._sender.known_route(message.topic) or await self._route(send)
-        self._accumulator.add(_key(send, queue), send, info)
+        self._add(send, queue, info)
+        return await future
+
+    async def send_in_order(self, message: Message, way: Way, timeout_s: float) -> SendResult:
+        """As `send`, of a message that keeps an order."""
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
@@ -55,20 +75,26 @@ class SingleSends:
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=True)
         info = self._sender.known_route(message.topic) or await self._route(send)
-        self._accumulator.add(_key(send, queue, is_one_way=True), send, info)
+        self._add(send, queue, info, is_one_way=True)
 
-    def accept(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        future: AnyFuture,
-        *,
-        has_room: bool = False,
-    ) -> None:
-        """Starts a send whose outcome goes to `future`; never waits: without room it fails with
+    async def post_in_order(self, message: Message, way: Way, timeout_s: float) -> None:
+        """As `post`, of a message that keeps an order."""
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_log_failure)
+        send = self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
+        await send.ready.wait()
+        if future.done():
+            future.result()
+
+    def accept(self, arrival: Arrival, *, has_room: bool = False) -> None:
+        """Starts a send whose outcome goes to its future; never waits: without room it fails with
         FLOW_CONTROL. `has_room`: it took its share of the budget before."""
+        message, queue, way, timeout_s, future = arrival
         try:
+            if way is not None:
+                outgoing = self._sender.prepare(message)
+                self.ordered.accept(outgoing, way, timeout_s, future, has_room=has_room)
+                return
             send = self._sender.single(message, queue, timeout_s, future)
         except Exception as error:  # also what is no MqError: a wrong type, for example
             if has_room:
@@ -78,7 +104,7 @@ class SingleSends:
         if not has_room and not self._budget.try_take(send.size):
             send.fail(self._budget.full())
         elif (info := self._sender.known_route(message.topic)) is not None:
-            self._accumulator.add(_key(send, queue), send, info)
+            self._add(send, queue, info)
         elif (waiting := self._without_route.get(message.topic)) is not None:
             waiting.append((send, queue))
         else:
@@ -87,17 +113,36 @@ class SingleSends:
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
 
+    def _add(
+        self,
+        send: SingleSend,
+        queue: MessageQueue | None,
+        info: PublishInfo,
+        *,
+        is_one_way: bool = False,
+    ) -> None:
+        """Puts a send into a batch."""
+        message = send.outgoing.message
+        priority = None
+        if info.by_priority:
+            priority, info = message.priority, info.of_priority(message.priority)
+        key = BatchKey(message.topic, send_request.is_plain(message), queue, is_one_way, priority)
+        self._accumulator.add(key, send, info)
+
     async def drain(self) -> None:
         """Returns when every send has its outcome."""
         while self._asking:
             await asyncio.gather(*self._asking)
+        await self.ordered.drain()
         await self._accumulator.drain()
+        await self.one_way.drain()
 
     async def abort(self) -> None:
         """Ends every send that has no outcome yet with ClientClosed."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
+        await self.ordered.abort()
         await self._accumulator.abort(ClientClosed("producer"))
 
     async def _wait_for_room(self, send: SingleSend, *, block: bool) -> None:
@@ -126,7 +171,7 @@ class SingleSends:
                     del waiting[:1]
                 else:
                     for send, queue in waiting:
-                        self._accumulator.add(_key(send, queue), send, info)
+                        self._add(send, queue, info)
                     return
         except Exception as error:  # also what is no MqError: nobody may wait for ever
             self._fail(waiting, error)
@@ -143,11 +188,6 @@ class SingleSends:
         for send, _ in sends:
             self._budget.give_back(1, send.size)
             send.fail(error)
-
-
-def _key(send: SingleSend, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
-    message = send.outgoing.message
-    return BatchKey(message.topic, send_request.is_plain(message), queue, is_one_way)
 
 
 def _log_failure(done: asyncio.Future[SendResult]) -> None:

@@ -33,9 +33,8 @@ from aerobee_wire.status import MqError
 
 BORN_HOST = "__BORNHOST"
 TRACE_CONTEXT = "TRACE_CONTEXT"
-# Aerobee's own; RocketMQ's brokers do not know them.
+# Aerobee's own; RocketMQ's brokers do not know it.
 LITE_TOPIC = "__LITE_TOPIC"
-MESSAGE_PRIORITY = "_SYS_MSG_PRIORITY_"
 
 _MAX_INT32 = 2**31 - 1
 
@@ -109,7 +108,7 @@ def _properties(message: Message, message_type: str, topic: str) -> dict[str, st
         if text:
             stored[name] = text
     if system.HasField("priority"):
-        stored[MESSAGE_PRIORITY] = str(system.priority)
+        stored[names.PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         stored[names.TIMER_DELIVER_MS] = str(delivery_ms(system.delivery_timestamp))
     if message_type == TRANSACTION:
@@ -240,7 +239,7 @@ class MessageEncoder:
             system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
         # A classic producer may write anything there, and a number out of the field's range would
         # fail the whole batch.
-        priority = names.whole_number(stored.get(MESSAGE_PRIORITY, ""))
+        priority = names.whole_number(stored.get(names.PRIORITY, ""))
         if priority is not None and 0 <= priority <= _MAX_INT32:
             system.priority = priority
         deliver_ms = names.whole_number(stored.get(names.TIMER_DELIVER_MS, ""))
@@ -267,7 +266,7 @@ def stored_type(stored: dict[str, str]) -> MessageType:
         return MessageType.FIFO
     if LITE_TOPIC in stored:
         return MessageType.LITE
-    return MessageType.PRIORITY if MESSAGE_PRIORITY in stored else _NORMAL
+    return MessageType.PRIORITY if names.PRIORITY in stored else _NORMAL
 
 
 def md5_of(body: bytes) -> str:

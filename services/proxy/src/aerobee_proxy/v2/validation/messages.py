@@ -20,11 +20,7 @@ from aerobee_wire.handles.transaction_id import TransactionId
 from aerobee_wire.status import MqError
 
 # Names that user properties may not have, beyond those of the classic protocol.
-RESERVED_PROPERTIES = properties.RESERVED | {
-    "MAX_RECONSUME_TIME",
-    "__LITE_TOPIC",
-    "_SYS_MSG_PRIORITY_",
-}
+RESERVED_PROPERTIES = properties.RESERVED | {"MAX_RECONSUME_TIME", "__LITE_TOPIC"}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)

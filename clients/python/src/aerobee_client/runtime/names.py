@@ -1,0 +1,17 @@
+"""Names of arguments: an unknown one is refused, with the name that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from aerobee_wire.status import Code, MqError
+
+
+def check_names(given: Collection[str], known: Collection[str]) -> None:
+    """Raises INVALID_PARAMETER for the first name that is not known."""
+    for name in given:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+            raise MqError(Code.INVALID_PARAMETER, f"there is no option {name}: {hint}", about=name)

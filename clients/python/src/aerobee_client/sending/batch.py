@@ -1,0 +1,105 @@
+"""send_batch: any number of messages of any topics, in as many requests as that takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aerobee_client.errors import PartialSend
+from aerobee_client.message import Message
+from aerobee_client.send_result import SendResult
+from aerobee_client.sending import send_request
+from aerobee_client.sending.order.ordered_sends import OrderedSends
+from aerobee_client.sending.order.way import Choice, Way
+from aerobee_client.sending.send_request import Outgoing
+from aerobee_client.sending.sender import Sender
+from aerobee_wire.status import MqError
+
+# Requests of one batch that are in flight at once, unless all go to one queue.
+BATCH_WINDOW = 4
+
+
+class BatchSend:
+    """One call of send_batch. Raises, before anything is sent, what is wrong with a message, and
+    names its index."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        ordered: OrderedSends,
+        messages: Sequence[Message],
+        choice: Choice,
+        timeout_s: float,
+    ) -> None:
+        self._sender = sender
+        self._ordered = ordered
+        self._choice = choice
+        self._timeout_s = timeout_s
+        self._sends: list[Outgoing] = []
+        self._in_order: list[int] = []  # indexes of those that keep an order
+        self._others: list[int] = []
+        for index, message in enumerate(messages):
+            self._prepare(index, message)
+        self._results: list[SendResult | None] = [None] * len(messages)
+        self._failures: list[Exception] = []
+
+    async def deliver(self) -> list[SendResult]:
+        """Results in the order of the messages. Raises PartialSend when some were stored and others
+        not."""
+        if not self._in_order:
+            await self._deliver_runs(self._others)
+        else:
+            await asyncio.gather(
+                self._deliver_in_order(self._in_order), self._deliver_runs(self._others)
+            )
+        results, failures = self._results, self._failures
+        if failures and any(results) and isinstance(failures[0], MqError):
+            raise PartialSend(results, failures[0])
+        if failures:
+            raise failures[0]
+        return [result for result in results if result is not None]
+
+    def _prepare(self, index: int, message: Message) -> None:
+        try:
+            way = self._choice.way(message)
+            self._sends.append(self._sender.prepare(message, self._choice.queue))
+        except MqError as error:
+            error.add_context(f"message {index} of the batch, of which nothing was sent")
+            raise
+        (self._others if way is None else self._in_order).append(index)
+
+    async def _deliver_runs(self, indexes: Sequence[int]) -> None:
+        """In requests of many messages; after a failure, in no further one."""
+        sends = self._sends
+        # To one queue one request after the other: that keeps their order.
+        window = asyncio.Semaphore(BATCH_WINDOW if self._choice.queue is None else 1)
+
+        async def deliver(run: list[int]) -> None:
+            async with window:
+                if self._failures:
+                    return
+                try:
+                    part = [sends[index] for index in run]
+                    stored = await self._sender.send_run(part, self._choice.queue, self._timeout_s)
+                except MqError as error:
+                    self._failures.append(error)
+                else:
+                    for index, result in zip(run, stored, strict=True):
+                        self._results[index] = result
+
+        runs = send_request.runs([send.message for send in sends], indexes)
+        await asyncio.gather(*(deliver(run) for run in runs))
+
+    async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
+        """As single sends, each behind those of its order."""
+        loop, way = asyncio.get_running_loop(), Way(self._choice.selector)
+        futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
+        for index, future in zip(indexes, futures, strict=True):
+            self._ordered.accept(self._sends[index], way, self._timeout_s, future)
+        for index, outcome in zip(
+            indexes, await asyncio.gather(*futures, return_exceptions=True), strict=True
+        ):
+            if isinstance(outcome, Exception):
+                self._failures.append(outcome)
+            elif isinstance(outcome, SendResult):
+                self._results[index] = outcome

@@ -1,0 +1,1 @@
+"""Sends that keep an order: those of a message group, and those to a selected queue."""

@@ -1,0 +1,221 @@
+"""Ordered sends on their way to a batch: those of a message group go to the queue that every sender
+chooses for it, others to the queue that their selector returns.
+
+A send has its place in the order from the call on. Those of a topic that wait, for the route or for
+room, form a line that is served from its front; in the accumulator one request at a time is in
+flight to their queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from weakref import WeakValueDictionary
+
+from aerobee_client.cluster.route_cache import PublishInfo
+from aerobee_client.errors import ClientClosed, NamesrvUnreachable
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.clock import Clock
+from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey
+from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.order.chain import Chain, OrderedSend
+from aerobee_client.sending.order.way import Way
+from aerobee_client.sending.send_request import Outgoing, is_plain
+from aerobee_client.sending.sender import Sender
+from aerobee_wire.status import Code, MqError
+
+
+class OrderedSends:
+    """Of one producer. `catch_up`: see Chain."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        accumulator: Accumulator,
+        budget: Budget,
+        clock: Clock,
+        catch_up: Callable[[], None],
+    ) -> None:
+        self._sender = sender
+        self._accumulator = accumulator
+        self._budget = budget
+        self._clock = clock
+        self._catch_up = catch_up
+        # The sends of an order hold their chain: it goes with the last of them.
+        self._chains: WeakValueDictionary[Hashable, Chain] = WeakValueDictionary()
+        self._lines: dict[str, deque[OrderedSend]] = {}  # by topic
+        self._serving: set[asyncio.Task[None]] = set()
+
+    def accept(
+        self,
+        outgoing: Outgoing,
+        way: Way,
+        timeout_s: float,
+        future: AnyFuture,
+        *,
+        has_room: bool = False,
+    ) -> OrderedSend:
+        """Starts a send, of a message that was checked. Its outcome goes to `future`. `has_room`:
+        it took its share of the budget before."""
+        message = outgoing.message
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        send = OrderedSend(outgoing, future, deadline_ms, timeout_s, way, has_room=has_room)
+        if way.selector is None:
+            self._join(send, message.message_group)
+        line = self._lines.get(message.topic)
+        info = self._sender.known_route(message.topic)
+        if info is not None:
+            self._choose(send, info)
+        if not send.has_room and _is_next_to_take_room(line) and self._budget.try_take(send.size):
+            send.take_room()
+        if not send.has_room and not way.block:
+            send.fail(self._budget.full())
+        if send.future.done():
+            self._drop(send)
+        elif line is None and info is not None and send.has_room:
+            self._place(send, info)
+        else:
+            self._wait_in_line(send)
+        return send
+
+    async def drain(self) -> None:
+        """Returns when no send waits in a line."""
+        while self._serving:
+            await asyncio.gather(*self._serving)
+
+    async def abort(self) -> None:
+        """Ends every send that waits in a line with ClientClosed."""
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    # ---- its place in the order, and its queue ----
+
+    def _join(self, send: OrderedSend, order: Hashable) -> None:
+        key = (send.message.topic, order)
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = self._chains[key] = Chain(self._catch_up)
+        send.join(chain)
+
+    def _choose(self, send: OrderedSend, info: PublishInfo) -> None:
+        """Gives a send its queue. Fails it with what choosing raises."""
+        message, selector = send.message, send.way.selector
+        now_ms = self._clock.monotonic_ms()
+        try:
+            if selector is None:
+                send.take_queue(info.queue_of_group(message, now_ms))
+            else:
+                queue = selector(message, info.queues_in_order(now_ms))
+                _check_selected(queue, message)
+                send.take_queue(queue)
+                self._join(send, queue)
+        except Exception as error:  # also what a selector of the user raises
+            send.fail(error)
+
+    def _place(self, send: OrderedSend, info: PublishInfo) -> None:
+        message, way = send.outgoing.message, send.way
+        key = BatchKey(message.topic, is_plain(message), send.queue, way.is_one_way)
+        self._accumulator.add(key, send, info, is_alone=way.is_alone)
+        send.leave_line()
+
+    def _drop(self, send: OrderedSend) -> None:
+        """Of one that has its outcome and is in no batch."""
+        if send.has_room:
+            self._budget.give_back(1, send.size)
+        send.leave_line()
+
+    # ---- the line of a topic ----
+
+    def _wait_in_line(self, send: OrderedSend) -> None:
+        topic, loop = send.message.topic, asyncio.get_running_loop()
+        line = self._lines.get(topic)
+        if line is None:
+            line = self._lines[topic] = deque()
+            task = loop.create_task(self._serve(topic, line))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+        line.append(send)
+        send.wait_in_line(loop.call_later(send.timeout_s, self._expire, send, line))
+
+    def _expire(self, send: OrderedSend, line: deque[OrderedSend]) -> None:
+        """At the deadline of one that waits in line, perhaps behind others."""
+        if send.queue is None:
+            self._fail_without_queue(send, line, self._sender.no_route())
+        else:
+            send.fail(self._budget.full())
+
+    async def _serve(self, topic: str, line: deque[OrderedSend]) -> None:
+        """Serves a line from its front, until there is nobody in it."""
+        try:
+            while line:
+                first = line[0]
+                info = None if first.future.done() else await self._make_ready(first, line)
+                line.popleft()
+                if info is None or first.future.done():
+                    self._drop(first)
+                else:
+                    self._place(first, info)
+        except asyncio.CancelledError:
+            for send in line:
+                send.fail(ClientClosed("producer"))
+                self._drop(send)
+            raise
+        finally:
+            del self._lines[topic]
+
+    async def _make_ready(self, first: OrderedSend, line: deque[OrderedSend]) -> PublishInfo | None:
+        """Waits for the route of a topic, and for the room of the send at the front of its line.
+        None: that has failed."""
+        try:
+            info = await self._sender.route_of(first)
+        except NamesrvUnreachable as error:  # at the deadline of this one
+            self._fail_without_queue(first, line, error)
+            return None
+        except Exception as error:  # also what is no MqError: nobody may wait for ever
+            for send in list(line):
+                if send.queue is None:
+                    send.fail(error)
+            return None
+        for send in list(line):
+            if send.queue is None and not send.future.done():
+                self._choose(send, info)
+        if not first.has_room:
+            remaining_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
+            try:
+                await self._budget.take(first.size, max(0.0, remaining_s))
+            except MqError as error:
+                first.fail(error)
+                return None
+            first.take_room()
+        return info
+
+    @staticmethod
+    def _fail_without_queue(
+        send: OrderedSend, line: deque[OrderedSend], error: BaseException
+    ) -> None:
+        """Fails a send that has no queue yet. Where selectors would have put those behind it,
+        nobody knows: none of them may overtake it."""
+        send.fail(error)
+        if send.way.selector is not None:
+            behind = list(line)[line.index(send) + 1 :]
+            for other in behind:
+                if other.queue is None and other.way.selector is not None:
+                    other.fail(error)
+
+
+def _is_next_to_take_room(line: deque[OrderedSend] | None) -> bool:
+    """Whether nobody before it in line waits for room."""
+    return not line or line[-1].has_room
+
+
+def _check_selected(queue: object, message: Message) -> None:
+    if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"the selector returned {queue!s} for a message of topic {message.topic}: return one "
+            "of the queues that it is given",
+            about="selector",
+        )
