@@ -31,4 +31,4 @@ with Producer() as producer:
     assert len({result.queue for result in producer.send_batch(batch)}) == 1
 
     by_customer = SelectByHash()
-    producer.send(Message("example-steps", b"paid", keys="customer 7"), selector=by_customer)
+    producer.send(Message("example-steps", b"paid", keys="customer-7"), selector=by_customer)

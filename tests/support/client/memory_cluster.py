@@ -113,6 +113,7 @@ class MemoryCluster(LockRpcs):
         self.brokers = {broker.address: broker for broker in brokers}
         self.namesrvs = namesrvs
         self.auto_create = True
+        self.types: dict[str, str] = {}  # message types of topics
         self.down: set[str] = set()
         # RPC name → what answers instead: an error, or a function of (address, request).
         self.answers: dict[str, MqError | Callable[[str, Any], Any]] = {}
@@ -217,6 +218,7 @@ class MemoryCluster(LockRpcs):
                     read_queue_count=count,
                     write_queue_count=count,
                     permission=6,
+                    attributes={"message.type": self.types.get(request.topic, "NORMAL")},
                 )
                 route.brokers.add(broker_name=broker.name, addresses={0: broker.address})
         if not route.queues:

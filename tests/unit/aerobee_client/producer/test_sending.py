@@ -113,12 +113,65 @@ async def test_a_batch_not_stored_at_all_raises_the_cause(
     assert caught.value.code is Code.DISK_FULL and not isinstance(caught.value, PartialSend)
 
 
-async def test_a_batch_with_a_large_body_is_not_sent(
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (Message(TOPIC, bytes(4 * 1024**2 + 1)), Code.MESSAGE_ILLEGAL),
+        (Message(TOPIC, b"x", properties={"a": "b" * 31_743}), Code.MESSAGE_ILLEGAL),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), Code.NO_PERMISSION),
+    ],
+    ids=["large body", "large properties", "a topic of the system"],
+)
+async def test_a_batch_with_a_bad_message_is_not_sent_and_names_its_index(
+    cluster: MemoryCluster, sender: AsyncProducer, bad: Message, code: Code
+) -> None:
+    with pytest.raises(MqError) as caught:
+        await sender.send_batch([*messages(700), bad])
+    assert caught.value.code is code
+    assert "message 700" in caught.value.message
+    assert not cluster.calls
+
+
+@pytest.mark.parametrize(
+    ("priority", "queue_id"), [(None, 0), (0, 0), (1, 1), (3, 3), (4, 3), (2**31 - 1, 3)]
+)
+@pytest.mark.parametrize("accumulate", [True, False])
+async def test_a_queue_stands_for_a_priority(
+    cluster: MemoryCluster,
+    broker: MemoryBroker,
+    priority: int | None,
+    queue_id: int,
+    accumulate: bool,
+) -> None:
+    """In a topic of that type alone; with a message group it is hashed among these."""
+    cluster.types[TOPIC] = "PRIORITY"
+    settings = {} if priority is None else {"priority": priority}
+    async with producer(cluster, accumulate=accumulate) as sender:
+        for message in messages(3, **settings):
+            assert (await sender.send(message)).queue.queue_id == queue_id
+        sent = await sender.send_batch([*messages(2, **settings), *messages(2, priority=1)])
+        assert [result.queue.queue_id for result in sent] == [queue_id, queue_id, 1, 1]
+        grouped = Message(TOPIC, b"x", message_group="g", **settings)  # type: ignore[arg-type]
+        assert (await sender.send(grouped)).queue.queue_id == queue_id
+        await sender.send_oneway(messages(1, **settings)[0])
+    stored = {record.queue_id for record in broker.messages(TOPIC)}
+    assert stored == {queue_id, 1}
+
+
+async def test_a_delay_is_counted_by_the_broker(
     cluster: MemoryCluster, sender: AsyncProducer
 ) -> None:
-    with raises_code(Code.MESSAGE_ILLEGAL):
-        await sender.send_batch([Message(TOPIC, b"x"), Message(TOPIC, bytes(4 * 1024**2 + 1))])
-    assert not cluster.calls
+    await sender.send(Message(TOPIC, b"x", delay=timedelta(seconds=1.5)))
+    (sent,) = cluster.requests("Send")
+    assert sent.messages[0].properties["TIMER_DELAY_MS"] == "1500"
+
+
+async def test_a_send_that_does_not_wait_for_the_disk_says_so(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    await sender.send_batch(messages(2, wait_store_ok=False))
+    (sent,) = cluster.requests("Send")
+    assert [message.properties["WAIT"] for message in sent.messages] == ["false", "false"]
 
 
 async def test_system_topic_is_refused(sender: AsyncProducer) -> None:
