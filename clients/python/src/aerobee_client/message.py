@@ -45,9 +45,9 @@ class MessageSettings(TypedDict, total=False):
 
     message_group: str
     delay_level: int
-    delay: timedelta
-    deliver_at: datetime
-    priority: int
+    delay: timedelta | None
+    deliver_at: datetime | None
+    priority: int | None
     wait_store_ok: bool
 
 
