@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from aerobee_cli import output
-from aerobee_cli.output import Column, Item, items_of
+from aerobee_cli.output import Column, Item, items_of, number
 
 if TYPE_CHECKING:
-    from aerobee_client.admin.descriptions import ClientDescription, SubscriptionConflict
+    from aerobee_client.admin.descriptions import (
+        ClientDescription,
+        MemberConflict,
+        SubscriptionConflict,
+    )
 
 COLUMNS = (
     Column("client", "client_id"),
@@ -30,7 +34,7 @@ def show_clients(clients: Iterable[ClientDescription], *, as_json: bool) -> None
         items = [
             {
                 **item,
-                "software": f"{item['language']} {item['version']}".strip(),
+                "software": _software(item),
                 "publishes": item["published_topics"]
                 or tuple(f"group {group}" for group in item["producer_groups"]),
             }
@@ -39,12 +43,98 @@ def show_clients(clients: Iterable[ClientDescription], *, as_json: bool) -> None
     output.show_list(items, COLUMNS, as_json=as_json)
 
 
-def note_conflicts(clients: Iterable[ClientDescription], group: str) -> None:
-    """One remark for each topic to which members of `group` subscribe differently."""
-    from aerobee_client.admin.descriptions import subscription_conflicts
+MEMBER_COLUMNS = (
+    Column("client", "client_id"),
+    Column("address", "address"),
+    Column("proxy", "proxy"),
+    Column("language", "software"),
+    Column("consumes by", "way"),
+    Column("strategy", "strategy"),
+    Column("queues", "queues"),
+    number("consumed/s", "consumed_per_second"),
+    number("failed", "failed"),
+    number("waiting", "waiting"),
+    number("lag", "lag"),
+    Column("since", "since_timestamp_ms"),
+    Column("last seen", "last_update_timestamp_ms"),
+)
 
-    for conflict in subscription_conflicts(clients, group):
-        output.note(f"warning: {conflict_text(conflict, group)}")
+
+def show_members(clients: Iterable[ClientDescription], group: str, *, as_json: bool) -> None:
+    """The members of `group`: how they consume, and what they count."""
+    items: list[Item] = list(items_of(clients))
+    if not as_json:
+        items = [_member(item, item["consumers"][group]) for item in items]
+    output.show_list(items, MEMBER_COLUMNS, as_json=as_json)
+
+
+def _member(client: Item, consumer: Item) -> Item:
+    counted = dict.fromkeys(("consumed_per_second", "failed", "waiting", "lag"))
+    broadcasts = consumer["message_model"] == "broadcasting"
+    return {
+        **client,
+        **counted,
+        **consumer["statistics"],
+        "software": _software(client),
+        "way": f"{consumer['consume_type']}{', broadcasting' if broadcasts else ''}",
+        "strategy": consumer["strategy"],
+        "queues": queue_ranges(consumer["queues"]),
+    }
+
+
+def queue_ranges(queues: Iterable[str]) -> tuple[str, ...]:
+    """Queues "topic/broker/id", with the ids of one topic and broker together:
+    "topic/broker/0-3"."""
+    ids: dict[str, list[int]] = {}
+    for queue in queues:
+        where, _, queue_id = queue.rpartition("/")
+        ids.setdefault(where, []).append(int(queue_id))
+    return tuple(f"{where}/{_ranges(sorted(found))}" for where, found in sorted(ids.items()))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Of sorted numbers, e.g. "0-2+5"."""
+    parts: list[list[int]] = []
+    for each in numbers:
+        if parts and parts[-1][-1] == each - 1:
+            parts[-1][1:] = [each]
+        else:
+            parts.append([each])
+    return "+".join("-".join(map(str, part)) for part in parts)
+
+
+def _software(client: Item) -> str:
+    return f"{client['language']} {client['version']}".strip()
+
+
+def conflict_texts(clients: Collection[ClientDescription], group: str) -> list[str]:
+    """How the members of `group` contradict each other, in words."""
+    from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
+
+    return [
+        *(conflict_text(each, group) for each in subscription_conflicts(clients, group)),
+        *(member_conflict_text(each, group) for each in member_conflicts(clients, group)),
+    ]
+
+
+def note_conflicts(clients: Collection[ClientDescription], group: str) -> None:
+    for text in conflict_texts(clients, group):
+        output.note(f"warning: {text}")
+
+
+_HARM = {
+    "strategy": "some queues have two readers, and others none",
+    "message model": "some messages reach every member, and others one of them",
+    "way to consume": "messages reach a member that pulls and one that pops",
+}
+
+
+def member_conflict_text(conflict: MemberConflict, group: str) -> str:
+    parts = "; ".join(f"{value}: {_some(names)}" for value, names in conflict.values.items())
+    return (
+        f"members of {group} differ in their {conflict.setting} ({parts}): "
+        + (_HARM[conflict.setting])
+    )
 
 
 def conflict_text(conflict: SubscriptionConflict, group: str) -> str:

@@ -140,7 +140,12 @@ class AsyncPushConsumer(StartedClient):
         PROCESS.check()
         if self._membership is not None:
             return
-        instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
+        instance = ClientInstance(
+            self._namesrv,
+            machine_room=self.options.machine_room,
+            transport=self._transport,
+            clock=self._clock,
+        )
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
         try:

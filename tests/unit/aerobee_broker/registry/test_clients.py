@@ -13,12 +13,9 @@ from aerobee_broker.registry.clients import (
     CheckNotice,
     Client,
     Clients,
-    Consumer,
-    ConsumeType,
-    MessageModel,
-    Subscription,
     Watch,
 )
+from aerobee_broker.registry.consumers import Consumer, ConsumeType, MessageModel, Subscription
 from support.clock.manual_clock import ManualClock
 
 
@@ -217,7 +214,7 @@ def test_members_that_subscribe_differently_are_reported(clock: ManualClock) -> 
         clock,
         timeout_ms=120_000,
         notifies=lambda _: False,
-        on_conflict=lambda group, found: reported.append((group, dict(found))),
+        on_conflict=lambda group, found: reported.append((group, dict(found.subscriptions))),
     )
     clients.heartbeat(subscribing("a", t="x || y", u="*"))
     clients.heartbeat(subscribing("silent"))
@@ -240,6 +237,58 @@ def test_members_that_subscribe_differently_are_reported(clock: ManualClock) -> 
     clients.heartbeat(subscribing("a", t="x"))
     clients.heartbeat(subscribing("b", t="y"))
     assert reported[-1] == ("g", {"t": ["x", "y"]}), "at once: the group was empty meanwhile"
+
+
+def test_members_that_consume_differently_are_reported(clock: ManualClock) -> None:
+    reported: list[dict[str, list[str]]] = []
+    clients = Clients(
+        clock,
+        timeout_ms=120_000,
+        notifies=lambda _: False,
+        on_conflict=lambda _, found: reported.append(dict(found.settings)),
+    )
+
+    def join(name: str, consumer: Consumer) -> None:
+        clock.advance(CONFLICT_INTERVAL_MS)
+        clients.heartbeat(Client(name, consumers={"g": consumer}))
+
+    join("a", Consumer(strategy="AVG"))
+    join("older", Consumer())
+    join("b", Consumer(ConsumeType.PULL, strategy="AVG"))
+    assert not reported, "who pulls and who is pushed share alike; an older one names no strategy"
+    join("b", Consumer(strategy="CONSISTENT_HASH"))
+    join("c", Consumer(ConsumeType.POP))
+    clients.forget("c")
+    join("b", Consumer(message_model=MessageModel.BROADCASTING, strategy="AVG_BY_CIRCLE"))
+    assert reported == [
+        {"strategy": ["AVG", "CONSISTENT_HASH"]},
+        {"strategy": ["AVG", "CONSISTENT_HASH"], "way to consume": ["pop", "pull"]},
+        {"message model": ["BROADCASTING", "CLUSTERING"]},
+    ]
+
+
+async def test_statistics_are_kept_and_change_nothing(clients: Clients) -> None:
+    """Members are not notified because another one counts on."""
+    clients.heartbeat(Client("a", consumers={"g": Consumer(statistics={"consumed": 1})}))
+    watch = clients.watch("a")
+    clients.heartbeat(Client("a", consumers={"g": Consumer(statistics={"consumed": 2})}))
+    assert not watch._pending.is_set()
+    assert clients.consumers("g")[0].statistics == {"consumed": 2}
+
+
+def test_a_client_is_shown_with_the_queues_that_it_pulled_last(
+    clients: Clients, clock: ManualClock
+) -> None:
+    everything = Consumer(message_model=MessageModel.BROADCASTING)
+    for name in ("a", "b"):
+        clients.heartbeat(Client(name, consumers={"g": Consumer(), "all": everything}))
+    for name, queue_id in (("a", 0), ("a", 1), ("b", 1)):
+        clock.advance(1)
+        clients.note_pull(name, "g", "t", queue_id)
+        clients.note_pull(name, "all", "t", queue_id)
+    first, second = clients.all()
+    assert clients.queues_of(first) == [("all", "t", 0), ("all", "t", 1), ("g", "t", 0)]
+    assert clients.queues_of(second) == [("all", "t", 1), ("g", "t", 1)]
 
 
 def test_a_popping_consumer_keeps_its_subscriptions(clients: Clients) -> None:

@@ -11,7 +11,8 @@ from aerobee_broker.delivery.pull.offsets import QueueOffset
 from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.registry.clients import Client, Consumer
+from aerobee_broker.registry.clients import Client
+from aerobee_broker.registry.consumers import Consumer
 from aerobee_broker.registry.queue_locks import LOCK_MS, Holder, QueueLocks
 from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness

@@ -7,7 +7,12 @@ from typing import Any
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
-from aerobee_client.admin.descriptions import ClientDescription, subscription_conflicts
+from aerobee_client.admin.descriptions import (
+    ClientDescription,
+    ConsumerDescription,
+    member_conflicts,
+    subscription_conflicts,
+)
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 
@@ -76,3 +81,55 @@ def test_members_that_subscribe_differently_are_told_apart() -> None:
     _, other = subscription_conflicts([*same, member("5", t="*", u="*")], "g")
     assert (other.topic, other.expressions[""]) == ("u", ("1", "2", "4"))
     assert subscription_conflicts([*same, member("5", t="*")], "other") == []
+
+
+def test_members_that_consume_differently_are_told_apart() -> None:
+    def member(name: str, **consumer: str) -> ClientDescription:
+        return ClientDescription(
+            client_id=name,
+            address="",
+            language="",
+            version="",
+            consumers={"g": ConsumerDescription(**consumer)},  # type: ignore[arg-type]
+        )
+
+    same = [member("1", strategy="AVG"), member("2", strategy="AVG", consume_type="pull")]
+    assert member_conflicts([*same, member("older")], "g") == []
+    (conflict,) = member_conflicts([*same, member("3", strategy="CONFIG")], "g")
+    assert (conflict.setting, conflict.values) == (
+        "strategy",
+        {"AVG": ("1", "2"), "CONFIG": ("3",)},
+    )
+    (conflict,) = member_conflicts([*same, member("3", consume_type="pop")], "g")
+    assert conflict.values == {"pop": ("3",), "pull": ("1", "2")}
+    assert member_conflicts([*same, member("3", consume_type="pop")], "other") == []
+
+
+async def test_queues_of_all_brokers_and_statistics_are_shown(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    def clients(address: str, request: Any) -> Any:
+        response = client_pb2.ListClientsResponse()
+        at = 1 if address == brokers[0].address else 2
+        info = response.clients.add(client_id="c", last_update_timestamp_ms=at)
+        data = info.consumers.add(
+            consumer_group="g",
+            consume_type=client_pb2.PUSH,
+            message_model=client_pb2.CLUSTERING,
+            strategy="AVG",
+        )
+        data.statistics.consumed = at
+        info.queues.add(consumer_group="g", topic=TOPIC, queue_id=at)
+        info.queues.add(consumer_group="other", topic=TOPIC, queue_id=9)
+        return response
+
+    cluster.answers["ListClients"] = clients
+    (found,) = await admin.list_clients("g")
+    consumer = found.consumers["g"]
+    assert sorted(consumer.queues) == [f"{TOPIC}/a/1", f"{TOPIC}/b/2"]
+    assert (consumer.strategy, consumer.consume_type, consumer.message_model) == (
+        "AVG",
+        "push",
+        "clustering",
+    )
+    assert consumer.statistics["consumed"] == 2 and consumer.statistics["failed"] == 0

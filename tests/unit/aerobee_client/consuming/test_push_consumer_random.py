@@ -215,7 +215,7 @@ def test_every_message_is_consumed_and_no_offset_passes_one(
     async def life() -> None:
         history = History(seed)
         ids = history.rng
-        monkeypatch.setattr(client_instance, "new_client_id", lambda: f"c{ids.getrandbits(64)}")
+        monkeypatch.setattr(client_instance, "new_client_id", lambda _: f"c{ids.getrandbits(64)}")
         await history.play()
         offsets = [
             offset

@@ -190,7 +190,7 @@ def show(
     context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
     """Show the settings of a consumer group, and whether its members contradict each other."""
-    from aerobee_client.admin.descriptions import subscription_conflicts
+    from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
 
     with admin_client(context, namesrv) as admin:
         [item] = items_of([admin.get_group(group)])
@@ -198,11 +198,16 @@ def show(
     conflicts = subscription_conflicts(members, group)
     item["members"] = len(members)
     item["inconsistent_subscriptions"] = items_of(conflicts)
+    differing = member_conflicts(members, group)
+    item["inconsistent_members"] = items_of(differing)
     if not json:
         item["order"] = _ORDER_TEXTS[item["order"]]
         item["retry_delays"] = _retry(item)
         item["inconsistent_subscriptions"] = [
             connected.conflict_text(conflict, group) for conflict in conflicts
+        ]
+        item["inconsistent_members"] = [
+            connected.member_conflict_text(conflict, group) for conflict in differing
         ]
         del item["retry_delays_ms"], item["exponential_retry"]
     output.show_one(item, as_json=json)
@@ -212,11 +217,15 @@ def show(
 def members(
     context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """List the consumers of a group: classic ones, and those of the official SDKs."""
+    """List the consumers of a group: classic ones, and those of the official SDKs.
+
+    With the queues that each reads, and what consumers of the Python client count: rate of the last
+    minute, failures since their start, messages that wait in them, and how far behind they are.
+    """
     with admin_client(context, namesrv) as admin:
         admin.get_group(group)  # an unknown group is an error, not an empty list
         found = _members(admin, group)
-    connected.show_clients(found, as_json=json)
+    connected.show_members(found, group, as_json=json)
     connected.note_conflicts(found, group)
 
 
@@ -255,6 +264,9 @@ def progress(
     """
     with admin_client(context, namesrv) as admin:
         queues = admin.consume_progress(group, topic)
+        members = [] if queues else _members(admin, group)
+    if any(member.consumers[group].message_model == "broadcasting" for member in members):
+        output.note(f"members of {group} broadcast: each keeps offsets of its own")
     columns = (
         Column("topic", "topic"),
         Column("broker", "broker_name"),

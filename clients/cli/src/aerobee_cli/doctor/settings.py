@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from aerobee_cli.connected import conflict_text
+from aerobee_cli.connected import conflict_texts
 from aerobee_cli.doctor.finding import Finding
 
 if TYPE_CHECKING:
@@ -91,16 +91,11 @@ def groups(of_brokers: Mapping[str, Iterable[GroupDescription]]) -> Iterator[Fin
 
 
 def subscriptions(clients: Collection[ClientDescription]) -> Iterator[Finding]:
-    from aerobee_client.admin.descriptions import subscription_conflicts
-
+    """Where the members of a group contradict each other."""
     for group in sorted({group for client in clients for group in client.consumer_groups}):
-        for conflict in subscription_conflicts(clients, group):
-            yield Finding(
-                "group",
-                group,
-                conflict_text(conflict, group),
-                "have all members subscribe alike, or give them groups of their own",
-            )
+        for problem in conflict_texts(clients, group):
+            advice = "have all members consume alike, or give them groups of their own"
+            yield Finding("group", group, problem, advice)
 
 
 def _texts(changes: Iterable[Change]) -> str:

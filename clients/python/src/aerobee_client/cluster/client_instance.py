@@ -41,9 +41,11 @@ def local_ip() -> str:
         return ip
 
 
-def new_client_id() -> str:
-    """ "ip@pid#nanoseconds", unique among live clients."""
-    return f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
+def new_client_id(room: str = "") -> str:
+    """ "ip@pid#nanoseconds", with "@room" behind it when a room is given; unique among live
+    clients."""
+    client_id = f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
+    return f"{client_id}@{room}" if room else client_id
 
 
 class ClientInstance:
@@ -54,12 +56,13 @@ class ClientInstance:
         namesrv: str | Sequence[str] | None,
         *,
         default_queue_count: int = 4,
+        machine_room: str = "",
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
         PROCESS.check()
         addresses = namesrv_addresses(namesrv)
-        self.client_id = new_client_id()
+        self.client_id = new_client_id(machine_room)
         self.clock = clock or SystemClock()
         self.transport = transport or GrpcTransport()
         self.namesrv = NamesrvClient(self.transport, addresses)

@@ -55,6 +55,7 @@ class Assignment:
         self._offsets = offsets
         self._consumer_group = consumer_group
         self._options = options
+        self._strategy = options.allocation()
         start_ms = options.consume_timestamp_ms
         default_ms = instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
         self._start_ms = default_ms if start_ms is None else start_ms
@@ -214,7 +215,7 @@ class Assignment:
         if self._instance.client_id not in members:
             self.unregistered = True
             return None
-        return self._options.strategy(self._instance.client_id, queues, members)
+        return self._strategy(self._instance.client_id, queues, members)
 
     async def _members(
         self, queues: list[MessageQueue], members_by_address: dict[str, list[str]]

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from aerobee.broker.v1 import client_pb2
 
+from aerobee_client import rebalance
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.consuming.assignment import Assignment
@@ -182,6 +183,7 @@ class Membership(Generic[C]):
             message_model=self._offsets.message_model.value,
             consume_from_where=self._options.consume_from_where.value,
             subscriptions=[topic.to_proto() for topic in self._subscriptions.values()],
+            strategy=rebalance.name_of(self._options.allocation()),
         )
         return request
 

@@ -14,6 +14,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client import rebalance
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_wire.status import Code, MqError
 
 
 class ConsumeFromWhere(Enum):
@@ -34,7 +35,8 @@ class ReadingSettings(TypedDict, total=False):
     pull_batch_size: int
     consume_from_where: ConsumeFromWhere
     consume_timestamp_ms: int
-    strategy: rebalance.Strategy
+    strategy: rebalance.Strategy | str
+    machine_room: str
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
     consume_concurrently_max_span: int
@@ -50,7 +52,12 @@ class ReadingOptions:
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
     # None: half an hour before the start.
     consume_timestamp_ms: int | None = None
-    strategy: rebalance.Strategy = rebalance.average
+    # One of `rebalance`, RocketMQ's name of one, or a function of the same form. All members of a
+    # group use the same one.
+    strategy: rebalance.Strategy | str = rebalance.average
+    # Where this member is, for strategies that divide by rooms; brokers are named "room@name". It
+    # becomes part of the client id.
+    machine_room: str = ""
     # Pulling a message queue pauses while more messages or bytes than this wait to be consumed.
     pull_threshold_for_queue: int = 1_000
     pull_threshold_size_for_queue: int = 100 * MIB
@@ -64,6 +71,20 @@ class ReadingOptions:
     def __post_init__(self) -> None:
         """Raises INVALID_PARAMETER that names the bounds."""
         check_bounds(self, _BOUNDS)
+        if not (self.machine_room.isascii() and self.machine_room.isprintable()) or (
+            "@" in self.machine_room
+        ):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"machine_room is {self.machine_room!r}: give a name in ASCII without @",
+                about="machine_room",
+            )
+        self.allocation()
+
+    def allocation(self) -> rebalance.Strategy:
+        """The strategy, also when it was given by its name. Raises INVALID_PARAMETER."""
+        given = self.strategy
+        return rebalance.by_name(given, self.machine_room) if isinstance(given, str) else given
 
 
 # As in RocketMQ's client; the last is what the contract has room for.

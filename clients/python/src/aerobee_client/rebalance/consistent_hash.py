@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.rebalance.strategies import Clients, Queues, Strategy
+from aerobee_client.rebalance.strategies import Clients, NamedStrategy, Queues, Strategy
 
 VIRTUAL_NODES = 10
 
@@ -28,7 +28,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
             if ring[bisect_left(positions, _position(_key(queue))) % len(ring)][1] == client_id
         ]
 
-    return strategy
+    return NamedStrategy("CONSISTENT_HASH", strategy)
 
 
 def _key(queue: MessageQueue) -> str:

@@ -4,6 +4,7 @@ duplicates, and `client_id` is one of `client_ids`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from aerobee_client.message_queue import MessageQueue
 
@@ -13,7 +14,25 @@ Clients = Sequence[str]
 Strategy = Callable[[str, Queues, Clients], list[MessageQueue]]
 
 
-def average(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+@dataclass(frozen=True, slots=True)
+class NamedStrategy:
+    """A strategy with RocketMQ's name of it, by which the members of a group are compared."""
+
+    name: str
+    share: Strategy
+
+    def __call__(self, client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        return self.share(client_id, queues, client_ids)
+
+
+def name_of(strategy: Strategy) -> str:
+    """RocketMQ's name; of a function of the user's, its own."""
+    if isinstance(strategy, NamedStrategy):
+        return strategy.name
+    return getattr(strategy, "__qualname__", type(strategy).__qualname__)
+
+
+def _average(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
     """AVG, the default: one contiguous run for each; the first members get one more when the
     division leaves a remainder."""
     index = client_ids.index(client_id)
@@ -22,9 +41,13 @@ def average(client_id: str, queues: Queues, client_ids: Clients) -> list[Message
     return list(queues[start : start + size + (index < extra)])
 
 
-def average_by_circle(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+def _average_by_circle(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
     """AVG_BY_CIRCLE: the queues in turn, one for each member."""
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+average = NamedStrategy("AVG", _average)
+average_by_circle = NamedStrategy("AVG_BY_CIRCLE", _average_by_circle)
 
 
 def config(mine: Queues) -> Strategy:
@@ -35,7 +58,7 @@ def config(mine: Queues) -> Strategy:
         topics = {queue.topic for queue in queues}
         return [queue for queue in fixed if queue.topic in topics]
 
-    return strategy
+    return NamedStrategy("CONFIG", strategy)
 
 
 def machine_room(rooms: Collection[str]) -> Strategy:
@@ -43,7 +66,7 @@ def machine_room(rooms: Collection[str]) -> Strategy:
     runs of equal size, the remainder one by one."""
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
-        near = [queue for queue in queues if _room_of_broker(queue.broker_name) in rooms]
+        near = [queue for queue in queues if room_of_broker(queue) in rooms]
         index, members = client_ids.index(client_id), len(client_ids)
         size, extra = divmod(len(near), members)
         share = near[index * size : (index + 1) * size]
@@ -51,13 +74,25 @@ def machine_room(rooms: Collection[str]) -> Strategy:
             share.append(near[index + members * size])
         return share
 
-    return strategy
+    return NamedStrategy("MACHINE_ROOM", strategy)
+
+
+def room_of_broker(queue: MessageQueue) -> str:
+    """The room of a queue whose broker is named "room@name"; "" when the name has none."""
+    room, at, _ = queue.broker_name.partition("@")
+    return room if at else ""
+
+
+def room_of_client_id(client_id: str) -> str:
+    """The room of a consumer that was given the option `machine_room`; "" of another one."""
+    parts = client_id.split("@", 2)
+    return parts[2] if len(parts) == 3 else ""
 
 
 def machine_room_nearby(
-    inner: Strategy,
-    room_of_queue: Callable[[MessageQueue], str],
-    room_of_client: Callable[[str], str],
+    inner: Strategy = average,
+    room_of_queue: Callable[[MessageQueue], str] = room_of_broker,
+    room_of_client: Callable[[str], str] = room_of_client_id,
 ) -> Strategy:
     """MACHINE_ROOM_NEARBY: the queues of a room are shared by the members in it with `inner`; those
     of a room without members by all members."""
@@ -74,10 +109,4 @@ def machine_room_nearby(
             share = share + inner(client_id, orphans, client_ids)
         return share
 
-    return strategy
-
-
-def _room_of_broker(broker_name: str) -> str:
-    """The room of a broker named "room@name"; "" when the name has none."""
-    room, at, _ = broker_name.partition("@")
-    return room if at else ""
+    return NamedStrategy(f"MACHINE_ROOM_NEARBY-{name_of(inner)}", strategy)

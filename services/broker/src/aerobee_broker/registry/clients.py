@@ -10,46 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
-from aerobee_broker.filter.filter import Filter
+from aerobee_broker.registry.consumers import (
+    NONE,
+    Consumer,
+    ConsumeType,
+    Differences,
+    MessageModel,
+    Statistics,
+    Subscription,
+    differences,
+)
 from aerobee_chassis.clock import Clock
-from aerobee_wire.topics import is_retry
-
-
-class ConsumeType(Enum):
-    PULL = 1
-    PUSH = 2
-    POP = 3
-
-
-class MessageModel(Enum):
-    CLUSTERING = 1
-    BROADCASTING = 2
-
-
-class ConsumeFrom(Enum):
-    LAST_OFFSET = 0
-    FIRST_OFFSET = 1
-    TIMESTAMP = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    topic: str
-    filter: Filter
-    # When the client made it, milliseconds since the epoch; the newest of a group counts.
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """One consumer group of one client."""
-
-    consume_type: ConsumeType = ConsumeType.PUSH
-    message_model: MessageModel = MessageModel.CLUSTERING
-    consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
-    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +35,7 @@ class Client:
     # Of a client behind a proxy: where the proxy is, and what topics it publishes to.
     proxy: str = ""
     published_topics: frozenset[str] = frozenset()
+    producer_statistics: Statistics = field(default_factory=dict)
     since_timestamp_ms: int = 0  # its first heartbeat
     last_update_timestamp_ms: int = 0
     last_heartbeat_ms: int = 0  # monotonic
@@ -123,14 +96,10 @@ class Watch:
         return [*groups, *map(CheckNotice, checks)]
 
 
-# Topic → the different filter expressions of the members of one group.
-Differences = Mapping[str, list[str]]
-
-
 class Clients:
     """`notifies`: whether the members of a group are notified of changes. `on_conflict` is called
-    when members of a group begin to subscribe differently, and when their differences change; once
-    a minute per group at most."""
+    when members of a group begin to differ in what must be the same, and when their differences
+    change; once a minute per group at most."""
 
     def __init__(
         self,
@@ -214,6 +183,21 @@ class Clients:
                     found = latest.get((topic, queue_id), (-1, ""))
                     latest[topic, queue_id] = max(found, (at_ms, client_id))
         return {queue: client_id for queue, (_, client_id) in latest.items()}
+
+    def queues_of(self, client: Client) -> list[tuple[str, str, int]]:
+        """(group, topic, queue id) that it pulls, sorted: of a group that divides them, those that
+        nobody pulled later."""
+        divided = {
+            group: self.owners(group)
+            for group, consumer in client.consumers.items()
+            if consumer.divides_queues
+        }
+        return sorted(
+            (group, topic, queue_id)
+            for group, topic, queue_id in client.last_pulls_ms
+            if group in client.consumers
+            and divided.get(group, {}).get((topic, queue_id), client.client_id) == client.client_id
+        )
 
     # ---- heartbeats and expiry ----
 
@@ -356,8 +340,8 @@ class Clients:
                 if known is None or subscription.version > known.version:
                     merged[topic] = subscription
         self._subscriptions[group] = merged
-        found = _differences(self.consumers(group))
-        before, reported_ms = self._conflicts.get(group, ({}, None))
+        found = differences(self.consumers(group))
+        before, reported_ms = self._conflicts.get(group, (NONE, None))
         if found and found != before:
             now_ms = self._clock.monotonic_ms()
             if reported_ms is None or now_ms - reported_ms >= CONFLICT_INTERVAL_MS:
@@ -378,23 +362,3 @@ def _with_subscriptions(
         else consumer
         for group, consumer in consumers.items()
     }
-
-
-def _differences(consumers: list[Consumer]) -> Differences:
-    """Topics for which the members have different filters. A message goes to one member; if that
-    one's filter drops it, no other member sees it, and the group loses it unnoticed.
-
-    A topic that only some subscribe to counts too, as "" for the others. A member without any
-    subscription does not count yet, nor do retry topics, which only classic clients name.
-    """
-    members = [consumer.subscriptions for consumer in consumers if consumer.subscriptions]
-    topics = sorted({topic for member in members for topic in member if not is_retry(topic)})
-    filters = {topic: {_text(member.get(topic)) for member in members} for topic in topics}
-    return {topic: sorted(texts) for topic, texts in filters.items() if len(texts) > 1}
-
-
-def _text(subscription: Subscription | None) -> str:
-    if subscription is None:
-        return ""
-    tags = subscription.filter.tags
-    return "||".join(sorted(tags)) if tags else subscription.filter.expression or "*"

@@ -102,7 +102,9 @@ class ClientRpcs:
     ) -> pb.ListClientsResponse:
         return pb.ListClientsResponse(
             clients=[
-                convert.client_info(client, self._clients.silent_ms(client))
+                convert.client_info(
+                    client, self._clients.silent_ms(client), self._clients.queues_of(client)
+                )
                 for client in self._clients.all()
                 if not request.group
                 or request.group in client.producer_groups

@@ -23,12 +23,13 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter, compile_filter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.registry.clients import (
-    Client,
+from aerobee_broker.registry.clients import Client
+from aerobee_broker.registry.consumers import (
     ConsumeFrom,
     Consumer,
     ConsumeType,
     MessageModel,
+    Statistics,
     Subscription,
 )
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
@@ -258,7 +259,16 @@ def consumer(data: client_pb2.ConsumerData) -> Consumer:
         message_model=MessageModel(data.message_model or client_pb2.CLUSTERING),
         consume_from=ConsumeFrom(data.consume_from_where),
         subscriptions={given.topic: subscription(given) for given in data.subscriptions},
+        strategy=data.strategy,
+        statistics=numbers(data.statistics),
     )
+
+
+def numbers(
+    statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
+) -> Statistics:
+    """Its fields that are not 0."""
+    return {field.name: value for field, value in statistics.ListFields()}
 
 
 def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
@@ -275,12 +285,16 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
         version=request.version,
         proxy=request.proxy,
         published_topics=frozenset(request.published_topics),
+        producer_statistics=numbers(request.producer_statistics),
         producer_groups=frozenset(request.producer_groups),
         consumers=consumers,
     )
 
 
-def client_info(client: Client, silent_ms: int) -> client_pb2.ClientInfo:
+def client_info(
+    client: Client, silent_ms: int, queues: Iterable[tuple[str, str, int]]
+) -> client_pb2.ClientInfo:
+    """`queues`: group, topic and queue id of those that it pulls."""
     return client_pb2.ClientInfo(
         client_id=client.client_id,
         address=client.address,
@@ -292,25 +306,37 @@ def client_info(client: Client, silent_ms: int) -> client_pb2.ClientInfo:
         published_topics=sorted(client.published_topics),
         since_timestamp_ms=client.since_timestamp_ms,
         producer_groups=sorted(client.producer_groups),
-        consumers=[
-            client_pb2.ConsumerData(
-                consumer_group=group,
-                consume_type=consumer.consume_type.name,
-                message_model=consumer.message_model.name,
-                consume_from_where=client_pb2.ConsumeFromWhere.Name(consumer.consume_from.value),
-                subscriptions=[
-                    message_pb2.Subscription(
-                        topic=subscription.topic,
-                        expression=subscription.filter.expression,
-                        expression_type=subscription.filter.expression_type,
-                        version=subscription.version,
-                    )
-                    for subscription in consumer.subscriptions.values()
-                ],
-            )
-            for group, consumer in sorted(client.consumers.items())
+        consumers=[_consumer_data(*each) for each in sorted(client.consumers.items())],
+        producer_statistics=client_pb2.ProducerStatistics(**_fields(client.producer_statistics)),
+        queues=[
+            client_pb2.PulledQueue(consumer_group=group, topic=topic, queue_id=queue_id)
+            for group, topic, queue_id in queues
         ],
     )
+
+
+def _consumer_data(group: str, consumer: Consumer) -> client_pb2.ConsumerData:
+    return client_pb2.ConsumerData(
+        consumer_group=group,
+        consume_type=consumer.consume_type.name,
+        message_model=consumer.message_model.name,
+        consume_from_where=client_pb2.ConsumeFromWhere.Name(consumer.consume_from.value),
+        subscriptions=[
+            message_pb2.Subscription(
+                topic=subscription.topic,
+                expression=subscription.filter.expression,
+                expression_type=subscription.filter.expression_type,
+                version=subscription.version,
+            )
+            for subscription in consumer.subscriptions.values()
+        ],
+        strategy=consumer.strategy,
+        statistics=client_pb2.ConsumerStatistics(**_fields(consumer.statistics)),
+    )
+
+
+def _fields(statistics: Statistics) -> dict[str, Any]:
+    return dict(statistics)
 
 
 # ---- topics and groups ----

@@ -11,7 +11,8 @@ from aerobee_broker.commit.interval_commit import IntervalCommit
 from aerobee_broker.delivery.pull.arrivals import Arrivals
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.registry.broker_permission import BrokerPermission
-from aerobee_broker.registry.clients import Clients, Differences
+from aerobee_broker.registry.clients import Clients
+from aerobee_broker.registry.consumers import Differences
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
@@ -90,10 +91,14 @@ class Core:
 
     def _on_conflict(self, consumer_group: str, found: Differences) -> None:
         self.environment.metrics.subscriptions_differ(consumer_group)
-        for topic, subscriptions in found.items():
+        for topic, subscriptions in found.subscriptions.items():
             structlog.get_logger().warning(
                 "members_subscribe_differently",
                 group=consumer_group,
                 topic=topic,
                 wanted=subscriptions,
+            )
+        for setting, values in found.settings.items():
+            structlog.get_logger().warning(
+                "members_differ", group=consumer_group, setting=setting, found=values
             )

@@ -21,7 +21,8 @@ from aerobee_broker.delivery.pop.in_flight_message import (
     VISIBLE,
     InFlightMessage,
 )
-from aerobee_broker.registry.clients import Client, ConsumeType, MessageModel
+from aerobee_broker.registry.clients import Client
+from aerobee_broker.registry.consumers import ConsumeType, MessageModel
 from aerobee_chassis.clock import real_time
 from aerobee_proxy.app import ProxyApp
 from aerobee_suite.broker_runner import BrokerRunner

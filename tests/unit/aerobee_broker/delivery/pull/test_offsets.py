@@ -11,7 +11,8 @@ from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.registry.clients import Client, Consumer, Subscription
+from aerobee_broker.registry.clients import Client
+from aerobee_broker.registry.consumers import Consumer, Subscription
 from support.broker.harness import Begin, BrokerHarness
 from support.clock.virtual_loop import START_MS
 

@@ -13,7 +13,8 @@ from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.registry.clients import Client, Consumer, MessageModel, Subscription
+from aerobee_broker.registry.clients import Client
+from aerobee_broker.registry.consumers import Consumer, MessageModel, Subscription
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code

@@ -21,7 +21,10 @@ from aerobee_client.admin.descriptions.changes import (
 )
 from aerobee_client.admin.descriptions.clients import (
     ClientDescription,
+    ConsumerDescription,
+    MemberConflict,
     SubscriptionConflict,
+    member_conflicts,
     subscription_conflicts,
 )
 from aerobee_client.admin.descriptions.groups import (
@@ -52,10 +55,12 @@ __all__ = [
     "Change",
     "ClientDescription",
     "ClusterDescription",
+    "ConsumerDescription",
     "Created",
     "GroupDescription",
     "GroupLag",
     "LiveBroker",
+    "MemberConflict",
     "QueueOffset",
     "QueueProgress",
     "QueueStatus",
@@ -68,5 +73,6 @@ __all__ = [
     "UnreadableQueue",
     "Update",
     "differences",
+    "member_conflicts",
     "subscription_conflicts",
 ]

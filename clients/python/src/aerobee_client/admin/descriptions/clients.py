@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -11,6 +11,51 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.admin.descriptions.like import like
 from aerobee_wire.tags import ALL, SEPARATOR
 from aerobee_wire.topics import is_retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerDescription:
+    """One consumer group of a client."""
+
+    # "push", "pull" or "pop"; "clustering" or "broadcasting".
+    consume_type: str = "push"
+    message_model: str = "clustering"
+    # How it divides the queues, by RocketMQ's name; "": it does not say, or does not divide them.
+    strategy: str = ""
+    # That it reads now, as "topic/broker/queue id"; of one that pulls.
+    queues: tuple[str, ...] = ()
+    # What it counts (ConsumerStatistics of the contract), as of its last heartbeat; empty: nothing.
+    statistics: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, broker_name: str, data: client_pb2.ConsumerData, info: client_pb2.ClientInfo
+    ) -> Self:
+        model = client_pb2.MessageModel.Name(data.message_model).lower()
+        divides = model == "clustering" and data.consume_type != client_pb2.POP
+        return cls(
+            consume_type=client_pb2.ConsumeType.Name(data.consume_type).lower(),
+            message_model=model,
+            strategy=data.strategy if divides else "",
+            queues=tuple(
+                f"{queue.topic}/{broker_name}/{queue.queue_id}"
+                for queue in info.queues
+                if queue.consumer_group == data.consumer_group
+            ),
+            statistics=_numbers(data.statistics),
+        )
+
+    def with_queues_of(self, other: ConsumerDescription | None) -> ConsumerDescription:
+        return replace(self, queues=self.queues + other.queues) if other else self
+
+
+def _numbers(
+    statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
+) -> dict[str, float]:
+    """All of its numbers; none when all are 0."""
+    if not statistics.ListFields():
+        return {}
+    return {name: getattr(statistics, name) for name in statistics.DESCRIPTOR.fields_by_name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +74,10 @@ class ClientDescription:
     # Of producers of the official SDKs; others do not say.
     published_topics: tuple[str, ...] = ()
     consumer_groups: tuple[str, ...] = ()
+    # Group → how it consumes.
+    consumers: Mapping[str, ConsumerDescription] = field(default_factory=dict)
+    # What its producer counts (ProducerStatistics of the contract); empty: nothing.
+    producer_statistics: Mapping[str, float] = field(default_factory=dict)
     # Topic → expression.
     subscriptions: Mapping[str, str] = field(default_factory=dict)
     # Where it is connected.
@@ -45,6 +94,11 @@ class ClientDescription:
                 for consumer in info.consumers
                 for subscription in consumer.subscriptions
             },
+            consumers={
+                consumer.consumer_group: ConsumerDescription.of(broker_name, consumer, info)
+                for consumer in info.consumers
+            },
+            producer_statistics=_numbers(info.producer_statistics),
             brokers=(broker_name,),
         )
 
@@ -55,7 +109,11 @@ class ClientDescription:
             newer, older = other, self
         since = min(newer.since_timestamp_ms, older.since_timestamp_ms) or newer.since_timestamp_ms
         brokers = tuple(sorted({*newer.brokers, *older.brokers}))
-        return replace(newer, since_timestamp_ms=since, brokers=brokers)
+        consumers = {
+            group: consumer.with_queues_of(older.consumers.get(group))
+            for group, consumer in newer.consumers.items()
+        }
+        return replace(newer, since_timestamp_ms=since, brokers=brokers, consumers=consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +145,37 @@ def subscription_conflicts(
         if len(by_expression) > 1:
             listed = {text: tuple(sorted(ids)) for text, ids in sorted(by_expression.items())}
             found.append(SubscriptionConflict(topic, listed))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MemberConflict:
+    """Members of a group differ in what must be the same: by different strategies some queues have
+    two readers, and others none; members that pull and members that pop read the same messages."""
+
+    # "strategy", "message model" or "way to consume".
+    setting: str
+    # What they use → the clients that do.
+    values: Mapping[str, tuple[str, ...]]
+
+
+def member_conflicts(clients: Iterable[ClientDescription], group: str) -> list[MemberConflict]:
+    """Of the members of `group` among `clients`. One that names no strategy does not count."""
+    found = []
+    members = [(each, each.consumers[group]) for each in clients if group in each.consumers]
+    settings: dict[str, Callable[[ConsumerDescription], str]] = {
+        "strategy": lambda consumer: consumer.strategy,
+        "message model": lambda consumer: consumer.message_model,
+        "way to consume": lambda consumer: "pop" if consumer.consume_type == "pop" else "pull",
+    }
+    for setting, value_of in settings.items():
+        by_value: dict[str, list[str]] = {}
+        for each, consumer in members:
+            if value_of(consumer):
+                by_value.setdefault(value_of(consumer), []).append(each.client_id)
+        if len(by_value) > 1:
+            listed = {value: tuple(sorted(ids)) for value, ids in sorted(by_value.items())}
+            found.append(MemberConflict(setting, listed))
     return found
 
 

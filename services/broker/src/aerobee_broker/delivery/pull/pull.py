@@ -16,7 +16,8 @@ from aerobee_broker.filter.filter import Filter, matching_records
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
-from aerobee_broker.registry.clients import Clients, MessageModel
+from aerobee_broker.registry.clients import Clients
+from aerobee_broker.registry.consumers import MessageModel
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus

@@ -1,0 +1,122 @@
+"""Each allocation strategy against real processes: two members own all queues and no queue twice,
+and consume every message; a group that differs in its strategy is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_client import (
+    AsyncAdminClient,
+    AsyncProducer,
+    AsyncPushConsumer,
+    Message,
+    MessageQueue,
+    rebalance,
+)
+from aerobee_client.admin.descriptions import member_conflicts
+from support.clock.polling import until
+from support.processes.command import aerobee
+from support.processes.service import ServiceProcess, broker_process, namesrv_process
+
+ROOMS = ("east", "west")
+BROKERS = tuple(f"{room}@broker" for room in ROOMS)
+
+
+@pytest.fixture(scope="module")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ServiceProcess]]:
+    """The address of a name server, and the first of two brokers in two machine rooms."""
+    data: Path = tmp_path_factory.mktemp("rooms")
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(namesrv_process(data))
+        brokers = [
+            stack.enter_context(
+                broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
+            )
+            for name in BROKERS
+        ]
+        yield namesrv.address, brokers[0]
+
+
+def config_of(topic: str, member: int) -> rebalance.Strategy:
+    return rebalance.config([MessageQueue(topic, BROKERS[member], n) for n in range(4)])
+
+
+STRATEGIES: dict[str, Any] = {
+    "AVG": "AVG",
+    "AVG_BY_CIRCLE": rebalance.average_by_circle,
+    "CONSISTENT_HASH": "CONSISTENT_HASH",
+    "CONFIG": config_of,
+    "MACHINE_ROOM": rebalance.machine_room(ROOMS),
+    "MACHINE_ROOM_NEARBY": "MACHINE_ROOM_NEARBY",
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+async def test_the_members_share_all_queues(rooms: tuple[str, ServiceProcess], name: str) -> None:
+    address, _ = rooms
+    topic, group = f"t-{name}", f"g-{name}"
+    seen: list[bytes] = []
+    given = STRATEGIES[name]
+    members = [
+        AsyncPushConsumer(
+            group,
+            lambda message: seen.append(message.body),
+            namesrv=address,
+            strategy=given(topic, n) if given is config_of else given,
+            machine_room=ROOMS[n],
+        )
+        for n in range(2)
+    ]
+    for member in members:
+        member.subscribe(topic)
+
+    def shares() -> list[set[MessageQueue]]:
+        return [{queue for queue in each.queues if queue.topic == topic} for each in members]
+
+    def settled() -> bool:
+        first, second = shares()
+        return len(first) + len(second) == len(first | second) == 8
+
+    async with AsyncAdminClient(address) as admin, AsyncProducer(namesrv=address) as producer:
+        await admin.create_topic(topic, queues=4)
+        async with members[0], members[1]:
+            await until(settled, timeout_s=40)
+            first, second = shares()
+            if name in ("CONFIG", "MACHINE_ROOM_NEARBY"):
+                assert {queue.broker_name for queue in first} == {BROKERS[0]}
+                assert {queue.broker_name for queue in second} == {BROKERS[1]}
+            elif name != "CONSISTENT_HASH":
+                assert len(first) == len(second) == 4
+            sent = [b"%d" % n for n in range(200)]
+            await producer.send_batch([Message(topic, body) for body in sent])
+            await until(lambda: sorted(seen) == sorted(sent))
+            described = await admin.list_clients(group)
+            strategies = {each.consumers[group].strategy for each in described}
+            assert strategies == {rebalance.name_of(members[0].options.allocation())}
+            assert member_conflicts(described, group) == []
+
+
+async def test_members_with_different_strategies_are_told(
+    rooms: tuple[str, ServiceProcess],
+) -> None:
+    address, broker = rooms
+    members = [
+        AsyncPushConsumer("differ-g", print, namesrv=address, strategy=strategy)
+        for strategy in ("AVG", "CONSISTENT_HASH")
+    ]
+    for member in members:
+        member.subscribe("differ")
+    async with AsyncAdminClient(address) as admin:
+        await admin.create_topic("differ", queues=4)
+        async with members[0], members[1]:
+            await until(lambda: broker.events("members_differ"))
+            shown = aerobee("group", "members", "differ-g", namesrv=address)
+            found = aerobee("doctor", namesrv=address)
+    assert broker.events("members_differ")[0]["found"] == ["AVG", "CONSISTENT_HASH"]
+    assert "warning" in shown.stderr and "CONSISTENT_HASH" in shown.stdout
+    assert "differ-g" in found.stdout
