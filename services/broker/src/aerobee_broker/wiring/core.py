@@ -54,7 +54,7 @@ class Core:
             notifies=self._notifies,
             on_conflict=self._on_conflict,
         )
-        self.locks = QueueLocks(self.clients, self.topics, environment.clock)
+        self.locks = QueueLocks(self.clients, self.topics, environment.clock.real)
 
     def restore_registries(self) -> None:
         """What the tables must hold besides their files."""
