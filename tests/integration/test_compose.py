@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -27,6 +26,7 @@ from packaging.utils import canonicalize_name
 from testcontainers.compose import DockerCompose
 
 from aerobee_chassis import healthcheck
+from support.processes.engine import require_engine
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, SdkError, newest
 from support.repository.tree import ROOT, distributions, locked
@@ -35,19 +35,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TOPIC = "compose"
 CALL_TIMEOUT_S = 10.0
-
-
-def engine_problem() -> str | None:
-    """Why no engine can be used here, or None."""
-    if shutil.which("docker") is None:
-        return "no `docker` command"
-    for command, missing in (("info", "no engine answers"), ("compose version", "no Compose v2")):
-        answer = subprocess.run(
-            ["docker", *command.split()], capture_output=True, text=True, check=False
-        )
-        if answer.returncode != 0:
-            return f"{missing}: {answer.stderr.strip().splitlines()[-1:]}"
-    return None
 
 
 def free_port() -> int:
@@ -91,11 +78,7 @@ class Project(DockerCompose):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    problem = engine_problem()
-    if problem and os.environ.get("AEROBEE_REQUIRE_ENGINE"):
-        pytest.fail(f"AEROBEE_REQUIRE_ENGINE is set, but {problem}")
-    if problem:
-        pytest.skip(f"needs a Docker engine: {problem}")
+    require_engine()
     made = Project(tmp_path_factory.mktemp("compose"))
     try:
         try:

@@ -31,6 +31,7 @@ from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
+from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
@@ -60,6 +61,7 @@ class BrokerApp(App):
         super().__init__()
         self.options = options
         self.broker: Broker | None = None  # since it has started
+        self.upkeep: list[PeriodicTask] = []
         self._adapt = adapt
         self._server: Server | None = None
         self._clock = clock or SystemClock()
@@ -114,6 +116,7 @@ class BrokerApp(App):
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
         )
+        self.upkeep = periodic_work(broker, tables, environment, server)
         metrics = MetricsEndpoint(
             options,
             self._metrics.registry,
@@ -123,7 +126,7 @@ class BrokerApp(App):
             *broker.components(),
             server,
             Step(stop=broker.end_long_calls),
-            *periodic_work(broker, tables, environment, server),
+            *self.upkeep,
             metrics,
         )
         with real_time():  # whether this broker lives is no matter of a test's time

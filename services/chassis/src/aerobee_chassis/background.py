@@ -21,12 +21,12 @@ class BackgroundTask(Component):
     """Runs `work`, which does not end by itself, and runs it again should it fail."""
 
     def __init__(self, name: str, work: Work) -> None:
-        self._name = name
+        self.name = name
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=self._name)
+        self._task = asyncio.create_task(self._run(), name=self.name)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -42,7 +42,7 @@ class BackgroundTask(Component):
         try:
             await self._work()
         except Exception:
-            structlog.get_logger().exception("background_work_failed", work=self._name)
+            structlog.get_logger().exception("background_work_failed", work=self.name)
             return False
         return True
 
@@ -52,9 +52,11 @@ class PeriodicTask(BackgroundTask):
 
     def __init__(self, name: str, interval_s: float, work: Work) -> None:
         super().__init__(name, work)
+        self.rounds = 0  # begun and over
         self._interval_s = interval_s
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
             await self._succeeds()
+            self.rounds += 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aerobee_broker.app import BrokerApp
 from aerobee_broker.broker import Broker
 from aerobee_broker.config import BrokerOptions
+from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_suite.mortal_disk import MortalDisk
@@ -32,6 +34,11 @@ class BrokerRunner:
     @property
     def running(self) -> Broker | None:
         return self._app.broker if self._app is not None else None
+
+    @property
+    def upkeep(self) -> Sequence[PeriodicTask]:
+        """The periodic work of the broker that runs."""
+        return self._app.upkeep if self._app is not None else ()
 
     async def start(self, namesrv: str = "") -> None:
         """`namesrv`: "host:port", at the first start. Raises StartError."""

@@ -26,6 +26,12 @@ OVERDUE_WAIT_S = 0.2
 OVERDUE_STEP_MS = 10_000
 POLL_S = 0.001
 QUIET_WAIT_S = 5.0
+# Periodic work of a broker that looks at the time: retention, and checks of transactions.
+UPKEEP = frozenset({"store", "transactions"})
+UPKEEP_MS = 1_000  # between two rounds of each
+UPKEEP_WAIT_S = 2.0
+# For a producer that was asked about a transaction: one that does not know says nothing.
+ANSWER_WAIT_S = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +62,7 @@ class TimeTravel:
                         return steps
                     await self._until_no_flush_is_awaited()
                     step_ms = min(left_ms, self._next_step_ms())
-                    self.clock.move(step_ms)
+                    await self._step(step_ms)
                     left_ms -= step_ms
                     steps += 1
 
@@ -77,30 +83,61 @@ class TimeTravel:
             return OVERDUE_STEP_MS
         return min(LONGEST_STEP_MS, int(due_in_ms) + 1)
 
+    async def _step(self, step_ms: int) -> None:
+        """Moves time, and lets what looks at it now and then have a look."""
+        asks = self._asks_producers(step_ms)
+        rounds = [(task, task.rounds) for task in self.runner.upkeep if task.name in UPKEEP]
+        self.clock.move(step_ms)
+        if step_ms >= UPKEEP_MS:
+            await _until(lambda: all(task.rounds > seen for task, seen in rounds), UPKEEP_WAIT_S)
+        if asks:
+            broker = self.runner.running
+            await _until(lambda: broker is None or not len(broker.transactions), ANSWER_WAIT_S)
+
+    def _asks_producers(self, step_ms: int) -> bool:
+        """Whether a producer is asked about its transaction in this step."""
+        broker = self.runner.running
+        if broker is None or not len(broker.transactions) or not broker.clients.producers():
+            return False
+        due_in_ms = broker.transaction_checks.schedule.due_in_ms()
+        return due_in_ms is not None and due_in_ms <= step_ms
+
     async def _until_nothing_is_due(self) -> None:
         """Until what became due has been done."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + OVERDUE_WAIT_S
         # Timers that a move made due fire in the next turn of the loop, and wake tasks in the one
         # after that.
         for _ in range(3):
             await asyncio.sleep(0)
-        while loop.time() < end:
-            due_in_ms = self._due_in_ms()
-            if due_in_ms is None or due_in_ms > 0:
-                break
-            await asyncio.sleep(POLL_S)
+        await _until(self._nothing_is_due, OVERDUE_WAIT_S)
         await self._until_no_flush_is_awaited()
+
+    def _nothing_is_due(self) -> bool:
+        due_in_ms = self._due_in_ms()
+        return due_in_ms is None or due_in_ms > 0
 
     async def _until_no_flush_is_awaited(self) -> None:
         """A move must not be what a flush takes too long for."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + QUIET_WAIT_S
-        while (broker := self.runner.running) is not None and broker.commit.is_awaited:
-            if loop.time() >= end:
-                raise MqError(
-                    Code.REQUEST_TIMEOUT,
-                    f"messages were stored all the time for {QUIET_WAIT_S:g} s: pause what sends "
-                    "before time is advanced",
-                )
-            await asyncio.sleep(0)
+
+        def is_quiet() -> bool:
+            broker = self.runner.running
+            return broker is None or not broker.commit.is_awaited
+
+        if not await _until(is_quiet, QUIET_WAIT_S, pause_s=0):
+            raise MqError(
+                Code.REQUEST_TIMEOUT,
+                f"messages were stored all the time for {QUIET_WAIT_S:g} s: pause what sends "
+                "before time is advanced",
+            )
+
+
+async def _until(
+    condition: Callable[[], bool], at_most_s: float, *, pause_s: float = POLL_S
+) -> bool:
+    """Waits in real time; whether it came true."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + at_most_s
+    while not condition():
+        if loop.time() >= end:
+            return False
+        await asyncio.sleep(pause_s)
+    return True

@@ -1,0 +1,84 @@
+"""What follows when a test moves time: leases, transactions, retention, and nothing that lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_client import (
+    Message,
+    Producer,
+    ReceivedMessage,
+    TransactionProducer,
+    TransactionResolution,
+)
+from aerobee_client.testing import RocketMq
+from aerobee_client.testing.suite_process import SuiteProcess
+from support.processes.service import run
+from support.proxy.client import GROUP, Client
+
+SMALL_FILES = ("mappedFileSizeCommitLog=65536", "fileReservedTime=72", "deleteWhen=04")
+
+
+def test_a_lease_that_nobody_acknowledges_ends(rocketmq: RocketMq) -> None:
+    """A simple consumer of an official SDK: nobody waits for it."""
+    topic = rocketmq.topic(queues=1)
+    with Client(rocketmq.proxy) as client:
+        queue = client.queue(topic)
+        client.send(topic, b"7")
+        (first,) = client.receive(queue)
+        rocketmq.advance(seconds=50)
+        assert client.receive(queue) == []
+        rocketmq.advance(seconds=10)
+        (second,) = client.receive(queue)
+        assert second.system_properties.message_id == first.system_properties.message_id
+        assert second.system_properties.delivery_attempt == 2
+        assert client.ack(first) != client.ack(second)
+    assert rocketmq.lag(GROUP.name) == 0
+
+
+def test_a_producer_is_asked_about_its_transaction(rocketmq: RocketMq) -> None:
+    """First after 6 s, then every 30 s; the third answer commits."""
+    topic, answers = rocketmq.topic(queues=1), iter(["unknown", "unknown", "commit"])
+    asked: list[str] = []
+
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        asked.append(next(answers))
+        return TransactionResolution[asked[-1].upper()]
+
+    with TransactionProducer(rocketmq.unused_topic("producers"), check) as producer:
+        with producer.transaction(Message(topic=topic, body=b"7")) as transaction:
+            transaction.unknown()
+        rocketmq.advance(seconds=40)
+        assert asked == ["unknown", "unknown"] and rocketmq.messages(topic) == []
+        rocketmq.advance(minutes=10)
+        assert asked == ["unknown", "unknown", "commit"]
+        assert [message.body for message in rocketmq.messages(topic)] == [b"7"]
+
+
+def test_retention_deletes_what_is_old_enough(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with (
+        SuiteProcess(tmp_path_factory.mktemp("suite"), SMALL_FILES) as suite,
+        RocketMq(suite.namesrv) as rocketmq,
+        Producer(namesrv=suite.namesrv) as producer,
+    ):
+        topic = rocketmq.topic(queues=1)
+        for number in range(30):
+            producer.send(Message(topic=topic, body=b"%d" % number * 4_000))
+        rocketmq.advance(hours=48)
+        assert len(rocketmq.messages(topic)) == 30
+        rocketmq.advance(hours=72)
+        assert len(rocketmq.messages(topic)) < 30
+        producer.send(Message(topic=topic, body=b"new"))
+        assert rocketmq.messages(topic)[-1].body == b"new"
+
+
+def test_test_control_is_told_at_every_start_and_refused_as_an_option(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("suite")
+    with SuiteProcess(folder) as suite:
+        assert "test_control" in suite.log.read_text()
+    file = folder / "broker.conf"
+    file.write_text("testControl=true\n")
+    refused = run("aerobee_broker", "--data", str(folder), "--config", str(file))
+    assert refused.returncode == 2 and "--test-control" in refused.stderr
