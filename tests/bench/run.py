@@ -43,6 +43,12 @@ SUITES = {
         "client_lone_send_p50",
         "client_send_async_1k",
     ),
+    "clients.testing": (
+        "test_suite_ready_s",
+        "test_suite_stop_s",
+        "test_suite_memory",
+        "test_suite_16_retries_s",
+    ),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
     "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
