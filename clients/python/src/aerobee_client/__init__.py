@@ -140,6 +140,8 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
+    if name == "otel":  # a module, and the only one: needs the extra [otel]
+        return import_module(f"{__name__}.observing.otel")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

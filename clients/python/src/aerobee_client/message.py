@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
@@ -154,7 +153,10 @@ class Message:
         """A copy with further properties of the user's, for interceptors. Raises MESSAGE_ILLEGAL
         for a reserved or unprintable one."""
         _check_properties(properties)
-        other = copy(self)
+        kind: Any = type(self)
+        other = object.__new__(type(self))
+        for slot in _slots(kind):  # four times as fast as copy.copy
+            setattr(other, slot, getattr(self, slot))
         other.properties = {**self.properties, **properties}
         return other
 
@@ -216,6 +218,12 @@ class Message:
                 f"{MAX_PROPERTIES_BYTES}"
             )
         return encoded
+
+
+@lru_cache(maxsize=64)
+def _slots(kind: type[Message]) -> tuple[str, ...]:
+    """The attributes of messages of this class."""
+    return tuple(slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()))
 
 
 def _check_delay(message: Message) -> None:

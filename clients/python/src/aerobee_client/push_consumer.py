@@ -27,7 +27,7 @@ from aerobee_client.consuming.order.lock_keeper import LockKeeper
 from aerobee_client.consuming.order.ordered_queues import OrderedQueues
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
 from aerobee_client.consuming.puller import TopicSubscription
-from aerobee_client.consuming.send_back import Rejections, SendBack
+from aerobee_client.consuming.send_back import Rejections, SendBack, ToldRejections
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
@@ -260,8 +260,10 @@ def _parts_of(
 ) -> tuple[OffsetTable, Rejections]:
     """Where the offsets are kept, and what becomes of rejected messages."""
     if options.message_model is MessageModel.CLUSTERING:
-        send_back = SendBack(instance, consumer_group, options.max_reconsume_times)
-        return OffsetStore(instance, consumer_group), send_back
+        rejections: Rejections = SendBack(instance, consumer_group, options.max_reconsume_times)
+        if options.interceptors:
+            rejections = ToldRejections(rejections, consumer_group, options.interceptors)
+        return OffsetStore(instance, consumer_group), rejections
     file = None
     if options.offset_file is not None:
         # Its lock is of Unix: who keeps no file needs none.

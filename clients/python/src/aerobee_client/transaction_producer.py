@@ -21,6 +21,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
+from aerobee_client.observing.hooks import tell
 from aerobee_client.options.producer import ProducerSettings
 from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.runtime.clock import Clock
@@ -72,10 +73,13 @@ class AsyncTransactionProducer(AsyncProducer):
         cluster may ask, as soon as it can be reached."""
         await super().start()
         if self._ends is None and self._instance is not None:
-            self._ends = TransactionEnds(self._instance, self.producer_group)
+            self._ends = TransactionEnds(self._instance, self.producer_group, self._ended)
             self._checks = TransactionChecks(
                 self._check, self._ends, self._running, self._timeout_s
             )
+
+    def _ended(self, message_id: str, resolution: str, error: BaseException | None) -> None:
+        tell(self._interceptors, "end_transaction", message_id, resolution, error)
 
     async def close(self) -> None:
         """Waits for sends and ends in flight, not for checks, unregisters and disconnects."""

@@ -11,6 +11,7 @@ import pytest
 
 from aerobee_client.errors import BrokerUnreachable, ClientClosed
 from aerobee_client.message import Message, ReceivedMessage
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_wire.status import Code, MqError
@@ -70,6 +71,38 @@ async def test_its_own_error_counts_when_the_rollback_fails_too(
         async with producer.transaction(Message(TOPIC, b"x")):
             raise KeyError("the program's own")
     assert halves.open
+
+
+async def test_interceptors_are_told_how_it_ended(
+    cluster: MemoryCluster, halves: HalfMessages
+) -> None:
+    class Recorder(Interceptor):
+        def __init__(self) -> None:
+            self.told: list[tuple[str, str, object]] = []
+
+        def end_transaction(
+            self, message_id: str, resolution: str, error: BaseException | None
+        ) -> None:
+            self.told.append((message_id, resolution, getattr(error, "code", None)))
+
+    recorder = Recorder()
+    async with AsyncTransactionProducer(
+        "p", never, namesrv=NAMESRV, transport=cluster, interceptors=[recorder]
+    ) as producer:
+        async with producer.transaction(Message(TOPIC, b"x")) as first:
+            pass
+        with pytest.raises(KeyError):
+            async with producer.transaction(Message(TOPIC, b"y")) as second:
+                raise KeyError("the program's own")
+        cluster.answers["EndTransaction"] = MqError(Code.TOPIC_NOT_EXIST, "gone")
+        with raises_code(Code.TOPIC_NOT_EXIST):
+            async with producer.transaction(Message(TOPIC, b"z")) as third:
+                pass
+    assert recorder.told == [
+        (first.message_id, "COMMIT", None),
+        (second.message_id, "ROLLBACK", None),
+        (third.message_id, "COMMIT", Code.TOPIC_NOT_EXIST),
+    ]
 
 
 async def test_unknown_leaves_it_open(

@@ -13,12 +13,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from aerobee.broker.v1 import client_pb2, message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
 from aerobee_wire.compression import compression_bits
@@ -80,6 +83,32 @@ class Rejections(ABC):
     @abstractmethod
     async def drain(self) -> None:
         """Returns once no message waits."""
+
+
+class ToldRejections(Rejections):
+    """As `rejections`; tells interceptors what the broker was told."""
+
+    def __init__(
+        self, rejections: Rejections, consumer_group: str, interceptors: Sequence[Interceptor]
+    ) -> None:
+        self._rejections = rejections
+        self._consumer_group = consumer_group
+        self._interceptors = interceptors
+
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+        done = self._rejections.send(message, rejection)
+        done.add_done_callback(partial(self._tell, message))
+        return done
+
+    async def drain(self) -> None:
+        await self._rejections.drain()
+
+    def _tell(self, message: ReceivedMessage, done: asyncio.Future[bool]) -> None:
+        error = None
+        if done.cancelled() or not done.result():
+            error = MqError(Code.SYSTEM_ERROR, "the broker did not take the message back")
+        told = (self._consumer_group, "send_back", [message], error)
+        tell(self._interceptors, "after_settle", *told)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

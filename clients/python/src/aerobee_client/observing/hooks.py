@@ -98,8 +98,7 @@ class HookedBatch:
 def before_consume(
     interceptors: Sequence[Interceptor], group: str, messages: Sequence[ReceivedMessage]
 ) -> None:
-    for interceptor in interceptors:
-        guarded(interceptor, "before_consume", group, messages)
+    tell(interceptors, "before_consume", group, messages)
 
 
 def after_consume(
@@ -108,8 +107,13 @@ def after_consume(
     messages: Sequence[ReceivedMessage],
     failures: Sequence[Failure | None],
 ) -> None:
-    for interceptor in reversed(interceptors):
-        guarded(interceptor, "after_consume", group, messages, failures)
+    tell(interceptors[::-1], "after_consume", group, messages, failures)
+
+
+def tell(interceptors: Sequence[Interceptor], method: str, *arguments: object) -> None:
+    """Tells each of something that happened."""
+    for interceptor in interceptors:
+        guarded(interceptor, method, *arguments)
 
 
 OnRebalance = Callable[[frozenset[MessageQueue], frozenset[MessageQueue]], None]
@@ -121,7 +125,6 @@ def rebalance_listener(interceptors: Sequence[Interceptor], group: str) -> OnReb
         return None
 
     def changed(acquired: frozenset[MessageQueue], released: frozenset[MessageQueue]) -> None:
-        for interceptor in interceptors:
-            guarded(interceptor, "after_rebalance", group, acquired, released)
+        tell(interceptors, "after_rebalance", group, acquired, released)
 
     return changed

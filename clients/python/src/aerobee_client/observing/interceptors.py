@@ -54,6 +54,20 @@ class Interceptor:
     ) -> None:
         """After the listener, also when it raised. `failures`: of each message; None: consumed."""
 
+    def after_settle(
+        self,
+        consumer_group: str,
+        operation: str,
+        messages: Sequence[ReceivedMessage],
+        error: BaseException | None,
+    ) -> None:
+        """After the broker was told what became of messages: "send_back" by a push consumer, "ack",
+        "change_invisible_duration" or "dead_letter" by a simple consumer. `error`: why it was
+        not."""
+
+    def after_receive(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
+        """After a consumer without a listener was given messages."""
+
     def end_transaction(
         self, message_id: str, resolution: str, error: BaseException | None
     ) -> None:

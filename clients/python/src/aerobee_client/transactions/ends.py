@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from aerobee.broker.v1 import transaction_pb2
 
@@ -72,12 +73,19 @@ class _End:
 
 
 class TransactionEnds:
-    """Of one producer, on the loop in which it is made."""
+    """Of one producer, on the loop in which it is made. `on_end` is told of each outcome: the
+    message id, the name of the resolution, and why it failed."""
 
-    def __init__(self, instance: ClientInstance, producer_group: str) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        producer_group: str,
+        on_end: Callable[[str, str, BaseException | None], None] | None = None,
+    ) -> None:
         self._instance = instance
         self._clock = instance.clock
         self._producer_group = producer_group
+        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._next: dict[str, list[_End]] = {}  # by broker name, at the end of this loop turn
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,6 +98,8 @@ class TransactionEnds:
         INVALID_TRANSACTION_ID (no such transaction is open), TOPIC_NOT_EXIST (the topic was
         deleted), and what kept the broker from answering until the deadline."""
         future: asyncio.Future[None] = self._loop.create_future()
+        if self._on_end is not None:
+            future.add_done_callback(partial(self._tell, half, resolution))
         if self._closed:
             future.set_exception(ClientClosed("producer"))
             return future
@@ -100,6 +110,13 @@ class TransactionEnds:
             self._next[half.broker_name] = [end]
             self._loop.call_soon(self._leave, half.broker_name)
         return future
+
+    def _tell(
+        self, half: HalfMessage, resolution: TransactionResolution, done: asyncio.Future[None]
+    ) -> None:
+        assert self._on_end is not None
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        self._on_end(half.transaction_id, resolution.name, error)
 
     async def drain(self) -> None:
         """Returns when every end has its outcome; takes no further ones."""
