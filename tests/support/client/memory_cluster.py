@@ -22,6 +22,7 @@ from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
 from support.client.memory_locks import LockRpcs, MemoryLocks
+from support.client.memory_topics import TopicRpcs, check_topic
 
 NAMESRV = "10.0.0.1:9876"
 STORE_TIME_MS = 1_700_000_000_000
@@ -106,7 +107,7 @@ class MemoryBroker:
         )
 
 
-class MemoryCluster(LockRpcs):
+class MemoryCluster(LockRpcs, TopicRpcs):
     """`Transport` of any number of clients. `calls`: each unary call: (address, RPC, request)."""
 
     def __init__(self, *brokers: MemoryBroker, namesrvs: tuple[str, ...] = (NAMESRV,)) -> None:
@@ -290,7 +291,7 @@ class MemoryCluster(LockRpcs):
         assert body_at == len(batch.bodies) and properties_at == len(batch.properties)
 
     async def _Pull(self, broker: MemoryBroker, request: Any) -> Any:
-        _check_topic(broker, request.topic)
+        check_topic(broker, request.topic)
         broker.locks.check(request, request)
         if request.HasField("commit_offset"):
             key = (request.consumer_group, request.topic, request.queue_id)
@@ -393,7 +394,7 @@ class MemoryCluster(LockRpcs):
 
     def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         for offset in request.offsets:
-            _check_topic(broker, offset.topic)
+            check_topic(broker, offset.topic)
             broker.locks.check(request, offset)
         for offset in request.offsets:
             broker.offsets[request.consumer_group, offset.topic, offset.queue_id] = (
@@ -402,7 +403,7 @@ class MemoryCluster(LockRpcs):
         return offset_pb2.UpdateConsumerOffsetsResponse()
 
     def _GetQueueOffsets(self, broker: MemoryBroker, request: Any) -> Any:
-        _check_topic(broker, request.topic)
+        check_topic(broker, request.topic)
         response = offset_pb2.GetQueueOffsetsResponse()
         for (topic, queue_id), stored in broker.queues.items():
             if topic == request.topic and (not request.queue_ids or queue_id in request.queue_ids):
@@ -420,32 +421,3 @@ class MemoryCluster(LockRpcs):
         ]
         older = sum(time_ms < request.timestamp_ms for time_ms in times)
         return offset_pb2.SearchOffsetResponse(queue_offset=older)
-
-    # ---- broker: administration ----
-
-    def _PutTopic(self, broker: MemoryBroker, request: Any) -> Any:
-        created = request.topic.topic not in broker.topics
-        if created or not request.only_new:
-            broker.create(request.topic.topic, request.topic.write_queue_count)
-        return admin_pb2.PutTopicResponse(created=created)
-
-    def _GetTopic(self, broker: MemoryBroker, request: Any) -> Any:
-        _check_topic(broker, request.topic)
-        count = broker.topics[request.topic]
-        config = namesrv_pb2.TopicConfig(
-            topic=request.topic, read_queue_count=count, write_queue_count=count, permission=6
-        )
-        return admin_pb2.GetTopicResponse(topic=config)
-
-    def _GetGroup(self, broker: MemoryBroker, request: Any) -> Any:
-        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no group {request.consumer_group}")
-
-    def _DeleteTopic(self, broker: MemoryBroker, request: Any) -> Any:
-        return admin_pb2.DeleteTopicResponse(
-            deleted=broker.topics.pop(request.topic, None) is not None
-        )
-
-
-def _check_topic(broker: MemoryBroker, topic: str) -> None:
-    if topic not in broker.topics:
-        raise MqError(Code.TOPIC_NOT_EXIST, f"no topic {topic}")
