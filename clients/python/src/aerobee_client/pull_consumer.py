@@ -245,7 +245,7 @@ class AsyncPullConsumer(StartedClient):
                 wait_s = 0
             if reader.unread.closed:
                 raise ClientClosed("consumer")
-        reader.unread.settle()
+        reader.unread.consume_last()
 
     # ---- where it reads ----
 

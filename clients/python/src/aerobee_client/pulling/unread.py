@@ -72,8 +72,8 @@ class UnreadMessages:
         self.paused.difference_update(queues)
         self._changed.set()
 
-    def settle(self) -> None:
-        """What the last poll returned is consumed: it may be committed."""
+    def consume_last(self) -> None:
+        """What the last poll returned is consumed: its offsets may be committed."""
         for process_queue, messages in self._returned:
             committable = process_queue.remove(messages)
             if not process_queue.dropped:
@@ -137,7 +137,7 @@ class UnreadMessages:
                 "another poll of this consumer waits: one task or thread polls at a time, since a "
                 "poll counts what the one before returned as consumed",
             )
-        self.settle()
+        self.consume_last()
         messages = self.take(max_messages, ends)
         if messages or self.closed:
             return messages
