@@ -53,6 +53,7 @@ class SuiteProcess:
                 Code.SERVICE_NOT_AVAILABLE,
                 "aerobee_suite is not installed here: pip install 'aerobee-client[testing]'",
             )
+        self._data.mkdir(parents=True, exist_ok=True)
         arguments = [arg for item in self._sets for arg in ("--set", item)]
         self._process = subprocess.Popen(
             [
