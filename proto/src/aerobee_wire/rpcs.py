@@ -76,6 +76,7 @@ SEND = rpc(message.SendRequest, message.SendResponse)
 PULL = rpc(message.PullRequest, message.PullResponse)
 SEND_BACK = rpc(message.SendBackRequest, message.SendBackResponse)
 RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse)
+SEND_REPLY = rpc(message.SendReplyRequest, message.SendReplyResponse)
 GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
 

@@ -60,7 +60,8 @@ class Broker:
         self._identity = identity
         self.store, self.commit, self.log, self.polls = store, core.commit, core.log, core.polls
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients
-        self.locks, self.permission = core.locks, core.permission
+        self.locks, self.replies = core.locks, core.replies
+        self.permission = core.permission
         self.delay = Delay(core)
         parts = TransactionParts(core, self.delay.router)
         self.transactions = parts.transactions
@@ -151,8 +152,8 @@ class Broker:
             send_back=self.sending.send_back,
             store=self.store,
             timer_recall=self.delay.recall,
-            broker_name=broker_name,
-            store_host=self._identity.store_host,
+            replies=self.replies,
+            identity=self._identity,
         )
         pop = PopRpcs(
             consuming.pop,
@@ -163,7 +164,9 @@ class Broker:
             notifications=consuming.notifications,
             broker_name=broker_name,
         )
-        clients = ClientRpcs(self.clients, self.groups, self.locks, self.transaction_checks)
+        clients = ClientRpcs(
+            self.clients, self.groups, self.locks, self.transaction_checks, self.replies
+        )
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
             bind(contract.DESCRIPTOR.services_by_name[name], handlers)

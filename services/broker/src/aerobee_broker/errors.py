@@ -26,6 +26,8 @@ MqError (aerobee_wire.status)
 ├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 ├── TooManyTimers       FLOW_CONTROL            no more messages may wait for a time of their own
 ├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
+├── RequesterAbsent     CONSUMER_NOT_ONLINE     nobody waits here for a reply
+├── TooManyReplies      FLOW_CONTROL            a requester does not read its replies
 └── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
 
@@ -280,6 +282,27 @@ class NotRecalled(MqError):
     def __init__(self, reason: str, about: str = "") -> None:
         message = f"the message was not recalled: {reason}"
         super().__init__(Code.ILLEGAL_OPERATION, message, about=about)
+
+
+class RequesterAbsent(MqError):
+    """`may_return`: its stream broke just now, or this broker has just started."""
+
+    def __init__(self, client_id: str, *, may_return: bool) -> None:
+        super().__init__(
+            Code.CONSUMER_NOT_ONLINE,
+            f"client {client_id} does not wait for replies at this broker"
+            + (": its connection may be on its way back" if may_return else ": it has gone"),
+            retryable=may_return,
+            about="client_id",
+        )
+
+
+class TooManyReplies(MqError):
+    def __init__(self, client_id: str, count: int) -> None:
+        super().__init__(
+            Code.FLOW_CONTROL,
+            f"{count} replies wait until client {client_id} reads them: reply later",
+        )
 
 
 class MessagesUnreadable(MqError):

@@ -25,21 +25,23 @@ _sym_db = _symbol_database.Default()
 from aerobee.broker.v1 import message_pb2 as aerobee_dot_broker_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/client.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1f\x61\x65robee/broker/v1/message.proto\"\xda\x02\n\x0c\x43onsumerData\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x34\n\x0c\x63onsume_type\x18\x02 \x01(\x0e\x32\x1e.aerobee.broker.v1.ConsumeType\x12\x36\n\rmessage_model\x18\x03 \x01(\x0e\x32\x1f.aerobee.broker.v1.MessageModel\x12?\n\x12\x63onsume_from_where\x18\x04 \x01(\x0e\x32#.aerobee.broker.v1.ConsumeFromWhere\x12\x36\n\rsubscriptions\x18\x05 \x03(\x0b\x32\x1f.aerobee.broker.v1.Subscription\x12\x10\n\x08strategy\x18\x06 \x01(\t\x12\x39\n\nstatistics\x18\x07 \x01(\x0b\x32%.aerobee.broker.v1.ConsumerStatistics\"\xef\x01\n\x12\x43onsumerStatistics\x12\x10\n\x08\x63onsumed\x18\x01 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x03\x12\x11\n\tsent_back\x18\x03 \x01(\x03\x12\x13\n\x0bpassed_over\x18\x04 \x01(\x03\x12\x1b\n\x13\x63onsumed_per_second\x18\x05 \x01(\x01\x12\x19\n\x11\x66\x61iled_per_second\x18\x06 \x01(\x01\x12\x12\n\naverage_ms\x18\x07 \x01(\x01\x12\x0f\n\x07waiting\x18\x08 \x01(\x03\x12\x15\n\rwaiting_bytes\x18\t \x01(\x03\x12\x0e\n\x06queues\x18\n \x01(\x05\x12\x0b\n\x03lag\x18\x0b \x01(\x03\"\xb3\x01\n\x12ProducerStatistics\x12\x0c\n\x04sent\x18\x01 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x03\x12\x0f\n\x07retries\x18\x03 \x01(\x03\x12\x17\n\x0fsent_per_second\x18\x04 \x01(\x01\x12\x19\n\x11\x66\x61iled_per_second\x18\x05 \x01(\x01\x12\x12\n\naverage_ms\x18\x06 \x01(\x01\x12\x0f\n\x07waiting\x18\x07 \x01(\x03\x12\x15\n\rwaiting_bytes\x18\x08 \x01(\x03\"\x93\x02\n\x10HeartbeatRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x17\n\x0fproducer_groups\x18\x02 \x03(\t\x12\x32\n\tconsumers\x18\x03 \x03(\x0b\x32\x1f.aerobee.broker.v1.ConsumerData\x12\x10\n\x08language\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\r\n\x05proxy\x18\x07 \x01(\t\x12\x18\n\x10published_topics\x18\x08 \x03(\t\x12\x42\n\x13producer_statistics\x18\t \x01(\x0b\x32%.aerobee.broker.v1.ProducerStatistics\"H\n\x11HeartbeatResponse\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\x0e\x32\x1d.aerobee.broker.v1.Capability\"p\n\x17UnregisterClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x16\n\x0eproducer_group\x18\x02 \x01(\t\x12\x16\n\x0e\x63onsumer_group\x18\x03 \x01(\t\x12\x12\n\npublishing\x18\x04 \x01(\x08\"\x1a\n\x18UnregisterClientResponse\"\'\n\x12WatchClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"\xd4\x01\n\x0c\x43lientNotice\x12G\n\x15group_members_changed\x18\x01 \x01(\x0b\x32&.aerobee.broker.v1.GroupMembersChangedH\x00\x12/\n\x08watching\x18\x02 \x01(\x0b\x32\x1b.aerobee.broker.v1.WatchingH\x00\x12@\n\x11transaction_check\x18\x03 \x01(\x0b\x32#.aerobee.broker.v1.TransactionCheckH\x00\x42\x08\n\x06notice\"-\n\x13GroupMembersChanged\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\"\n\n\x08Watching\"\xa1\x01\n\x10TransactionCheck\x12\x16\n\x0eproducer_group\x18\x01 \x01(\t\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x31\n\x07message\x18\x04 \x01(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12\x14\n\x0c\x63heck_number\x18\x05 \x01(\x05\"1\n\x17ListGroupMembersRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\".\n\x18ListGroupMembersResponse\x12\x12\n\nclient_ids\x18\x01 \x03(\t\".\n\x0bLockedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\"n\n\x11LockQueuesRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12.\n\x06queues\x18\x03 \x03(\x0b\x32\x1e.aerobee.broker.v1.LockedQueue\"^\n\x12LockQueuesResponse\x12+\n\x05locks\x18\x01 \x03(\x0b\x32\x1c.aerobee.broker.v1.QueueLock\x12\x1b\n\x13max_reconsume_times\x18\x02 \x01(\x05\"-\n\tQueueLock\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"p\n\x13UnlockQueuesRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12.\n\x06queues\x18\x03 \x03(\x0b\x32\x1e.aerobee.broker.v1.LockedQueue\"\x16\n\x14UnlockQueuesResponse\"#\n\x12ListClientsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"E\n\x13ListClientsResponse\x12.\n\x07\x63lients\x18\x01 \x03(\x0b\x32\x1d.aerobee.broker.v1.ClientInfo\"\x8e\x03\n\nClientInfo\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08language\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12 \n\x18last_update_timestamp_ms\x18\x05 \x01(\x03\x12\x17\n\x0fproducer_groups\x18\x06 \x03(\t\x12\x32\n\tconsumers\x18\x07 \x03(\x0b\x32\x1f.aerobee.broker.v1.ConsumerData\x12\x11\n\tsilent_ms\x18\x08 \x01(\x03\x12\r\n\x05proxy\x18\t \x01(\t\x12\x18\n\x10published_topics\x18\n \x03(\t\x12\x1a\n\x12since_timestamp_ms\x18\x0b \x01(\x03\x12.\n\x06queues\x18\x0c \x03(\x0b\x32\x1e.aerobee.broker.v1.PulledQueue\x12\x42\n\x13producer_statistics\x18\r \x01(\x0b\x32%.aerobee.broker.v1.ProducerStatistics\"F\n\x0bPulledQueue\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05*H\n\x0b\x43onsumeType\x12\x1c\n\x18\x43ONSUME_TYPE_UNSPECIFIED\x10\x00\x12\x08\n\x04PULL\x10\x01\x12\x08\n\x04PUSH\x10\x02\x12\x07\n\x03POP\x10\x03*O\n\x0cMessageModel\x12\x1d\n\x19MESSAGE_MODEL_UNSPECIFIED\x10\x00\x12\x0e\n\nCLUSTERING\x10\x01\x12\x10\n\x0c\x42ROADCASTING\x10\x02*k\n\x10\x43onsumeFromWhere\x12\x1c\n\x18\x43ONSUME_FROM_LAST_OFFSET\x10\x00\x12\x1d\n\x19\x43ONSUME_FROM_FIRST_OFFSET\x10\x01\x12\x1a\n\x16\x43ONSUME_FROM_TIMESTAMP\x10\x02*=\n\nCapability\x12\x1a\n\x16\x43\x41PABILITY_UNSPECIFIED\x10\x00\x12\x13\n\x0fSEND_BACK_DELAY\x10\x01\x32\xb4\x05\n\rClientService\x12V\n\tHeartbeat\x12#.aerobee.broker.v1.HeartbeatRequest\x1a$.aerobee.broker.v1.HeartbeatResponse\x12k\n\x10UnregisterClient\x12*.aerobee.broker.v1.UnregisterClientRequest\x1a+.aerobee.broker.v1.UnregisterClientResponse\x12W\n\x0bWatchClient\x12%.aerobee.broker.v1.WatchClientRequest\x1a\x1f.aerobee.broker.v1.ClientNotice0\x01\x12k\n\x10ListGroupMembers\x12*.aerobee.broker.v1.ListGroupMembersRequest\x1a+.aerobee.broker.v1.ListGroupMembersResponse\x12Y\n\nLockQueues\x12$.aerobee.broker.v1.LockQueuesRequest\x1a%.aerobee.broker.v1.LockQueuesResponse\x12_\n\x0cUnlockQueues\x12&.aerobee.broker.v1.UnlockQueuesRequest\x1a\'.aerobee.broker.v1.UnlockQueuesResponse\x12\\\n\x0bListClients\x12%.aerobee.broker.v1.ListClientsRequest\x1a&.aerobee.broker.v1.ListClientsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/client.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1f\x61\x65robee/broker/v1/message.proto\"\xda\x02\n\x0c\x43onsumerData\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x34\n\x0c\x63onsume_type\x18\x02 \x01(\x0e\x32\x1e.aerobee.broker.v1.ConsumeType\x12\x36\n\rmessage_model\x18\x03 \x01(\x0e\x32\x1f.aerobee.broker.v1.MessageModel\x12?\n\x12\x63onsume_from_where\x18\x04 \x01(\x0e\x32#.aerobee.broker.v1.ConsumeFromWhere\x12\x36\n\rsubscriptions\x18\x05 \x03(\x0b\x32\x1f.aerobee.broker.v1.Subscription\x12\x10\n\x08strategy\x18\x06 \x01(\t\x12\x39\n\nstatistics\x18\x07 \x01(\x0b\x32%.aerobee.broker.v1.ConsumerStatistics\"\xef\x01\n\x12\x43onsumerStatistics\x12\x10\n\x08\x63onsumed\x18\x01 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x03\x12\x11\n\tsent_back\x18\x03 \x01(\x03\x12\x13\n\x0bpassed_over\x18\x04 \x01(\x03\x12\x1b\n\x13\x63onsumed_per_second\x18\x05 \x01(\x01\x12\x19\n\x11\x66\x61iled_per_second\x18\x06 \x01(\x01\x12\x12\n\naverage_ms\x18\x07 \x01(\x01\x12\x0f\n\x07waiting\x18\x08 \x01(\x03\x12\x15\n\rwaiting_bytes\x18\t \x01(\x03\x12\x0e\n\x06queues\x18\n \x01(\x05\x12\x0b\n\x03lag\x18\x0b \x01(\x03\"\xb3\x01\n\x12ProducerStatistics\x12\x0c\n\x04sent\x18\x01 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\x03\x12\x0f\n\x07retries\x18\x03 \x01(\x03\x12\x17\n\x0fsent_per_second\x18\x04 \x01(\x01\x12\x19\n\x11\x66\x61iled_per_second\x18\x05 \x01(\x01\x12\x12\n\naverage_ms\x18\x06 \x01(\x01\x12\x0f\n\x07waiting\x18\x07 \x01(\x03\x12\x15\n\rwaiting_bytes\x18\x08 \x01(\x03\"\x93\x02\n\x10HeartbeatRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x17\n\x0fproducer_groups\x18\x02 \x03(\t\x12\x32\n\tconsumers\x18\x03 \x03(\x0b\x32\x1f.aerobee.broker.v1.ConsumerData\x12\x10\n\x08language\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\r\n\x05proxy\x18\x07 \x01(\t\x12\x18\n\x10published_topics\x18\x08 \x03(\t\x12\x42\n\x13producer_statistics\x18\t \x01(\x0b\x32%.aerobee.broker.v1.ProducerStatistics\"H\n\x11HeartbeatResponse\x12\x33\n\x0c\x63\x61pabilities\x18\x01 \x03(\x0e\x32\x1d.aerobee.broker.v1.Capability\"p\n\x17UnregisterClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x16\n\x0eproducer_group\x18\x02 \x01(\t\x12\x16\n\x0e\x63onsumer_group\x18\x03 \x01(\t\x12\x12\n\npublishing\x18\x04 \x01(\x08\"\x1a\n\x18UnregisterClientResponse\"\'\n\x12WatchClientRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"\xff\x01\n\x0c\x43lientNotice\x12G\n\x15group_members_changed\x18\x01 \x01(\x0b\x32&.aerobee.broker.v1.GroupMembersChangedH\x00\x12/\n\x08watching\x18\x02 \x01(\x0b\x32\x1b.aerobee.broker.v1.WatchingH\x00\x12@\n\x11transaction_check\x18\x03 \x01(\x0b\x32#.aerobee.broker.v1.TransactionCheckH\x00\x12)\n\x05reply\x18\x04 \x01(\x0b\x32\x18.aerobee.broker.v1.ReplyH\x00\x42\x08\n\x06notice\"-\n\x13GroupMembersChanged\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\"\n\n\x08Watching\"\xa1\x01\n\x10TransactionCheck\x12\x16\n\x0eproducer_group\x18\x01 \x01(\t\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x31\n\x07message\x18\x04 \x01(\x0b\x32 .aerobee.broker.v1.StoredMessage\x12\x14\n\x0c\x63heck_number\x18\x05 \x01(\x05\"\x9e\x01\n\x05Reply\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12<\n\nproperties\x18\x03 \x03(\x0b\x32(.aerobee.broker.v1.Reply.PropertiesEntry\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"1\n\x17ListGroupMembersRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\".\n\x18ListGroupMembersResponse\x12\x12\n\nclient_ids\x18\x01 \x03(\t\".\n\x0bLockedQueue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\"n\n\x11LockQueuesRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12.\n\x06queues\x18\x03 \x03(\x0b\x32\x1e.aerobee.broker.v1.LockedQueue\"^\n\x12LockQueuesResponse\x12+\n\x05locks\x18\x01 \x03(\x0b\x32\x1c.aerobee.broker.v1.QueueLock\x12\x1b\n\x13max_reconsume_times\x18\x02 \x01(\x05\"-\n\tQueueLock\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"p\n\x13UnlockQueuesRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12.\n\x06queues\x18\x03 \x03(\x0b\x32\x1e.aerobee.broker.v1.LockedQueue\"\x16\n\x14UnlockQueuesResponse\"#\n\x12ListClientsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"E\n\x13ListClientsResponse\x12.\n\x07\x63lients\x18\x01 \x03(\x0b\x32\x1d.aerobee.broker.v1.ClientInfo\"\x8e\x03\n\nClientInfo\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08language\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12 \n\x18last_update_timestamp_ms\x18\x05 \x01(\x03\x12\x17\n\x0fproducer_groups\x18\x06 \x03(\t\x12\x32\n\tconsumers\x18\x07 \x03(\x0b\x32\x1f.aerobee.broker.v1.ConsumerData\x12\x11\n\tsilent_ms\x18\x08 \x01(\x03\x12\r\n\x05proxy\x18\t \x01(\t\x12\x18\n\x10published_topics\x18\n \x03(\t\x12\x1a\n\x12since_timestamp_ms\x18\x0b \x01(\x03\x12.\n\x06queues\x18\x0c \x03(\x0b\x32\x1e.aerobee.broker.v1.PulledQueue\x12\x42\n\x13producer_statistics\x18\r \x01(\x0b\x32%.aerobee.broker.v1.ProducerStatistics\"F\n\x0bPulledQueue\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05*H\n\x0b\x43onsumeType\x12\x1c\n\x18\x43ONSUME_TYPE_UNSPECIFIED\x10\x00\x12\x08\n\x04PULL\x10\x01\x12\x08\n\x04PUSH\x10\x02\x12\x07\n\x03POP\x10\x03*O\n\x0cMessageModel\x12\x1d\n\x19MESSAGE_MODEL_UNSPECIFIED\x10\x00\x12\x0e\n\nCLUSTERING\x10\x01\x12\x10\n\x0c\x42ROADCASTING\x10\x02*k\n\x10\x43onsumeFromWhere\x12\x1c\n\x18\x43ONSUME_FROM_LAST_OFFSET\x10\x00\x12\x1d\n\x19\x43ONSUME_FROM_FIRST_OFFSET\x10\x01\x12\x1a\n\x16\x43ONSUME_FROM_TIMESTAMP\x10\x02*J\n\nCapability\x12\x1a\n\x16\x43\x41PABILITY_UNSPECIFIED\x10\x00\x12\x13\n\x0fSEND_BACK_DELAY\x10\x01\x12\x0b\n\x07REPLIES\x10\x02\x32\xb4\x05\n\rClientService\x12V\n\tHeartbeat\x12#.aerobee.broker.v1.HeartbeatRequest\x1a$.aerobee.broker.v1.HeartbeatResponse\x12k\n\x10UnregisterClient\x12*.aerobee.broker.v1.UnregisterClientRequest\x1a+.aerobee.broker.v1.UnregisterClientResponse\x12W\n\x0bWatchClient\x12%.aerobee.broker.v1.WatchClientRequest\x1a\x1f.aerobee.broker.v1.ClientNotice0\x01\x12k\n\x10ListGroupMembers\x12*.aerobee.broker.v1.ListGroupMembersRequest\x1a+.aerobee.broker.v1.ListGroupMembersResponse\x12Y\n\nLockQueues\x12$.aerobee.broker.v1.LockQueuesRequest\x1a%.aerobee.broker.v1.LockQueuesResponse\x12_\n\x0cUnlockQueues\x12&.aerobee.broker.v1.UnlockQueuesRequest\x1a\'.aerobee.broker.v1.UnlockQueuesResponse\x12\\\n\x0bListClients\x12%.aerobee.broker.v1.ListClientsRequest\x1a&.aerobee.broker.v1.ListClientsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aerobee.broker.v1.client_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONSUMETYPE']._serialized_start=2953
-  _globals['_CONSUMETYPE']._serialized_end=3025
-  _globals['_MESSAGEMODEL']._serialized_start=3027
-  _globals['_MESSAGEMODEL']._serialized_end=3106
-  _globals['_CONSUMEFROMWHERE']._serialized_start=3108
-  _globals['_CONSUMEFROMWHERE']._serialized_end=3215
-  _globals['_CAPABILITY']._serialized_start=3217
-  _globals['_CAPABILITY']._serialized_end=3278
+  _globals['_REPLY_PROPERTIESENTRY']._loaded_options = None
+  _globals['_REPLY_PROPERTIESENTRY']._serialized_options = b'8\001'
+  _globals['_CONSUMETYPE']._serialized_start=3157
+  _globals['_CONSUMETYPE']._serialized_end=3229
+  _globals['_MESSAGEMODEL']._serialized_start=3231
+  _globals['_MESSAGEMODEL']._serialized_end=3310
+  _globals['_CONSUMEFROMWHERE']._serialized_start=3312
+  _globals['_CONSUMEFROMWHERE']._serialized_end=3419
+  _globals['_CAPABILITY']._serialized_start=3421
+  _globals['_CAPABILITY']._serialized_end=3495
   _globals['_CONSUMERDATA']._serialized_start=87
   _globals['_CONSUMERDATA']._serialized_end=433
   _globals['_CONSUMERSTATISTICS']._serialized_start=436
@@ -57,37 +59,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHCLIENTREQUEST']._serialized_start=1353
   _globals['_WATCHCLIENTREQUEST']._serialized_end=1392
   _globals['_CLIENTNOTICE']._serialized_start=1395
-  _globals['_CLIENTNOTICE']._serialized_end=1607
-  _globals['_GROUPMEMBERSCHANGED']._serialized_start=1609
-  _globals['_GROUPMEMBERSCHANGED']._serialized_end=1654
-  _globals['_WATCHING']._serialized_start=1656
-  _globals['_WATCHING']._serialized_end=1666
-  _globals['_TRANSACTIONCHECK']._serialized_start=1669
-  _globals['_TRANSACTIONCHECK']._serialized_end=1830
-  _globals['_LISTGROUPMEMBERSREQUEST']._serialized_start=1832
-  _globals['_LISTGROUPMEMBERSREQUEST']._serialized_end=1881
-  _globals['_LISTGROUPMEMBERSRESPONSE']._serialized_start=1883
-  _globals['_LISTGROUPMEMBERSRESPONSE']._serialized_end=1929
-  _globals['_LOCKEDQUEUE']._serialized_start=1931
-  _globals['_LOCKEDQUEUE']._serialized_end=1977
-  _globals['_LOCKQUEUESREQUEST']._serialized_start=1979
-  _globals['_LOCKQUEUESREQUEST']._serialized_end=2089
-  _globals['_LOCKQUEUESRESPONSE']._serialized_start=2091
-  _globals['_LOCKQUEUESRESPONSE']._serialized_end=2185
-  _globals['_QUEUELOCK']._serialized_start=2187
-  _globals['_QUEUELOCK']._serialized_end=2232
-  _globals['_UNLOCKQUEUESREQUEST']._serialized_start=2234
-  _globals['_UNLOCKQUEUESREQUEST']._serialized_end=2346
-  _globals['_UNLOCKQUEUESRESPONSE']._serialized_start=2348
-  _globals['_UNLOCKQUEUESRESPONSE']._serialized_end=2370
-  _globals['_LISTCLIENTSREQUEST']._serialized_start=2372
-  _globals['_LISTCLIENTSREQUEST']._serialized_end=2407
-  _globals['_LISTCLIENTSRESPONSE']._serialized_start=2409
-  _globals['_LISTCLIENTSRESPONSE']._serialized_end=2478
-  _globals['_CLIENTINFO']._serialized_start=2481
-  _globals['_CLIENTINFO']._serialized_end=2879
-  _globals['_PULLEDQUEUE']._serialized_start=2881
-  _globals['_PULLEDQUEUE']._serialized_end=2951
-  _globals['_CLIENTSERVICE']._serialized_start=3281
-  _globals['_CLIENTSERVICE']._serialized_end=3973
+  _globals['_CLIENTNOTICE']._serialized_end=1650
+  _globals['_GROUPMEMBERSCHANGED']._serialized_start=1652
+  _globals['_GROUPMEMBERSCHANGED']._serialized_end=1697
+  _globals['_WATCHING']._serialized_start=1699
+  _globals['_WATCHING']._serialized_end=1709
+  _globals['_TRANSACTIONCHECK']._serialized_start=1712
+  _globals['_TRANSACTIONCHECK']._serialized_end=1873
+  _globals['_REPLY']._serialized_start=1876
+  _globals['_REPLY']._serialized_end=2034
+  _globals['_REPLY_PROPERTIESENTRY']._serialized_start=1985
+  _globals['_REPLY_PROPERTIESENTRY']._serialized_end=2034
+  _globals['_LISTGROUPMEMBERSREQUEST']._serialized_start=2036
+  _globals['_LISTGROUPMEMBERSREQUEST']._serialized_end=2085
+  _globals['_LISTGROUPMEMBERSRESPONSE']._serialized_start=2087
+  _globals['_LISTGROUPMEMBERSRESPONSE']._serialized_end=2133
+  _globals['_LOCKEDQUEUE']._serialized_start=2135
+  _globals['_LOCKEDQUEUE']._serialized_end=2181
+  _globals['_LOCKQUEUESREQUEST']._serialized_start=2183
+  _globals['_LOCKQUEUESREQUEST']._serialized_end=2293
+  _globals['_LOCKQUEUESRESPONSE']._serialized_start=2295
+  _globals['_LOCKQUEUESRESPONSE']._serialized_end=2389
+  _globals['_QUEUELOCK']._serialized_start=2391
+  _globals['_QUEUELOCK']._serialized_end=2436
+  _globals['_UNLOCKQUEUESREQUEST']._serialized_start=2438
+  _globals['_UNLOCKQUEUESREQUEST']._serialized_end=2550
+  _globals['_UNLOCKQUEUESRESPONSE']._serialized_start=2552
+  _globals['_UNLOCKQUEUESRESPONSE']._serialized_end=2574
+  _globals['_LISTCLIENTSREQUEST']._serialized_start=2576
+  _globals['_LISTCLIENTSREQUEST']._serialized_end=2611
+  _globals['_LISTCLIENTSRESPONSE']._serialized_start=2613
+  _globals['_LISTCLIENTSRESPONSE']._serialized_end=2682
+  _globals['_CLIENTINFO']._serialized_start=2685
+  _globals['_CLIENTINFO']._serialized_end=3083
+  _globals['_PULLEDQUEUE']._serialized_start=3085
+  _globals['_PULLEDQUEUE']._serialized_end=3155
+  _globals['_CLIENTSERVICE']._serialized_start=3498
+  _globals['_CLIENTSERVICE']._serialized_end=4190
 # @@protoc_insertion_point(module_scope)

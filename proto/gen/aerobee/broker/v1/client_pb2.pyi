@@ -31,6 +31,7 @@ class Capability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CAPABILITY_UNSPECIFIED: _ClassVar[Capability]
     SEND_BACK_DELAY: _ClassVar[Capability]
+    REPLIES: _ClassVar[Capability]
 CONSUME_TYPE_UNSPECIFIED: ConsumeType
 PULL: ConsumeType
 PUSH: ConsumeType
@@ -43,6 +44,7 @@ CONSUME_FROM_FIRST_OFFSET: ConsumeFromWhere
 CONSUME_FROM_TIMESTAMP: ConsumeFromWhere
 CAPABILITY_UNSPECIFIED: Capability
 SEND_BACK_DELAY: Capability
+REPLIES: Capability
 
 class ConsumerData(_message.Message):
     __slots__ = ("consumer_group", "consume_type", "message_model", "consume_from_where", "subscriptions", "strategy", "statistics")
@@ -159,14 +161,16 @@ class WatchClientRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
 class ClientNotice(_message.Message):
-    __slots__ = ("group_members_changed", "watching", "transaction_check")
+    __slots__ = ("group_members_changed", "watching", "transaction_check", "reply")
     GROUP_MEMBERS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     WATCHING_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_CHECK_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
     group_members_changed: GroupMembersChanged
     watching: Watching
     transaction_check: TransactionCheck
-    def __init__(self, group_members_changed: _Optional[_Union[GroupMembersChanged, _Mapping]] = ..., watching: _Optional[_Union[Watching, _Mapping]] = ..., transaction_check: _Optional[_Union[TransactionCheck, _Mapping]] = ...) -> None: ...
+    reply: Reply
+    def __init__(self, group_members_changed: _Optional[_Union[GroupMembersChanged, _Mapping]] = ..., watching: _Optional[_Union[Watching, _Mapping]] = ..., transaction_check: _Optional[_Union[TransactionCheck, _Mapping]] = ..., reply: _Optional[_Union[Reply, _Mapping]] = ...) -> None: ...
 
 class GroupMembersChanged(_message.Message):
     __slots__ = ("consumer_group",)
@@ -191,6 +195,23 @@ class TransactionCheck(_message.Message):
     message: _message_pb2.StoredMessage
     check_number: int
     def __init__(self, producer_group: _Optional[str] = ..., transaction_id: _Optional[str] = ..., queue_offset: _Optional[int] = ..., message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., check_number: _Optional[int] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("correlation_id", "body", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    correlation_id: str
+    body: bytes
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, correlation_id: _Optional[str] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ListGroupMembersRequest(_message.Message):
     __slots__ = ("consumer_group",)

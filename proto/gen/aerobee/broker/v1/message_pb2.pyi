@@ -121,6 +121,29 @@ class SendResult(_message.Message):
     recall_handle: str
     def __init__(self, queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., offset_message_id: _Optional[str] = ..., unique_message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., recall_handle: _Optional[str] = ...) -> None: ...
 
+class SendReplyRequest(_message.Message):
+    __slots__ = ("client_id", "correlation_id", "body", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    correlation_id: str
+    body: bytes
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, client_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SendReplyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RecallMessageRequest(_message.Message):
     __slots__ = ("topic", "recall_handle")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -59,6 +59,11 @@ class MessageServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageResponse.FromString,
                 _registered_method=True)
+        self.SendReply = channel.unary_unary(
+                '/aerobee.broker.v1.MessageService/SendReply',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.SendReplyRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.SendReplyResponse.FromString,
+                _registered_method=True)
         self.QueryMessages = channel.unary_unary(
                 '/aerobee.broker.v1.MessageService/QueryMessages',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.QueryMessagesRequest.SerializeToString,
@@ -132,6 +137,18 @@ class MessageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendReply(self, request, context):
+        """Passes a reply on to the client that waits for it, along its stream of notices (ClientService.WatchClient), and
+        answers when it has been written there. Nothing is stored. Send it to the broker that has the request.
+        CONSUMER_NOT_ONLINE (206): the client holds no stream open here. Retryable for 5 s after its stream broke, and
+        after the broker started: it may be on its way back.
+        MESSAGE_ILLEGAL (13): body over maxMessageSize.
+        FLOW_CONTROL (215): too many replies wait for the client to read them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def QueryMessages(self, request, context):
         """Messages of a topic by key or by unique message id, newest first.
         """
@@ -166,6 +183,11 @@ def add_MessageServiceServicer_to_server(servicer, server):
                     servicer.RecallMessage,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageResponse.SerializeToString,
+            ),
+            'SendReply': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendReply,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.SendReplyRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.SendReplyResponse.SerializeToString,
             ),
             'QueryMessages': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryMessages,
@@ -308,6 +330,33 @@ class MessageService:
             '/aerobee.broker.v1.MessageService/RecallMessage',
             aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendReply(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.MessageService/SendReply',
+            aerobee_dot_broker_dot_v1_dot_message__pb2.SendReplyRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_message__pb2.SendReplyResponse.FromString,
             options,
             channel_credentials,
             insecure,

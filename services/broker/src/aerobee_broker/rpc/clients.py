@@ -17,6 +17,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.clients import CheckNotice, Clients
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
+from aerobee_broker.registry.reply_streams import Reply, ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
 
@@ -28,18 +29,20 @@ class ClientRpcs:
         groups: GroupRegistry,
         locks: QueueLocks,
         checks: TransactionChecks,
+        replies: ReplyStreams,
     ) -> None:
         self._clients = clients
         self._groups = groups
         self._locks = locks
         self._checks = checks
+        self._replies = replies
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
         for consumer_group in client.consumers:
             await self._groups.ensure_retry_topic(await self._groups.for_client(consumer_group))
         self._clients.heartbeat(client)
-        return pb.HeartbeatResponse(capabilities=[pb.SEND_BACK_DELAY])
+        return pb.HeartbeatResponse(capabilities=[pb.SEND_BACK_DELAY, pb.REPLIES])
 
     async def unregister_client(
         self, request: pb.UnregisterClientRequest, call: Call
@@ -50,12 +53,18 @@ class ClientRpcs:
             consumer_group=request.consumer_group,
             publishing=request.publishing,
         )
+        self._replies.client_left(request.client_id)
         return pb.UnregisterClientResponse()
 
     async def watch_client(self, request: pb.WatchClientRequest, call: Call) -> None:
         if not request.client_id:
             raise InvalidParameter("client_id is empty: give the one of the heartbeat")
+
+        async def write_reply(reply: Reply) -> None:
+            await call.write(convert.reply_notice(reply))
+
         watch = self._clients.watch(request.client_id)
+        replies = self._replies.open(request.client_id, write_reply)
         try:
             await call.write(pb.ClientNotice(watching=pb.Watching()))
             while notices := await watch.next():
@@ -66,6 +75,7 @@ class ClientRpcs:
                         changed = pb.GroupMembersChanged(consumer_group=notice)
                         await call.write(pb.ClientNotice(group_members_changed=changed))
         finally:
+            self._replies.close(replies)
             self._clients.end_watch(watch)
 
     async def _check_back(self, half_message: int, call: Call) -> None:

@@ -32,6 +32,7 @@ from aerobee_broker.registry.consumers import (
     Statistics,
     Subscription,
 )
+from aerobee_broker.registry.reply_streams import Reply
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
 from aerobee_wire import properties as props
 from aerobee_wire.consume_order import ConsumeOrder
@@ -124,6 +125,21 @@ def send_batch(batch: message_pb2.MessageBatch, peer: str) -> SendBatch:
         queue_id=batch.queue_id if batch.HasField("queue_id") else None,
         born_timestamp_ms=batch.born_timestamp_ms,
         born_host=born_host(batch.born_host, peer),
+    )
+
+
+def reply(request: message_pb2.SendReplyRequest) -> Reply:
+    for name in ("client_id", "correlation_id"):
+        if not getattr(request, name):
+            raise InvalidParameter(f"{name} is empty: give that of the request", name)
+    return Reply(request.correlation_id, request.body, request.properties)
+
+
+def reply_notice(reply: Reply) -> client_pb2.ClientNotice:
+    return client_pb2.ClientNotice(
+        reply=client_pb2.Reply(
+            correlation_id=reply.correlation_id, body=reply.body, properties=reply.properties
+        )
     )
 
 

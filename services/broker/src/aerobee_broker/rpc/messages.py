@@ -1,10 +1,10 @@
-"""MessageService: Send, Pull, SendBack, RecallMessage, GetMessage, QueryMessages.
+"""MessageService: Send, Pull, SendBack, RecallMessage, SendReply, GetMessage, QueryMessages.
 
 Codes (message.proto says which at each RPC): MESSAGE_ILLEGAL, INVALID_PARAMETER, QUEUE_NOT_EXIST,
 TOPIC_NOT_EXIST, NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST,
 SUBSCRIPTION_PARSE_FAILED, QUEUE_LOCK_NOT_HELD, QUERY_NOT_FOUND, MESSAGE_CORRUPTED,
-ILLEGAL_OPERATION (a recall), FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL, FLOW_CONTROL,
-SYSTEM_BUSY, SYSTEM_ERROR.
+ILLEGAL_OPERATION (a recall), CONSUMER_NOT_ONLINE (a reply), FLUSH_DISK_TIMEOUT,
+SERVICE_NOT_AVAILABLE, DISK_FULL, FLOW_CONTROL, SYSTEM_BUSY, SYSTEM_ERROR.
 
 Differs from Apache's server: a Send carries many messages; SendBack answers entry by entry; a send
 checks the topic's own write permission; a pull from an offset outside the queue is answered with
@@ -21,6 +21,8 @@ from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
 from aerobee_broker.delivery.send.batch import BatchSender
 from aerobee_broker.delivery.send.send import Sender, SendResult
 from aerobee_broker.errors import InvalidParameter, MessageCorrupted
+from aerobee_broker.identity import Identity
+from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.call import Call
@@ -35,8 +37,6 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 class MessageRpcs:
-    """`store_host`: "ip:port", the first part of every offset message id."""
-
     def __init__(
         self,
         *,
@@ -46,8 +46,8 @@ class MessageRpcs:
         send_back: SendBack,
         store: MessageStore,
         timer_recall: TimerRecall,
-        broker_name: str,
-        store_host: str,
+        replies: ReplyStreams,
+        identity: Identity,
     ) -> None:
         self._sender = sender
         self._batch_sender = batch_sender
@@ -55,9 +55,10 @@ class MessageRpcs:
         self._send_back = send_back
         self._store = store
         self._timer_recall = timer_recall
-        self._broker_name = broker_name
-        self._store_host = store_host
-        self._packed_store_host = pack_host(store_host)
+        self._replies = replies
+        self._broker_name = identity.broker_name
+        self._store_host = identity.store_host
+        self._packed_store_host = pack_host(identity.store_host)
 
     async def send(self, request: pb.SendRequest, call: Call) -> pb.SendResponse:
         if request.HasField("batch") == bool(request.messages):
@@ -116,6 +117,10 @@ class MessageRpcs:
                 )
         await self._timer_recall.recall(handle.topic, handle.deliver_ms, handle.unique_key)
         return pb.RecallMessageResponse(unique_message_id=handle.unique_key)
+
+    async def send_reply(self, request: pb.SendReplyRequest, call: Call) -> pb.SendReplyResponse:
+        await self._replies.pass_on(request.client_id, convert.reply(request))
+        return pb.SendReplyResponse()
 
     async def pull(self, request: pb.PullRequest, call: Call) -> pb.PullResponse:
         result, suggested = await self._pull.pull(convert.pull(request))

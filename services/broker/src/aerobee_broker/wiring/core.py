@@ -15,6 +15,7 @@ from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.consumers import Differences
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
+from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
@@ -55,6 +56,7 @@ class Core:
             on_conflict=self._on_conflict,
         )
         self.locks = QueueLocks(self.clients, self.topics, environment.clock.real)
+        self.replies = ReplyStreams(environment.clock.real, options.max_message_size)
 
     def restore_registries(self) -> None:
         """What the tables must hold besides their files."""

@@ -41,11 +41,13 @@ class Producer(FakeCall):
         self.answer = answer
         # (seconds since it connected, check)
         self.asked: list[tuple[float, TransactionCheck]] = []
+        broker = harness.broker
         self._rpcs = ClientRpcs(
-            harness.broker.clients,
-            harness.broker.groups,
-            harness.broker.locks,
-            harness.broker.transaction_checks,
+            broker.clients,
+            broker.groups,
+            broker.locks,
+            broker.transaction_checks,
+            broker.replies,
         )
         self._began = asyncio.get_running_loop().time()
         harness.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))
