@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
+        DroppedReplies,
         Reply,
         SendResult,
         TransactionResolution,
@@ -70,6 +71,7 @@ __all__ = [
     "ConsumeOrder",
     "ConsumeResult",
     "DeadLetter",
+    "DroppedReplies",
     "ExponentialRetryPolicy",
     "Failure",
     "Interceptor",
@@ -128,7 +130,13 @@ _MODULES = {
     "producer": ("AsyncProducer", "Producer"),
     "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
-    "send_result": ("Reply", "SendResult", "TransactionResolution", "TransactionSendResult"),
+    "send_result": (
+        "DroppedReplies",
+        "Reply",
+        "SendResult",
+        "TransactionResolution",
+        "TransactionSendResult",
+    ),
     "sending.order.selectors": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),

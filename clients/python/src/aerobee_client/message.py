@@ -28,6 +28,7 @@ MAX_PRIORITY = (1 << 31) - 1
 MAX_PROPERTIES_BYTES = names.MAX_BYTES - 1_024
 _FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_REPLY_TO_CLIENT = f"{names.REPLY_TO_CLIENT}\x01".encode()
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 # Programs send many messages to few topics; the check costs as much as the rest of a Message.
@@ -340,6 +341,14 @@ class ReceivedMessage:
     def _property(self, name: str) -> str:
         """The value of a property; "" when it is absent."""
         return self._record.properties.get(name, "")
+
+    @property
+    def is_request(self) -> bool:
+        """Whether its producer waits for a reply."""
+        encoded = getattr(self._record, "raw_properties", None)
+        if encoded is not None and _REPLY_TO_CLIENT not in encoded:
+            return False  # without decoding them all
+        return bool(self._property(names.REPLY_TO_CLIENT))
 
     @property
     def tag(self) -> str:

@@ -32,10 +32,11 @@ from aerobee_client.observing.hooks import HookedBatch, HookedSend
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.producer import ProducerOptions, ProducerSettings
+from aerobee_client.requesting.requests import Requests
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_client.send_result import SendResult
+from aerobee_client.send_result import DroppedReplies, Reply, SendResult
 from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.batch import BatchSend
 from aerobee_client.sending.budget import Budget
@@ -84,6 +85,7 @@ class AsyncProducer(StartedClient):
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
         self._singles: SingleSends | None = None
+        self._requests: Requests | None = None
         self._budget = Budget(self._options.max_pending_messages, self._options.max_pending_bytes)
         self._inbox = Inbox(self._budget, self._accept)
         self._sends = 0
@@ -111,6 +113,9 @@ class AsyncProducer(StartedClient):
         self._singles = SingleSends(
             self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
         )
+        self._requests = Requests(
+            self._instance, lambda message, timeout: self.send(message, timeout=timeout)
+        )
 
     async def close(self) -> None:
         """Waits for the sends in flight, unregisters and disconnects. When it is cancelled it does
@@ -121,6 +126,8 @@ class AsyncProducer(StartedClient):
         singles, self._singles = self._singles, None
         if instance is None or singles is None:
             return
+        if self._requests is not None:
+            self._requests.close()
         async with AsyncExitStack() as finally_:
             finally_.push_async_callback(instance.close)
             finally_.push_async_callback(singles.abort)
@@ -309,6 +316,24 @@ class AsyncProducer(StartedClient):
                 return
             await singles.one_way.post(message, choice.queue)
 
+    async def request(self, message: Message, timeout: timedelta | None = None) -> Reply:
+        """Sends a request and returns what a consumer replies; within the timeout, after which no
+        consumer gets the request any more. The first reply counts.
+
+        Raises MqError like `send`; RequestTimeout without a reply: the request may have been
+        carried out; MESSAGE_ILLEGAL for a delayed message; VERSION_NOT_SUPPORTED.
+        """
+        with self._sending():
+            requests = self._requests
+        if requests is None:
+            raise ClientClosed("producer")
+        return await requests.request(message, self._seconds(timeout))
+
+    @property
+    def dropped_replies(self) -> DroppedReplies:
+        """Replies since the start that nobody waited for."""
+        return DroppedReplies() if self._requests is None else self._requests.dropped
+
     async def recall(
         self, topic: str, recall_handle: str, *, timeout: timedelta | None = None
     ) -> str:
@@ -355,6 +380,8 @@ class AsyncProducer(StartedClient):
 
     def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
         """What a broker says on the stream that this client holds open."""
+        if notice.HasField("reply") and self._requests is not None:
+            self._requests.on_reply(notice.reply)
 
     def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
         """Also while it closes: a send in flight may open the first link to a broker."""
@@ -379,6 +406,12 @@ class ProducerFacade(StartedFacade[C]):
     send_batch = blocking(AsyncProducer.send_batch)
     send_oneway = blocking(AsyncProducer.send_oneway)
     recall = blocking(AsyncProducer.recall)
+    request = blocking(AsyncProducer.request)
+
+    @property
+    def dropped_replies(self) -> DroppedReplies:
+        """Replies since the start that nobody waited for."""
+        return self._client.dropped_replies
 
     def send_async(
         self,

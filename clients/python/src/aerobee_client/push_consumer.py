@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Unpack
@@ -35,6 +35,7 @@ from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.subscription import Sql
+from aerobee_client.requesting import replies
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
     Done,
@@ -88,6 +89,7 @@ class AsyncPushConsumer(StartedClient):
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
+        self._instance: ClientInstance | None = None
         self._membership: _Membership | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         if self.options.message_model is MessageModel.CLUSTERING:
@@ -146,6 +148,7 @@ class AsyncPushConsumer(StartedClient):
             transport=self._transport,
             clock=self._clock,
         )
+        self._instance = instance  # also while it closes: a listener that runs may reply
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
         try:
@@ -222,6 +225,23 @@ class AsyncPushConsumer(StartedClient):
             )
         return consumption
 
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Replies to a request; returns when its producer's broker has passed that on. A broker
+        that restarts is waited for until the producer does not wait any more.
+
+        Raises MqError: CONSUMER_NOT_ONLINE (the producer has gone), INVALID_PARAMETER (the message
+        is no request), MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, BrokerUnreachable,
+        RequestTimeout.
+        """
+        if self._instance is None:
+            raise ClientClosed("consumer")
+        await replies.reply(self._instance, message, body, properties)
+
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """Stops pulling, waits up to `timeout` for running listeners, commits the offsets and
         leaves the group. When it is cancelled it does not wait for the listeners. May be called
@@ -237,7 +257,10 @@ class AsyncPushConsumer(StartedClient):
             raise _closed_by_listener("task")
         membership, self._membership = self._membership, None
         if membership is not None:
-            await membership.close(timeout.total_seconds())
+            try:
+                await membership.close(timeout.total_seconds())
+            finally:
+                self._instance = None
 
     def consumes_on(self, thread: threading.Thread) -> bool:
         """Whether the listener runs on `thread`."""
@@ -311,6 +334,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
         return self._client.queues
 
     add_interceptor = on_loop(AsyncPushConsumer.add_interceptor)
+    reply = blocking(AsyncPushConsumer.reply)
     subscribe = settled(AsyncPushConsumer.subscribe)
     unsubscribe = on_loop(AsyncPushConsumer.unsubscribe)
     commit = blocking(AsyncPushConsumer.commit)

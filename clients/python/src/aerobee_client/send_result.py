@@ -53,3 +53,12 @@ class Reply(NamedTuple):
 
     body: bytes
     properties: Mapping[str, str]
+
+
+class DroppedReplies(NamedTuple):
+    """Replies that nobody waited for: they came after the timeout, or were not the first, or
+    belong to no request of this producer."""
+
+    late: int = 0
+    double: int = 0
+    foreign: int = 0

@@ -26,6 +26,7 @@ from aerobee_client.options.producer import ProducerSettings
 from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import LoopThread
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult, TransactionResolution, TransactionSendResult
 from aerobee_client.transactions.checks import Check, TransactionChecks, checked, is_coroutine
 from aerobee_client.transactions.ends import TransactionEnds
@@ -83,6 +84,8 @@ class AsyncTransactionProducer(AsyncProducer):
 
     async def close(self) -> None:
         """Waits for sends and ends in flight, not for checks, unregisters and disconnects."""
+        if PROCESS.is_child:
+            return  # what is under way is the parent's
         ends, self._ends = self._ends, None
         checks, self._checks = self._checks, None
         async with AsyncExitStack() as finally_:

@@ -125,3 +125,26 @@ async def test_a_member_locks_queues_and_unlocks_them(handlers: Handlers) -> Non
     assert (await handlers.refused("LockQueues", nowhere)).code is (
         Code.SUBSCRIPTION_GROUP_NOT_EXIST
     )
+
+
+async def test_a_reply_is_passed_on_along_the_stream_of_its_client(handlers: Handlers) -> None:
+    request = message_pb2.SendReplyRequest(
+        client_id="c1", correlation_id="7", body=b"x", properties={"a": "b"}
+    )
+    error = await handlers.refused("SendReply", request)
+    assert (error.code, error.retryable) == (Code.CONSUMER_NOT_ONLINE, True)
+    call = FakeCall()
+    watch = asyncio.create_task(
+        handlers("WatchClient", client_pb2.WatchClientRequest(client_id="c1"), call)
+    )
+    assert (await call.written.get()).WhichOneof("notice") == "watching"
+    await handlers("SendReply", request)
+    reply = (await call.written.get()).reply
+    assert (reply.correlation_id, reply.body, dict(reply.properties)) == ("7", b"x", {"a": "b"})
+    watch.cancel()
+    await asyncio.wait([watch])
+    await handlers("UnregisterClient", client_pb2.UnregisterClientRequest(client_id="c1"))
+    assert (await handlers.refused("SendReply", request)).code is Code.CONSUMER_NOT_ONLINE
+    for name in ("client_id", "correlation_id"):
+        request.ClearField(name)
+        assert (await handlers.refused("SendReply", request)).code is Code.INVALID_PARAMETER

@@ -118,6 +118,17 @@ class ClientInstance:
         link = self._links.get(self.routes.address_of(broker_name))
         return link is not None and capability in link.capabilities
 
+    def link_of(self, broker_name: str) -> BrokerLink | None:
+        """The link to the master of a broker; None: there is none yet, or no such broker."""
+        return next(
+            (
+                link
+                for address, link in self._links.items()
+                if self.routes.broker_at(address) == broker_name
+            ),
+            None,
+        )
+
     async def watch(self, topic: str) -> list[str]:
         """Takes notices from now on. Returns the names of the brokers that the topic can be written
         to, once a stream to each is open; those that cannot be reached are not waited for. Raises
@@ -128,9 +139,10 @@ class ClientInstance:
             for link in self._links.values():
                 link.watch()
         names = [queue.broker_name for queue in info.one_of_each_broker]
-        for address, link in list(self._links.items()):
-            if not link.is_watching and self.routes.broker_at(address) in names:
-                await link.until_watching()
+        for name in names:
+            found = self.link_of(name)
+            if found is not None and not found.is_watching:
+                await found.until_watching()
         return names
 
     async def announce(self) -> None:

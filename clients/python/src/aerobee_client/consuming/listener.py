@@ -22,6 +22,8 @@ from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.hooks import after_consume, before_consume
 from aerobee_client.observing.interceptors import Failure, Interceptor
+from aerobee_client.requesting.request_message import is_past_ttl
+from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,13 @@ class Consume:
     """Calls the listener with messages: by `call_async` when it is a coroutine function
     (`is_coroutine`), else by `call`."""
 
-    def __init__(self, listener: Listener | None, batch_listener: BatchListener | None) -> None:
+    def __init__(
+        self,
+        listener: Listener | None,
+        batch_listener: BatchListener | None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
         if (listener is None) == (batch_listener is None):
             raise MqError(
                 Code.INVALID_PARAMETER, "give a consumer either a listener or a batch_listener"
@@ -59,16 +67,31 @@ class Consume:
             inspect.iscoroutinefunction(call)
         )
 
-    def call(self, messages: list[ReceivedMessage]) -> Verdicts:
-        """Called in a thread. Never raises."""
+    def call(self, given: list[ReceivedMessage]) -> Verdicts:
+        """Called in a thread. Never raises. Requests whose producers do not wait any more count as
+        consumed."""
+        messages = self._awaited(given)
+        if len(messages) < len(given):
+            return self._spread(given, messages, self._call(messages) if messages else [])
+        return self._call(messages)
+
+    async def call_async(self, given: list[ReceivedMessage]) -> Verdicts:
+        """Called on the loop. As `call`, but raises CancelledError when the running task is
+        cancelled."""
+        messages = self._awaited(given)
+        if len(messages) < len(given):
+            answer = await self._call_async(messages) if messages else []
+            return self._spread(given, messages, answer)
+        return await self._call_async(messages)
+
+    def _call(self, messages: list[ReceivedMessage]) -> Verdicts:
         argument = messages[0] if self._single else list(messages)  # a list of its own
         try:
             return verdicts(self._function(argument), len(messages))
         except BaseException as error:  # also SystemExit: the message is not consumed
             return self._failed(messages, error)
 
-    async def call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
-        """Called on the loop. Raises only CancelledError, when the running task is cancelled."""
+    async def _call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
         argument = messages[0] if self._single else list(messages)  # a list of its own
         try:
             return verdicts(await self._function(argument), len(messages))
@@ -79,6 +102,25 @@ class Consume:
             return self._failed(messages, error)  # something inside the listener was cancelled
         except Exception as error:
             return self._failed(messages, error)
+
+    def _awaited(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Without requests past their TTL."""
+        for message in messages:
+            if message.is_request:
+                break
+        else:
+            return messages
+        now_ms = self._clock.now_ms()
+        return [message for message in messages if not is_past_ttl(message, now_ms)]
+
+    @staticmethod
+    def _spread(
+        given: list[ReceivedMessage], called: list[ReceivedMessage], answer: Verdicts
+    ) -> Verdicts:
+        """The verdicts for `given` of an answer for those that the listener got."""
+        log.debug("%d requests were past their TTL", len(given) - len(called))
+        by_message = dict(zip(called, answer, strict=True))
+        return [by_message.get(message) for message in given]
 
     @staticmethod
     def _failed(messages: list[ReceivedMessage], error: BaseException) -> Verdicts:
@@ -100,14 +142,14 @@ class InterceptedConsume(Consume):
         self._consumer_group = consumer_group
         self._interceptors = interceptors
 
-    def call(self, messages: list[ReceivedMessage]) -> Verdicts:
+    def _call(self, messages: list[ReceivedMessage]) -> Verdicts:
         before_consume(self._interceptors, self._consumer_group, messages)
-        return self._told(messages, super().call(messages))
+        return self._told(messages, super()._call(messages))
 
-    async def call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
+    async def _call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
         before_consume(self._interceptors, self._consumer_group, messages)
         try:
-            given = await super().call_async(messages)
+            given = await super()._call_async(messages)
         except asyncio.CancelledError as error:
             self._told(messages, [rejection_of(error)] * len(messages))
             raise

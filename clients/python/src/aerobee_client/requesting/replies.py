@@ -1,0 +1,75 @@
+"""The replies of a consumer, each to the broker that has the request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from aerobee.broker.v1 import message_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.requesting.request_message import Request
+from aerobee_client.runtime.backoff import Backoff
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+ATTEMPT_TIMEOUT_S = 3.0
+# The one attempt that is made in any case: by the clock of this machine the request may be over.
+LEAST_TIMEOUT_S = 1.0
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.5
+
+
+async def reply(
+    instance: ClientInstance,
+    message: ReceivedMessage,
+    body: bytes,
+    properties: Mapping[str, str] | None,
+) -> None:
+    """Returns when the broker has passed the reply on to the producer that waits. A broker that
+    restarts, and a producer whose connection is on its way back, are waited for until the TTL of
+    the request is over.
+
+    Raises MqError: CONSUMER_NOT_ONLINE (the producer has gone), INVALID_PARAMETER (no request),
+    MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, what kept the broker from answering.
+    """
+    if not isinstance(body, bytes):
+        raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it")
+    request = Request.of(message)
+    sent = message_pb2.SendReplyRequest(
+        client_id=request.client_id,
+        correlation_id=request.correlation_id,
+        body=body,
+        properties=properties,
+    )
+    clock = instance.clock
+    deadline_ms = clock.monotonic_ms() + request.expires_ms - clock.now_ms()
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    while True:
+        left_s = (deadline_ms - clock.monotonic_ms()) / 1000
+        timeout_s = min(ATTEMPT_TIMEOUT_S, max(LEAST_TIMEOUT_S, left_s))
+        try:
+            await instance.call_broker(
+                message.broker_name, rpcs.SEND_REPLY, sent, timeout_s=timeout_s
+            )
+            return
+        except MqError as error:
+            pause_s = backoff.next_s()
+            if error.code is Code.REQUEST_CODE_NOT_SUPPORTED:
+                raise _too_old(message.broker_name) from None
+            if not error.retryable or pause_s >= left_s:
+                raise
+            log.debug("a reply is tried again: %s", error)
+        await asyncio.sleep(pause_s)
+        await instance.routes.refresh_soon(message.stored_topic)
+
+
+def _too_old(broker_name: str) -> MqError:
+    return MqError(
+        Code.VERSION_NOT_SUPPORTED,
+        f"broker {broker_name} passes no replies on: bring it to the version of this client",
+    )

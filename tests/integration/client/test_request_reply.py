@@ -1,0 +1,152 @@
+"""Requests and replies over real processes: two brokers, one that restarts, a requester that is
+killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from aerobee_client import (
+    AsyncAdminClient,
+    AsyncProducer,
+    AsyncPushConsumer,
+    Code,
+    ConsumeFromWhere,
+    Message,
+    MqError,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from support.clock.polling import until
+from support.processes.service import ServiceProcess, broker_process, namesrv_process
+
+TOPIC = "questions"
+PATIENT = timedelta(seconds=40)
+TESTS = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with namesrv_process(tmp_path) as namesrv:
+        yield namesrv
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, namesrv: ServiceProcess) -> Iterator[list[ServiceProcess]]:
+    with (
+        broker_process(tmp_path / "a", namesrv=namesrv.address) as first,
+        broker_process(tmp_path / "b", "--set=brokerName=broker-b", namesrv=namesrv.address) as b,
+    ):
+        yield [first, b]
+
+
+class Replier:
+    """A consumer that replies to every request; `go_on` holds it up."""
+
+    def __init__(self, namesrv: str) -> None:
+        self.seen: list[ReceivedMessage] = []
+        self.errors: list[MqError] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.consumer = AsyncPushConsumer(
+            "repliers",
+            self.listen,
+            namesrv=namesrv,
+            consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+        )
+        self.consumer.subscribe(TOPIC)
+
+    async def listen(self, message: ReceivedMessage) -> None:
+        self.seen.append(message)
+        await self.go_on.wait()
+        try:
+            await self.consumer.reply(message, b"re: " + message.body)
+        except MqError as error:
+            self.errors.append(error)
+
+
+async def test_requests_through_two_brokers_and_a_restart(
+    namesrv: ServiceProcess, brokers: list[ServiceProcess]
+) -> None:
+    """Nothing of a request or reply is lost when a broker restarts between the two."""
+    async with AsyncAdminClient(namesrv.address) as admin:
+        await admin.create_topic(TOPIC, queues=2)
+    replier = Replier(namesrv.address)
+    producer = AsyncProducer(namesrv=namesrv.address, accumulate=False)  # to both brokers
+    async with producer, replier.consumer:
+        bodies = [b"%d" % n for n in range(100)]
+        asking = (producer.request(Message(TOPIC, body), PATIENT) for body in bodies)
+        answers = await asyncio.gather(*asking)
+        assert [answer.body for answer in answers] == [b"re: " + body for body in bodies]
+        assert {message.broker_name for message in replier.seen} == {"broker-a", "broker-b"}
+        replier.go_on.clear()
+        replier.seen.clear()
+        pending = [
+            asyncio.create_task(producer.request(Message(TOPIC, body), PATIENT))
+            for body in bodies[:20]
+        ]
+        await until(lambda: len(replier.seen) == 20)
+        for broker in brokers:
+            await asyncio.to_thread(broker.kill)
+        replier.go_on.set()  # they reply while no broker is there
+        await asyncio.sleep(0.5)
+        for broker in brokers:
+            await asyncio.to_thread(broker.start)
+        answers = await asyncio.gather(*pending)
+    assert [answer.body for answer in answers] == [b"re: " + body for body in bodies[:20]]
+
+
+async def test_a_requester_that_is_killed(
+    namesrv: ServiceProcess, brokers: list[ServiceProcess]
+) -> None:
+    replier = Replier(namesrv.address)
+    replier.go_on.clear()
+    command = (sys.executable, "-m", "support.client.requesting", namesrv.address, TOPIC)
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    async with replier.consumer:
+        process = await asyncio.create_subprocess_exec(*command, env=environment)
+        try:
+            await until(lambda: replier.seen)
+        finally:
+            process.kill()
+            await process.wait()
+        replier.go_on.set()
+        await until(lambda: replier.errors)
+    assert replier.errors[0].code is Code.CONSUMER_NOT_ONLINE
+
+
+def test_the_plain_classes(namesrv: ServiceProcess, brokers: list[ServiceProcess]) -> None:
+    """A listener on a thread replies; a request past its TTL reaches none."""
+    seen: list[bytes] = []
+    replied = threading.Event()
+
+    def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        consumer.reply(message, message.body.upper(), {"lang": "en"})
+        replied.set()
+
+    consumer = PushConsumer(
+        "repliers",
+        listen,
+        namesrv=namesrv.address,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    )
+    consumer.subscribe(TOPIC)
+    with Producer(namesrv=namesrv.address) as producer:
+        with pytest.raises(MqError) as caught:
+            producer.request(Message(TOPIC, b"nobody is there"), timedelta(seconds=1))
+        assert caught.value.code is Code.REQUEST_TIMEOUT
+        time.sleep(0.1)
+        with consumer:
+            answer = producer.request(Message(TOPIC, b"ping"), PATIENT)
+        assert (answer.body, answer.properties) == (b"PING", {"lang": "en"})
+    assert replied.is_set() and seen == [b"ping"]
