@@ -7,14 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from aerobee.broker.v1.message_pb2 import StoredMessage
 
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consuming.listener import Consume, rejection_of, verdicts
 from aerobee_client.consuming.send_back import Rejection
+from aerobee_client.message import ReceivedMessage
 from aerobee_wire.status import Code
 from support.codes import raises_code
 
-MESSAGES: list[Any] = ["m1", "m2"]
+MESSAGES = [ReceivedMessage(StoredMessage(body=body)) for body in (b"m1", b"m2")]
 
 
 def test_none_and_success_mean_consumed() -> None:
@@ -84,7 +86,7 @@ def test_listener_gets_one_message_and_batch_listener_the_list() -> None:
     seen: list[object] = []
     assert Consume(seen.append, None).call(MESSAGES[:1]) == [None]
     assert Consume(None, seen.append).call(MESSAGES) == [None, None]
-    assert seen == ["m1", ["m1", "m2"]]
+    assert seen == [MESSAGES[0], MESSAGES]
 
 
 def test_any_exception_of_a_listener_rejects_all_its_messages() -> None:
@@ -97,7 +99,7 @@ def test_any_exception_of_a_listener_rejects_all_its_messages() -> None:
 async def test_coroutine_listener_is_awaited() -> None:
     async def listen(message: Any) -> None:
         await asyncio.sleep(0)
-        raise KeyError(message)
+        raise KeyError(message.body)
 
     class Listener:
         async def __call__(self, message: Any) -> None:
@@ -105,7 +107,7 @@ async def test_coroutine_listener_is_awaited() -> None:
 
     consume = Consume(listen, None)
     assert consume.is_coroutine
-    assert await consume.call_async(MESSAGES[:1]) == [Rejection("KeyError", "'m1'")]
+    assert await consume.call_async(MESSAGES[:1]) == [Rejection("KeyError", "b'm1'")]
     assert Consume(Listener(), None).is_coroutine
 
 

@@ -31,7 +31,7 @@ from support.processes.service import ServiceProcess, broker_process, namesrv_pr
 
 TOPIC = "questions"
 PATIENT = timedelta(seconds=40)
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 
 
 @pytest.fixture

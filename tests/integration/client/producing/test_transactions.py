@@ -29,7 +29,7 @@ from support.client.transacting import GROUP, TOPIC, CancelledOrder, Database
 from support.clock.polling import until
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 QUICK = ("--set=transactionTimeOut=500", "--set=transactionCheckInterval=500")
 
 
