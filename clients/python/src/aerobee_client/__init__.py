@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from aerobee_client.options.consumer import MessageModel
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.options.subscription import Sql
-    from aerobee_client.producer import AsyncProducer, Producer
+    from aerobee_client.plain_producer import Producer
+    from aerobee_client.producer import AsyncProducer
     from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
@@ -127,7 +128,8 @@ _MODULES = {
     "leasing.renewal": ("Renewal",),
     "message": ("Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
-    "producer": ("AsyncProducer", "Producer"),
+    "plain_producer": ("Producer",),
+    "producer": ("AsyncProducer",),
     "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": (

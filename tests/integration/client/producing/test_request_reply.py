@@ -110,7 +110,7 @@ async def test_a_requester_that_is_killed(
 ) -> None:
     replier = Replier(namesrv.address)
     replier.go_on.clear()
-    command = (sys.executable, "-m", "support.client.requesting", namesrv.address, TOPIC)
+    command = (sys.executable, "-m", "support.client.programs.requesting", namesrv.address, TOPIC)
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     async with replier.consumer:
         process = await asyncio.create_subprocess_exec(*command, env=environment)

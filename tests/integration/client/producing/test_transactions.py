@@ -25,7 +25,7 @@ from aerobee_client import (
 )
 from aerobee_wire import topics
 from support.broker.calls import BrokerCaller
-from support.client.transacting import GROUP, TOPIC, CancelledOrder, Database
+from support.client.programs.transacting import GROUP, TOPIC, CancelledOrder, Database
 from support.clock.polling import until
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
@@ -54,8 +54,8 @@ def database(tmp_path: Path) -> Database:
 def transacting(
     namesrv: ServiceProcess, tmp_path: Path, step: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process of support.client.transacting; killed at the end."""
-    module = "support.client.transacting"
+    """The process of support.client.programs.transacting; killed at the end."""
+    module = "support.client.programs.transacting"
     command = [sys.executable, "-m", module, namesrv.address, str(tmp_path / "database"), step]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

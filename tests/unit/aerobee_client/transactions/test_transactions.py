@@ -268,3 +268,10 @@ async def test_a_broker_without_transactions_is_named(
     with raises_code(Code.VERSION_NOT_SUPPORTED):
         async with producer.transaction(Message(TOPIC, b"x")):
             raise AssertionError("the block must not run")
+
+
+async def test_a_transaction_has_no_place_in_the_order_of_a_group(
+    producer: AsyncTransactionProducer,
+) -> None:
+    with raises_code(Code.MESSAGE_ILLEGAL):
+        producer.transaction(Message(TOPIC, b"x", message_group="g"))

@@ -39,5 +39,12 @@ class HalfMessage(NamedTuple):
 
 
 def half(message: Message) -> Message:
-    """The message as it is sent when a transaction begins."""
+    """The message as it is sent when a transaction begins. Raises MESSAGE_ILLEGAL for one of a
+    message group."""
+    if message.message_group:
+        raise MqError(
+            Code.MESSAGE_ILLEGAL,
+            f"the message has the message group {message.message_group!r}, and would take its "
+            "place in that order only when its transaction is committed: send it without a group",
+        )
     return message.with_system_properties({names.TRANSACTION_PREPARED: "true"})

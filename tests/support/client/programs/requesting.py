@@ -1,6 +1,6 @@
 """A process that sends one request and waits for its reply; made to be killed.
 
-python -m support.client.requesting NAMESRV TOPIC
+python -m support.client.programs.requesting NAMESRV TOPIC
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process that sends transactions and writes down what it meant; made to be killed.
 
-    python -m support.client.transacting NAMESRV DATABASE STEP
+    python -m support.client.programs.transacting NAMESRV DATABASE STEP
 
 `DATABASE`: a file that stands for the database of the program: a line is durable there before the
 transaction of its message is committed, and is missing when that was rolled back. `STEP`: where it

@@ -1,0 +1,112 @@
+"""Sending messages: the class for programs without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar, Unpack
+
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.hooks import HookedSend
+from aerobee_client.options.producer import ProducerSettings
+from aerobee_client.producer import DEFAULT_GROUP, AsyncProducer
+from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
+from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.send_result import DroppedReplies, SendResult
+from aerobee_client.sending.callbacks import Callback, refused, report
+from aerobee_client.sending.inbox import Arrival
+from aerobee_client.sending.order.selectors import Selector
+from aerobee_client.sending.order.way import Choice
+
+C = TypeVar("C", bound=AsyncProducer)
+
+
+class ProducerFacade(StartedFacade[C]):
+    """A plain class over a producer."""
+
+    def __init__(self, client: C) -> None:
+        super().__init__(client, "aerobee producer")
+
+    @property
+    def producer_group(self) -> str:
+        return self._client.producer_group
+
+    add_interceptor = on_loop(AsyncProducer.add_interceptor)
+    queues = blocking(AsyncProducer.queues)
+    send = blocking(AsyncProducer.send)
+    send_batch = blocking(AsyncProducer.send_batch)
+    send_oneway = blocking(AsyncProducer.send_oneway)
+    recall = blocking(AsyncProducer.recall)
+    request = blocking(AsyncProducer.request)
+
+    @property
+    def dropped_replies(self) -> DroppedReplies:
+        """Replies since the start that nobody waited for."""
+        return self._client.dropped_replies
+
+    def send_async(
+        self,
+        message: Message,
+        callback: Callback | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: timedelta | None = None,
+        accumulate: bool | None = None,
+        block: bool = True,
+    ) -> Future[SendResult]:
+        """Starts a send; `callback(result, error)` is called in the producer's thread, and so is
+        the selector.
+
+        Waits for room while too many sends are under way, within the timeout: then, without
+        `block`, and in a callback, it fails with FLOW_CONTROL.
+        """
+        if PROCESS.is_child:  # before any lock
+            PROCESS.check()
+        client, choice, hooked = self._client, Choice(queue, selector), None
+        accumulates = client._accumulates(accumulate)
+        try:
+            if client._interceptors:  # here, in the context of the caller
+                hooked = HookedSend(message, client._interceptors)
+                message = hooked.message
+            way = choice.way(message, is_alone=not accumulates)
+        except Exception as error:
+            return refused(Future(), error, callback)
+        if way is not None or accumulates:
+            future: Future[SendResult] = Future()
+            arrival = Arrival(message, queue, way, client._seconds(timeout), future)
+            block = block and not self._loop.is_own_thread()
+            client._inbox.put(arrival, self._loop.call, block=block)
+        else:
+            sending = client._send(message, choice, timeout, accumulate, block)
+            future = self._loop.submit(sending)
+        if hooked is not None:
+            future.add_done_callback(partial(report, callback=hooked.end))
+        if callback is not None:
+            future.add_done_callback(lambda done: report(done, callback))
+        return future
+
+    def close(self) -> None:
+        """Waits for the sends in flight, unregisters and disconnects. May be called twice."""
+        super().close()
+        self._client._inbox.empty()
+
+
+class Producer(ProducerFacade[AsyncProducer]):
+    """Sends messages; for programs without asyncio. Any thread may use it.
+
+    `with Producer(...) as producer:` starts and closes. Arguments, results and errors are those of
+    AsyncProducer.
+    """
+
+    def __init__(
+        self,
+        producer_group: str = DEFAULT_GROUP,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        super().__init__(AsyncProducer(producer_group, namesrv=namesrv, **settings))
