@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from aerobee_client.testing import SuiteProcess
 from support.processes.service import namesrv_and_broker
 from support.repository.tree import ROOT, distributions
 
@@ -129,6 +130,20 @@ def test_plain(rocketmq, rocketmq_suite):
         producer.send(Message(topic=rocketmq.topic(), body=b"7"))
 """)
     assert "2 passed" in run_pytest(python, tmp_path, "test_both.py")
+
+
+def test_a_running_suite_is_used_with_its_proxy_and_its_control(
+    python: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test_given.py").write_text("""
+def test_all_of_it_works(rocketmq):
+    assert rocketmq.proxy
+    rocketmq.topic()
+    rocketmq.advance(hours=1)
+""")
+    with SuiteProcess(tmp_path / "data") as suite:
+        given = f"--rocketmq-namesrv={suite.namesrv}"
+        assert "1 passed" in run_pytest(python, tmp_path, given, "test_given.py")
 
 
 def test_a_running_cluster_is_used_and_has_no_control(python: Path, tmp_path: Path) -> None:

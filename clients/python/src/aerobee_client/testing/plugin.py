@@ -51,7 +51,9 @@ def rocketmq_suite(
     pytest-xdist. With --rocketmq-namesrv: the cluster that runs there."""
     namesrv = str(request.config.getoption(NAMESRV_OPTION))
     if namesrv:
-        yield Addresses(namesrv)
+        from aerobee_client.testing.rocketmq import proxy_of
+
+        yield Addresses(namesrv, proxy=proxy_of(namesrv))
         return
     from aerobee_client.testing.suite_process import SuiteProcess
 

@@ -240,6 +240,18 @@ class RocketMq(Facade[AsyncRocketMq]):
     refuse = blocking(AsyncRocketMq.refuse)
 
 
+def proxy_of(namesrv: str) -> str:
+    """The proxy of a suite whose name server this is; "" of any other cluster. Blocks. Raises
+    MqError."""
+    request = suite_pb2.GetSuiteRequest()
+    try:
+        return asyncio.run(control.call(namesrv, rpcs.GET_SUITE, request)).proxy
+    except MqError as error:
+        if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        return ""
+
+
 def unique(name: str) -> str:
     """The name with a suffix that no other test has, in no other process either."""
     return f"{name}-{uuid4().hex[:10]}"
