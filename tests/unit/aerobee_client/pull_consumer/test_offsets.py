@@ -63,6 +63,16 @@ async def test_a_seek_drops_what_was_pulled(assigned: AsyncPullConsumer) -> None
         assert await consumer.position(QUEUE) == 10
 
 
+async def test_what_was_returned_before_a_seek_back_is_not_committed(
+    assigned: AsyncPullConsumer, broker: MemoryBroker
+) -> None:
+    async with assigned as consumer:
+        assert await offsets_of(consumer, 4) == [0, 1, 2, 3]
+        await consumer.seek(QUEUE, 1)
+        assert await offsets_of(consumer, 1) == [1]
+    assert broker.offsets[GROUP, TOPIC, 0] == 1
+
+
 async def test_a_seek_to_a_time(
     assigned: AsyncPullConsumer, broker: MemoryBroker, cluster: MemoryCluster
 ) -> None:
