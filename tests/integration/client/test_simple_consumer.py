@@ -22,6 +22,7 @@ from aerobee_client import (
     LeasedMessage,
     LeaseFailures,
     Message,
+    MqError,
     Producer,
     SimpleConsumer,
 )
@@ -164,6 +165,53 @@ with SimpleConsumer("dies-g", namesrv=sys.argv[1]) as consumer:
     print(len(got), flush=True)
     time.sleep(60)
 """
+
+
+async def test_message_groups_stay_in_order_while_a_broker_is_killed(
+    brokers: dict[str, ServiceProcess], address: str
+) -> None:
+    """Two consumers; each message group is in one queue, and what is seen anew of one is a
+    repetition from an earlier message on, never a message ahead of its turn."""
+    groups, each = [f"plane-{number}" for number in range(8)], 30
+    async with AsyncAdminClient(address) as admin, AsyncProducer(namesrv=address) as producer:
+        await admin.create_topic("ordered", queues=2, message_type="FIFO")
+        await asyncio.gather(
+            *(
+                producer.send(Message("ordered", b"%d" % number, message_group=name))
+                for number in range(each)
+                for name in groups
+            )
+        )
+    acked: dict[str, list[int]] = {name: [] for name in groups}
+    wrong: list[str] = []
+
+    async def work(consumer: AsyncSimpleConsumer) -> None:
+        while any(len(set(numbers)) < each for numbers in acked.values()):
+            for message in await consumer.receive(8, LEASE, timedelta(seconds=1)):
+                name, number = message.properties["__SHARDINGKEY"], int(message.body)
+                if number > len(set(acked[name])):
+                    wrong.append(f"{name}: {number} before {len(set(acked[name]))}")
+                try:
+                    await consumer.ack(message)
+                except MqError as error:
+                    if error.code is not Code.INVALID_RECEIPT_HANDLE:
+                        raise
+                    break  # it comes again, and so do those behind it
+                acked[name].append(number)
+
+    settings = {"fifo": True, "request_timeout": MINUTE}
+    async with (
+        simple("ordered-g", "ordered", address, **settings) as first,
+        simple("ordered-g", "ordered", address, **settings) as second,
+        asyncio.timeout(120),
+    ):
+        works = [asyncio.create_task(work(consumer)) for consumer in (first, second, first)]
+        await until(lambda: sum(map(len, acked.values())) > 40)
+        await asyncio.to_thread(brokers["broker-a"].kill)
+        await asyncio.to_thread(brokers["broker-a"].start)
+        await asyncio.gather(*works)
+    assert not wrong
+    assert all(sorted(set(numbers)) == list(range(each)) for numbers in acked.values())
 
 
 def test_dead_letters_have_their_reason_and_stale_leases_are_told(address: str) -> None:

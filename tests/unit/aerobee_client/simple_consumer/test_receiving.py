@@ -94,6 +94,33 @@ async def test_receives_that_wait_share_one_call_at_each_broker(two: Leasing) ->
     assert sum(map(len, found)) == 50 and [] not in found
 
 
+async def test_receives_of_different_sizes_share_what_a_held_call_brings(leasing: Leasing) -> None:
+    consumer = await leasing.started()
+    large = asyncio.create_task(consumer.receive(8, LEASE, seconds(15)))
+    await run_ready_tasks()
+    small = [asyncio.create_task(consumer.receive(2, LEASE, seconds(15))) for _ in range(2)]
+    await run_ready_tasks()
+    large.cancel()
+    await run_ready_tasks()
+    await leasing.send(*NUMBERS[:5])
+    found = [deliveries(await one) for one in small]
+    assert [len(one) for one in found] == [2, 2]
+    await run_ready_tasks()
+    rest = deliveries(await consumer.receive(8, LEASE, NO_WAIT))
+    assert sorted((*found[0], *found[1], *rest)) == [(body, 1) for body in NUMBERS[:5]]
+
+
+async def test_no_call_is_held_for_longer_than_somebody_waits(leasing: Leasing) -> None:
+    consumer, other = await leasing.started(), await leasing.started()
+    for size in range(1, 9):
+        assert not await consumer.receive(size, LEASE, seconds(1))
+    waiting = asyncio.create_task(other.receive(8, LEASE, seconds(5)))
+    await asyncio.sleep(0.1)
+    await leasing.send(b"x")
+    assert deliveries(await waiting) == [(b"x", 1)]
+    assert not leasing.transport.of("ChangeInvisibleDuration"), "leased once, by who waits"
+
+
 async def test_a_receive_that_is_cancelled_gives_back_uncounted(leasing: Leasing) -> None:
     consumer = await leasing.started()
     waiting = asyncio.create_task(consumer.receive(32, LEASE, seconds(15)))

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0  # after a source failed
 # A held call that has not failed by then has a broker that holds it.
 HELD_S = 1.0
+LEAST_HELD_S = 0.05  # of a held call
 
 
 class Source(NamedTuple):
@@ -35,16 +36,35 @@ class Source(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """Messages on lease, where they come from, and until when, of the client's monotonic clock."""
+    """Messages on lease: those from `start` to before `stop` of an answer of this source, until
+    `until_ms` of the client's monotonic clock."""
 
     source: Source
     answer: PopResponse
     until_ms: int
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def split(self, count: int) -> tuple[Popped, Popped]:
+        """The first `count` messages, and the others."""
+        middle = min(self.start + count, self.stop)
+        return self._replace(stop=middle), self._replace(start=middle)
 
 
-# Messages of that source, or True: it has some. Held until then, or until a while is over: then
-# False. Raises MqError.
-Ask = Callable[[Source], Awaitable[Popped | bool]]
+class Wanted(NamedTuple):
+    """What a receive that waits may have, and until when it waits, in the loop's time."""
+
+    max_messages: int
+    deadline_s: float
+
+
+# Messages of that source, as many as the first wait wants, or True: it has some. Held until then,
+# or until so many seconds are over: then False. Raises MqError.
+Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
 # Where to pop, or what was popped; None: the time is over.
 Found = Source | Popped | None
 
@@ -63,13 +83,12 @@ class _State:
 
 
 class ReceiveLine:
-    """`give_back`: of messages that no receive wants. `max_messages`: of one pop."""
+    """`give_back`: of messages that no receive wants."""
 
-    def __init__(self, ask: Ask, give_back: Callable[[Popped], None], max_messages: int) -> None:
+    def __init__(self, ask: Ask, give_back: Callable[[Popped], None]) -> None:
         self._ask = ask
         self._give_back = give_back
-        self._max_messages = max_messages
-        self._waiting: dict[asyncio.Future[Found], None] = {}  # the longest wait first
+        self._waiting: dict[asyncio.Future[Found], Wanted] = {}  # the longest wait first
         self._states: dict[Source, _State] = {}
         self._numbers = itertools.count(1)  # of visits
 
@@ -117,15 +136,15 @@ class ReceiveLine:
         if self._anyone_waits() and not state.visits:
             self._listen(source)
 
-    async def wait(self, sources: Sequence[Source], deadline_s: float) -> Found:
-        """The source to visit now, or messages; None when the time is over, in the loop's time."""
+    async def wait(self, sources: Sequence[Source], wanted: Wanted) -> Found:
+        """The source to visit now, or messages; None when the time is over."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Found] = loop.create_future()
-        self._waiting[future] = None
+        self._waiting[future] = wanted
         for source in sources:
             if not self._state(source).visits:
                 self._listen(source)
-        timer = loop.call_at(deadline_s, _resolve, future, None)
+        timer = loop.call_at(wanted.deadline_s, _resolve, future, None)
         try:
             return await future
         except asyncio.CancelledError:
@@ -140,14 +159,19 @@ class ReceiveLine:
             self._waiting.pop(future, None)
 
     def deliver(self, popped: Popped) -> None:
-        """Messages for the longest wait; given back if there is none."""
-        future = self._next()
-        if future is None:
-            self._state(popped.source).has_message = True
-            self._give_back(popped)
-            return
-        future.set_result(popped)
-        if popped.answer.message_count >= self._max_messages:
+        """Messages for the longest waits; what these leave is given back."""
+        is_full = False
+        while popped.size:
+            future = self._next()
+            if future is None:
+                self._state(popped.source).has_message = True
+                self._give_back(popped)
+                return
+            most = self._waiting[future].max_messages
+            is_full = popped.size >= most
+            own, popped = popped.split(most)
+            future.set_result(own)
+        if is_full:
             self._send(popped.source, 2)
 
     def failure(self, sources: Iterable[Source]) -> MqError | None:
@@ -188,11 +212,13 @@ class ReceiveLine:
         """Asks until the source has something, or nobody waits any more."""
         found: Popped | bool = False
         try:
-            while True:
+            while wanted := self._wanted():
+                size, deadline_s = wanted
                 await asyncio.sleep(max(0.0, state.retry_s - _now_s()))
                 state.asked_s = asked_s = _now_s()
+                hold_s = max(LEAST_HELD_S, deadline_s - asked_s)
                 try:
-                    found = await self._ask(source)
+                    found = await self._ask(source, size, hold_s)
                     state.failure = None
                 except MqError as error:
                     state.failure = error
@@ -202,10 +228,11 @@ class ReceiveLine:
                     state.retry_s = _now_s() + RETRY_S
                 finally:
                     state.asked_s = math.inf
-                if found or not self._anyone_waits():
+                if found:
                     break
                 # A broker without long polls (longPollingEnable) answers at once.
-                state.retry_s = max(state.retry_s, asked_s + RETRY_S)
+                if _now_s() - asked_s < min(hold_s, RETRY_S) / 2:
+                    state.retry_s = max(state.retry_s, asked_s + RETRY_S)
         finally:
             state.asking = None
         if isinstance(found, Popped):
@@ -232,6 +259,13 @@ class ReceiveLine:
 
     def _anyone_waits(self) -> bool:
         return self._next() is not None
+
+    def _wanted(self) -> Wanted | None:
+        """As many messages as the longest wait may have, until the last wait is over."""
+        waiting = [wanted for future, wanted in self._waiting.items() if not future.done()]
+        if not waiting:
+            return None
+        return Wanted(waiting[0].max_messages, max(wanted.deadline_s for wanted in waiting))
 
 
 def _now_s() -> float:

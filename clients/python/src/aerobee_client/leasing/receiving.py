@@ -13,6 +13,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.leasing.lease_calls import Change, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.receive_line import RETRY_S, Popped, ReceiveLine, Source
+from aerobee_client.leasing.receive_line import RETRY_S, Popped, ReceiveLine, Source, Wanted
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import handle_for, handles_of
 from aerobee_wire.record import CorruptRecord, iter_records
@@ -31,7 +32,7 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-HELD_MS = 20_000  # a call for a line of receives
+HELD_S = 20.0  # at most, of a call for a line of receives
 VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
 ANSWER_S = 5.0  # for a broker to answer beyond these
 REPEATED_S = 0.5  # for brokers to say whether they know an attempt to receive
@@ -70,9 +71,7 @@ class Receive:
 
 class _LineKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
-    # 0 in order: then a line leases nothing by itself.
-    max_messages: int
-    invisible_duration_ms: int
+    invisible_duration_ms: int  # 0 in order: then a line leases nothing by itself
 
 
 class Receiver:
@@ -173,7 +172,7 @@ class Receiver:
                     continue
                 found = None
             else:
-                found = await line.wait(sources, asked.deadline_s)
+                found = await line.wait(sources, Wanted(asked.max_messages, asked.deadline_s))
             if isinstance(found, Source):
                 source = found
                 continue
@@ -195,8 +194,8 @@ class Receiver:
                 self._run(self._come_late(popping, line, asked))
                 return None
             popped = popping.result()
-            full = popped.answer.message_count >= asked.max_messages
-            return popped if popped.answer.records else None
+            full = popped.size >= asked.max_messages
+            return popped if popped.size else None
         except MqError as error:
             failure = error
             if error.code not in _LEFT_OUT:
@@ -216,7 +215,7 @@ class Receiver:
             popped = await popping
         except MqError:
             return
-        if not popped.answer.records:
+        if not popped.size:
             return
         if asked.attempt_id or self._closed:  # the caller's own attempt is nobody else's
             self._give_back(popped)
@@ -225,7 +224,7 @@ class Receiver:
 
     async def _pop_now(self, source: Source, asked: Receive, attempt_id: str) -> Popped:
         clock = self._instance.clock
-        request = self._pop_request(source, asked, attempt_id=attempt_id)
+        request = self._pop_request(source, asked, asked.max_messages, attempt_id=attempt_id)
         asked_ms = clock.monotonic_ms()
         try:
             answer = await self._instance.call_broker(
@@ -238,7 +237,7 @@ class Receiver:
         left_ms = answer.invisible_duration_ms
         if attempt_id and answer.records:  # perhaps leased to an earlier try of this attempt
             left_ms = min(left_ms, answer.pop_time_ms + left_ms - clock.now_ms())
-        return Popped(source, answer, asked_ms + left_ms)
+        return Popped(source, answer, asked_ms + left_ms, 0, answer.message_count)
 
     def _attempt_id(self, source: Source) -> str:
         if not self._fifo:
@@ -269,7 +268,6 @@ class Receiver:
     def _line(self, asked: Receive) -> ReceiveLine:
         key = _LineKey(
             tuple(one.SerializeToString() for one in asked.subscriptions.values()),
-            0 if self._fifo else asked.max_messages,
             0 if self._fifo else asked.invisible_duration_ms,
         )
         line = self._lines.get(key)
@@ -280,28 +278,31 @@ class Receiver:
         return line
 
     def _make_line(self, asked: Receive) -> ReceiveLine:
-        timeout_s = HELD_MS / 1_000 + ANSWER_S
+        clock = self._instance.clock
 
-        async def pop(source: Source) -> Popped | bool:
-            request = self._pop_request(source, asked, poll_ms=HELD_MS)
+        async def pop(source: Source, max_messages: int, hold_s: float) -> Popped | bool:
+            hold_s = min(hold_s, HELD_S)
+            request = self._pop_request(source, asked, max_messages, hold_s=hold_s)
             answer = await self._instance.call_broker(
-                source.broker_name, rpcs.POP, request, timeout_s=timeout_s
+                source.broker_name, rpcs.POP, request, timeout_s=hold_s + ANSWER_S
             )
-            until_ms = self._instance.clock.monotonic_ms() + answer.invisible_duration_ms
-            return Popped(source, answer, until_ms) if answer.records else False
+            until_ms = clock.monotonic_ms() + answer.invisible_duration_ms
+            found = Popped(source, answer, until_ms, 0, answer.message_count)
+            return found if found.size else False
 
-        async def look(source: Source) -> bool:
+        async def look(source: Source, max_messages: int, hold_s: float) -> bool:
+            hold_s = min(hold_s, HELD_S)
             if self._lost_attempts[source]:  # messages may be on lease to it, and so not visible
                 return True
             request = pop_pb2.NotificationRequest(
                 consumer_group=self._consumer_group,
                 topic=source.topic,
-                poll_duration_ms=HELD_MS,
+                poll_duration_ms=round(hold_s * 1_000),
                 subscription=asked.subscriptions[source.topic],
             )
             try:
                 answer = await self._instance.call_broker(
-                    source.broker_name, rpcs.NOTIFICATION, request, timeout_s=timeout_s
+                    source.broker_name, rpcs.NOTIFICATION, request, timeout_s=hold_s + ANSWER_S
                 )
             except MqError as error:
                 if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
@@ -310,17 +311,23 @@ class Receiver:
                 return True  # an older broker: who waits looks for himself, once a second
             return answer.has_message
 
-        return ReceiveLine(look if self._fifo else pop, self._give_back, asked.max_messages)
+        return ReceiveLine(look if self._fifo else pop, self._give_back)
 
     def _pop_request(
-        self, source: Source, asked: Receive, *, attempt_id: str = "", poll_ms: int = 0
+        self,
+        source: Source,
+        asked: Receive,
+        max_messages: int,
+        *,
+        attempt_id: str = "",
+        hold_s: float = 0,
     ) -> pop_pb2.PopRequest:
         return pop_pb2.PopRequest(
             consumer_group=self._consumer_group,
             topic=source.topic,
-            max_messages=asked.max_messages,
+            max_messages=max_messages,
             invisible_duration_ms=asked.invisible_duration_ms,
-            poll_duration_ms=poll_ms,
+            poll_duration_ms=round(hold_s * 1_000),
             subscription=asked.subscriptions[source.topic],
             fifo=self._fifo,
             attempt_id=attempt_id,
@@ -366,16 +373,15 @@ class Receiver:
     # ---- messages ----
 
     def _decoded(self, popped: Popped) -> list[LeasedMessage]:
-        source, answer, until_ms = popped
+        source, answer, until_ms, start, stop = popped
         pop = pop_pb2.PopRequest(
             consumer_group=self._consumer_group, topic=source.topic, fifo=self._fifo
         )
         try:
+            records = zip(iter_records(answer.records), answer.delivery_attempts, strict=True)
             return [
                 LeasedMessage(record, handle_for(record, attempt, pop, answer), until_ms)
-                for record, attempt in zip(
-                    iter_records(answer.records), answer.delivery_attempts, strict=True
-                )
+                for record, attempt in islice(records, start, stop)
             ]
         except CorruptRecord as error:
             raise MqError(
@@ -388,7 +394,8 @@ class Receiver:
         pop = pop_pb2.PopRequest(
             consumer_group=self._consumer_group, topic=popped.source.topic, fifo=self._fifo
         )
-        changes = [Change(one, 0, counted=False) for one in handles_of(pop, popped.answer)]
+        handles = handles_of(pop, popped.answer)[popped.start : popped.stop]
+        changes = [Change(one, 0, counted=False) for one in handles]
         self._run(self._give_back_all(changes))
 
     async def _give_back_all(self, changes: Sequence[Change]) -> None:

@@ -1,0 +1,221 @@
+"""Simple consumers while brokers and consumers are killed: every message is settled, and what was
+settled never comes again.
+
+Real processes: two brokers, three consumers (`lease_agent.py`). A run prints its seed, which
+chooses who is killed when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_client import AsyncAdminClient, AsyncProducer, Message
+from aerobee_client.errors import MqError
+from aerobee_wire.topics import dead_letter_topic
+from fault.conftest import Campaign
+from fault.lease_agent import WORKERS
+from support.clock.polling import until
+from support.processes.service import ServiceProcess, broker_process, namesrv_process
+
+pytestmark = pytest.mark.slow
+
+TOPIC, GROUP = "tasks", "runners"
+SETTLED = ("acked", "dead-lettered")
+AGENTS = 3
+SHORT_KILLS, LONG_KILLS = 4, 60
+# Beyond it a message that was settled may not come again by a pop: clocks are read twice.
+SLACK_MS = 50
+
+
+class Agent:
+    """A consumer process, and what it told."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.told: list[dict[str, Any]] = []
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, namesrv: str, seed: int) -> Agent:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "fault.lease_agent", namesrv, TOPIC, GROUP, str(seed)),
+            stdout=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        return cls(process)
+
+    async def end(self, *, killed: bool) -> None:
+        if killed:
+            self.process.kill()
+        else:
+            self.process.terminate()
+        code = await self.process.wait()
+        await self._reader
+        assert killed or code == 0, f"a consumer ended by itself: {code}"
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            if line.endswith(b"\n"):  # else it was killed while it wrote
+                self.told.append(json.loads(line))
+
+
+class Run:
+    """`sent`: bodies whose send was acknowledged."""
+
+    def __init__(self, namesrv: str, brokers: list[ServiceProcess], chance: random.Random) -> None:
+        self.namesrv = namesrv
+        self.brokers = brokers
+        self.chance = chance
+        self.agents: list[Agent] = []
+        self.ended: list[Agent] = []
+        self.sent: set[str] = set()
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [one for agent in (*self.agents, *self.ended) for one in agent.told]
+
+    def settled(self) -> set[str]:
+        return {one["body"] for one in self.told if one["event"] in SETTLED}
+
+    def in_doubt(self) -> set[str]:
+        """What consumers were settling when they were killed (the last that each worker told), and
+        what they were told a failure of."""
+        last = (one for agent in self.ended for one in agent.told[-2 * WORKERS :])
+        dying = {one["body"] for one in last if one["event"] == "settling"}
+        return dying | {one["body"] for one in self.told if one["event"] == "in doubt"}
+
+    async def start_agent(self) -> None:
+        self.agents.append(await Agent.start(self.namesrv, self.chance.randrange(1 << 30)))
+
+    async def fault(self) -> str:
+        """Kills or stops somebody, and starts it again."""
+        kind = self.chance.choice(("broker", "broker", "both brokers", "consumer", "consumer"))
+        if kind == "consumer":
+            agent = self.agents.pop(self.chance.randrange(len(self.agents)))
+            self.ended.append(agent)
+            await agent.end(killed=self.chance.random() < 0.8)
+            await self.start_agent()
+            return kind
+        chosen = self.brokers if kind == "both brokers" else [self.chance.choice(self.brokers)]
+        for broker in chosen:
+            end = broker.kill if self.chance.random() < 0.7 else broker.stop
+            await asyncio.to_thread(end)
+        await asyncio.sleep(self.chance.uniform(0, 2))
+        for broker in chosen:
+            await asyncio.to_thread(broker.start)
+        return kind
+
+    async def produce(self) -> None:
+        number = 0
+        async with AsyncProducer(namesrv=self.namesrv) as producer:
+            while True:
+                bodies = [f"{number + index}" for index in range(20)]
+                number += len(bodies)
+                sends = (producer.send(Message(TOPIC, body.encode())) for body in bodies)
+                outcomes = await asyncio.gather(*sends, return_exceptions=True)
+                for body, outcome in zip(bodies, outcomes, strict=True):
+                    if not isinstance(outcome, BaseException):
+                        self.sent.add(body)
+                    elif not isinstance(outcome, MqError):
+                        raise outcome
+                await asyncio.sleep(0.1)
+
+    def check(self) -> Counter[str]:
+        """That nothing settled came again. Returns figures."""
+        told = sorted(self.told, key=lambda one: float(one["at_ms"]))
+        settled_ms: dict[tuple[Any, ...], float] = {}
+        figures: Counter[str] = Counter(one["event"] for one in told)
+        first: set[tuple[Any, ...]] = set()
+        for one in told:
+            place = tuple(one.get("place", ()))
+            if one["event"] == "received":
+                late_ms = one["popped_ms"] - settled_ms.get(place, float("inf"))
+                assert late_ms < SLACK_MS, f"{one} came {late_ms:.0f} ms after it was settled"
+                figures["redelivered"] += place in first
+                first.add(place)
+            elif one["event"] in SETTLED:
+                settled_ms.setdefault(place, one["at_ms"])
+        figures.update(f"failed: {one['code']}" for one in told if one["event"] == "failed")
+        return figures
+
+
+async def test_whatever_is_killed_each_message_is_settled_and_stays_so(
+    tmp_path: Path, campaign: Campaign
+) -> None:
+    for seed in campaign.seeds(1, 5):
+        print(f"seed {seed}")
+        with ExitStack() as stack:
+            data = tmp_path / str(seed)
+            data.mkdir()
+            namesrv = stack.enter_context(namesrv_process(data))
+            brokers = [
+                stack.enter_context(
+                    broker_process(data / name, f"--set=brokerName={name}", namesrv=namesrv.address)
+                )
+                for name in ("broker-a", "broker-b")
+            ]
+            run = Run(namesrv.address, brokers, random.Random(seed))
+            await tried(run, campaign)
+
+
+async def tried(run: Run, campaign: Campaign) -> None:
+    began = time.monotonic()
+    async with AsyncAdminClient(run.namesrv) as admin:
+        await admin.create_topic(TOPIC, queues=4)
+        await admin.create_group(GROUP, max_attempts=1_000)
+    for _ in range(AGENTS):
+        await run.start_agent()
+    producing = asyncio.create_task(run.produce())
+    kinds: Counter[str] = Counter()
+    for _ in range(LONG_KILLS if campaign.long else SHORT_KILLS):
+        before = len(run.settled())
+        await until(lambda before=before: len(run.settled()) > before + 50, timeout_s=60)  # type: ignore[misc]
+        kinds[await run.fault()] += 1
+    producing.cancel()
+    outcome = (await asyncio.gather(producing, return_exceptions=True))[0]
+    assert isinstance(outcome, asyncio.CancelledError), outcome
+    await until(lambda: run.sent <= run.settled() | run.in_doubt(), timeout_s=90)
+    await until(lambda: all_settled(run.namesrv), timeout_s=90)
+    for agent in run.agents:
+        await agent.end(killed=False)
+    figures = run.check()
+    await check_dead_letters(run)
+    campaign.tell(
+        f"{len(run.sent)} sends, faults {dict(kinds)}, {dict(figures)}, "
+        f"{time.monotonic() - began:.0f} s"
+    )
+
+
+async def all_settled(namesrv: str) -> bool:
+    """By the account of the brokers."""
+    async with AsyncAdminClient(namesrv) as admin:
+        return not sum(queue.lag for queue in await admin.consume_progress(GROUP, TOPIC))
+
+
+async def check_dead_letters(run: Run) -> None:
+    """Each that a consumer was told of is there, with its reason."""
+    told = {one["body"] for one in run.told if one["event"] == "dead-lettered"}
+    found = set()
+    async with AsyncAdminClient(run.namesrv) as admin:
+        topic = dead_letter_topic(GROUP)
+        for queue in await admin.topic_status(topic) if told else ():
+            browsed = await admin.browse(
+                topic, queue.broker_name, queue.queue_id, queue.min_offset, max_messages=1_000
+            )
+            found |= {
+                letter.failure_description
+                for letter in browsed.messages()
+                if letter.failure_reason == "CHANCE"
+            }
+    assert told <= found

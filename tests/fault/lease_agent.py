@@ -1,0 +1,110 @@
+"""A process that consumes by a simple consumer, to be killed: `python -m fault.lease_agent NAMESRV
+TOPIC GROUP SEED`. It prints a line of JSON for each thing that happened, and ends by SIGTERM or by
+an error that no restart of a broker explains.
+
+It acknowledges most messages, some of them twice; gives a few back, dead-letters a few, and leaves
+a few to the end of their lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+from aerobee_client import AsyncSimpleConsumer, ConsumeFromWhere, LeasedMessage, MqError
+from aerobee_wire.status import Code
+
+LEASE = timedelta(seconds=5)
+WAIT = timedelta(seconds=1)
+WORKERS = 4
+# What a user may see while brokers restart for longer than `wait` or `request_timeout`.
+OUTAGE = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.REQUEST_TIMEOUT,
+        Code.BROKER_NOT_EXIST,
+        Code.TOPIC_NOT_EXIST,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.INVALID_RECEIPT_HANDLE,
+    }
+)
+
+
+def tell(event: str, message: LeasedMessage | None = None, **more: Any) -> None:
+    told = {"event": event, "at_ms": time.time() * 1_000, **more}
+    if message is not None:
+        told["place"] = [message.broker_name, message.queue_id, message.queue_offset]
+        told["body"] = message.body.decode()
+        told["popped_ms"] = message.handle.pop_time_ms
+        told["attempt"] = message.delivery_attempt
+    print(json.dumps(told), flush=True)
+
+
+async def work(consumer: AsyncSimpleConsumer, chance: random.Random) -> None:
+    while True:
+        try:
+            for message in await consumer.receive(8, LEASE, WAIT):
+                tell("received", message)
+                try:
+                    await settle(consumer, message, chance)
+                except (
+                    MqError
+                ) as error:  # perhaps done, and its answer lost for longer than a lease
+                    tell("in doubt", message, code=error.code.name)
+                    raise
+        except MqError as error:
+            if error.code not in OUTAGE:
+                raise
+            tell("failed", code=error.code.name)
+
+
+async def settle(
+    consumer: AsyncSimpleConsumer, message: LeasedMessage, chance: random.Random
+) -> None:
+    dice = chance.random()
+    if dice < 0.02:
+        return  # its lease ends
+    tell("settling", message)
+    if dice < 0.04:
+        await consumer.change_invisible_duration(message, timedelta(0), counted=False)
+        return
+    if dice < 0.06:
+        with consumer.renewing(message):
+            await asyncio.sleep(chance.uniform(0, 1.5 * LEASE.total_seconds()))
+            await consumer.ack(message)
+    elif dice < 0.07:
+        await consumer.dead_letter(message, "CHANCE", message.body.decode())
+        tell("dead-lettered", message)
+        return
+    else:
+        await consumer.ack(message)
+    tell("acked", message)
+    if dice > 0.98:
+        await consumer.ack(message.receipt_handle)
+
+
+async def main() -> None:
+    namesrv, topic, group, seed = sys.argv[1:]
+    chance = random.Random(int(seed))
+    consumer = AsyncSimpleConsumer(
+        group, namesrv=namesrv, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+    )
+    consumer.subscribe(topic)
+    async with consumer:
+        tell("started")
+        works = asyncio.gather(*(work(consumer, chance) for _ in range(WORKERS)))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, works.cancel)
+        try:
+            await works
+        except asyncio.CancelledError:
+            tell("stopped")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
