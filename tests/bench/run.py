@@ -43,6 +43,7 @@ SUITES = {
         "client_lone_send_p50",
         "client_send_async_1k",
     ),
+    "clients.transactions": ("client_transaction_1k", "client_request_reply"),
     "clients.testing": (
         "test_suite_ready_s",
         "test_suite_stop_s",
