@@ -154,11 +154,21 @@ class Message:
         """A copy with further properties of the user's, for interceptors. Raises MESSAGE_ILLEGAL
         for a reserved or unprintable one."""
         _check_properties(properties)
+        other = self._copy()
+        other.properties = {**self.properties, **properties}
+        return other
+
+    def with_system_properties(self, properties: Mapping[str, str]) -> Self:
+        """A copy with properties that are not the user's to set: of a transaction or a request."""
+        other = self._copy()
+        other._system_properties = {**self._system_properties, **properties}
+        return other
+
+    def _copy(self) -> Self:
         kind: Any = type(self)
         other = object.__new__(type(self))
         for slot in _slots(kind):  # four times as fast as copy.copy
             setattr(other, slot, getattr(self, slot))
-        other.properties = {**self.properties, **properties}
         return other
 
     @property
@@ -174,14 +184,6 @@ class Message:
     def is_half(self) -> bool:
         """Whether it is stored for a transaction, and shown to nobody before that is committed."""
         return names.TRANSACTION_PREPARED in self._system_properties
-
-    def with_system_properties(self, properties: Mapping[str, str]) -> Message:
-        """A copy with properties that are not the user's to set: of a transaction or a request."""
-        copy = Message.__new__(Message)
-        for name in Message.__slots__:
-            setattr(copy, name, getattr(self, name))
-        copy._system_properties = {**self._system_properties, **properties}
-        return copy
 
     def encoded_properties(self, message_id: str) -> bytes:
         """The properties string, with `message_id` as UNIQ_KEY.

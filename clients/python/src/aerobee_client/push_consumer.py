@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Unpack
@@ -35,11 +35,10 @@ from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.subscription import Sql
-from aerobee_client.requesting import replies
+from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
     Done,
-    StartedClient,
     StartedFacade,
     blocking,
     on_loop,
@@ -55,7 +54,7 @@ CLOSE_TIMEOUT = timedelta(seconds=30)
 _Membership = Membership[ConcurrentConsumption | OrderlyConsumption]
 
 
-class AsyncPushConsumer(StartedClient):
+class AsyncPushConsumer(Replier):
     """A member of a consumer group; for asyncio.
 
     `listener`: a function or a coroutine function of one ReceivedMessage; a function runs on one of
@@ -81,6 +80,7 @@ class AsyncPushConsumer(StartedClient):
         clock: Clock | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
+        super().__init__()
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.options = with_settings(ConsumerOptions, settings)
@@ -89,7 +89,6 @@ class AsyncPushConsumer(StartedClient):
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._instance: ClientInstance | None = None
         self._membership: _Membership | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         if self.options.message_model is MessageModel.CLUSTERING:
@@ -224,23 +223,6 @@ class AsyncPushConsumer(StartedClient):
                 "a concurrent consumer commits by itself: give it orderly=True, auto_commit=False",
             )
         return consumption
-
-    async def reply(
-        self,
-        message: ReceivedMessage,
-        body: bytes,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """Replies to a request; returns when its producer's broker has passed that on. A broker
-        that restarts is waited for until the producer does not wait any more.
-
-        Raises MqError: CONSUMER_NOT_ONLINE (the producer has gone), INVALID_PARAMETER (the message
-        is no request), MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, BrokerUnreachable,
-        RequestTimeout.
-        """
-        if self._instance is None:
-            raise ClientClosed("consumer")
-        await replies.reply(self._instance, message, body, properties)
 
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """Stops pulling, waits up to `timeout` for running listeners, commits the offsets and

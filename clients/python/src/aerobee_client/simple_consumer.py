@@ -32,10 +32,10 @@ from aerobee_client.options.simple_consumer import (
     check_receive,
 )
 from aerobee_client.options.subscription import Sql
+from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
     Done,
-    StartedClient,
     StartedFacade,
     blocking,
     on_loop,
@@ -58,7 +58,7 @@ DESCRIPTION_BYTES = 1_024
 MessageOrHandle = LeasedMessage | str
 
 
-class AsyncSimpleConsumer(StartedClient):
+class AsyncSimpleConsumer(Replier):
     """Receives messages of a consumer group on lease; for asyncio.
 
     Any number of receives may wait at a time, and any number of consumers share a group. Keyword
@@ -76,6 +76,7 @@ class AsyncSimpleConsumer(StartedClient):
         clock: Clock | None = None,
         **settings: Unpack[SimpleConsumerSettings],
     ) -> None:
+        super().__init__()
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.options = with_settings(SimpleConsumerOptions, settings)
@@ -129,7 +130,7 @@ class AsyncSimpleConsumer(StartedClient):
             return
         instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
         member = LeasingMember(self.consumer_group, instance, self._subscriptions, self.options)
-        self._member = member
+        self._instance, self._member = instance, member
         try:
             await member.start()
         except BaseException:
@@ -145,7 +146,7 @@ class AsyncSimpleConsumer(StartedClient):
         and unregisters. What is on lease stays so until its lease ends. May be called twice."""
         if PROCESS.is_child:
             return  # the registration is the parent's
-        member, self._member = self._member, None
+        member, self._member, self._instance = self._member, None, None
         if member is not None:
             await member.close()
 
@@ -345,6 +346,7 @@ class SimpleConsumer(StartedFacade[AsyncSimpleConsumer]):
     ack = blocking(AsyncSimpleConsumer.ack)
     change_invisible_duration = blocking(AsyncSimpleConsumer.change_invisible_duration)
     dead_letter = blocking(AsyncSimpleConsumer.dead_letter)
+    reply = blocking(AsyncSimpleConsumer.reply)
     _renew = on_loop(AsyncSimpleConsumer._renew)
     _stop_renewal = on_loop(AsyncSimpleConsumer._stop_renewal)
 

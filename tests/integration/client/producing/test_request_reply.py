@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from aerobee_client import (
     Producer,
     PushConsumer,
     ReceivedMessage,
+    SimpleConsumer,
 )
-from support.clock.polling import until
+from support.clock.polling import until, until_sync
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 TOPIC = "questions"
@@ -150,3 +152,20 @@ def test_the_plain_classes(namesrv: ServiceProcess, brokers: list[ServiceProcess
             answer = producer.request(Message(TOPIC, b"ping"), PATIENT)
         assert (answer.body, answer.properties) == (b"PING", {"lang": "en"})
     assert replied.is_set() and seen == [b"ping"]
+
+
+def test_a_simple_consumer_replies(namesrv: ServiceProcess, brokers: list[ServiceProcess]) -> None:
+    consumer = SimpleConsumer(
+        "repliers", namesrv=namesrv.address, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+    )
+    consumer.subscribe(TOPIC)
+    with (
+        Producer(namesrv=namesrv.address) as producer,
+        consumer,
+        ThreadPoolExecutor(1) as another_thread,
+    ):
+        asking = another_thread.submit(producer.request, Message(TOPIC, b"ping"), PATIENT)
+        messages = until_sync(consumer.receive)
+        consumer.reply(messages[0], b"pong")
+        consumer.ack(messages)
+        assert asking.result().body == b"pong"

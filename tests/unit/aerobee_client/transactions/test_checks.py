@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -86,12 +87,24 @@ async def test_a_check_sees_the_message_and_its_broker(
     assert message.message_id == broker.messages(TOPIC)[0].unique_message_id
 
 
-@pytest.mark.parametrize("answer", [lambda message: UNKNOWN, lambda message: None, parity])
+def leave(message: ReceivedMessage) -> TransactionResolution:
+    raise SystemExit(3)
+
+
+async def cancelled(message: ReceivedMessage) -> TransactionResolution:
+    inner: asyncio.Future[TransactionResolution] = asyncio.get_running_loop().create_future()
+    inner.cancel()
+    return await inner
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda message: UNKNOWN, lambda message: None, parity, leave, cancelled]
+)
 async def test_what_is_not_known_is_asked_again(
     cluster: MemoryCluster,
     broker: MemoryBroker,
     halves: HalfMessages,
-    answer: Callable[[ReceivedMessage], TransactionResolution],
+    answer: Callable[[ReceivedMessage], Any],
 ) -> None:
     """It is unknown, no answer at all, or fails: `parity` needs a number."""
     async with (
@@ -101,12 +114,16 @@ async def test_what_is_not_known_is_asked_again(
         tx.unknown()
     asked = 0
 
-    def check(message: ReceivedMessage) -> TransactionResolution:
+    def check(message: ReceivedMessage) -> Any:
         nonlocal asked
         asked += 1
         return answer(message) if asked < 3 else COMMIT
 
-    async with producing(cluster, check):
+    async def check_async(message: ReceivedMessage) -> Any:
+        found = check(message)
+        return COMMIT if found is COMMIT else await found
+
+    async with producing(cluster, check_async if answer is cancelled else check):
         await watched(broker)
         for number in range(1, 4):
             assert halves.open

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.requesting.request_message import Request
 from aerobee_client.runtime.backoff import Backoff
+from aerobee_client.runtime.facade import StartedClient
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -24,19 +26,37 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 
 
-async def reply(
+class Replier(StartedClient):
+    """A consumer that replies to requests."""
+
+    def __init__(self) -> None:
+        self._instance: ClientInstance | None = None
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Replies to a request; returns when its broker has passed that on to the producer that
+        waits. A broker that restarts, and a producer whose connection is on its way back, are
+        waited for until the TTL of the request is over.
+
+        Raises MqError: CONSUMER_NOT_ONLINE (the producer has gone), INVALID_PARAMETER (the message
+        is no request), MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, and what kept the broker
+        from answering.
+        """
+        if self._instance is None:
+            raise ClientClosed("consumer")
+        await _reply(self._instance, message, body, properties)
+
+
+async def _reply(
     instance: ClientInstance,
     message: ReceivedMessage,
     body: bytes,
     properties: Mapping[str, str] | None,
 ) -> None:
-    """Returns when the broker has passed the reply on to the producer that waits. A broker that
-    restarts, and a producer whose connection is on its way back, are waited for until the TTL of
-    the request is over.
-
-    Raises MqError: CONSUMER_NOT_ONLINE (the producer has gone), INVALID_PARAMETER (no request),
-    MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, what kept the broker from answering.
-    """
     if not isinstance(body, bytes):
         raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it")
     request = Request.of(message)

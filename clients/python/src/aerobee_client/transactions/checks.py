@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Set
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from aerobee.broker.v1 import client_pb2
@@ -51,9 +52,7 @@ class TransactionChecks:
         self._waiting: deque[_Question] = deque()
         self._asked: set[HalfMessage] = set()  # waiting, or being checked
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads: ThreadPoolExecutor | None = None
-        if not is_coroutine(check):
-            self._threads = ThreadPoolExecutor(CONCURRENCY, "transaction check")
+        self._is_coroutine = is_coroutine(check)
 
     def ask(self, broker_name: str, check: client_pb2.TransactionCheck) -> None:
         """A broker asks."""
@@ -78,8 +77,6 @@ class TransactionChecks:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
         while self._waiting:
@@ -92,20 +89,69 @@ class TransactionChecks:
     async def _answer(self, question: _Question) -> None:
         try:
             resolution = await self._resolution_of(question.message)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            _log_failed_check(question.message)  # something inside the check was cancelled
+            return
         except Exception:
-            log.exception("the check of %s failed: the broker will ask again", question.message)
+            _log_failed_check(question.message)
             return
         if resolution in WIRE_RESOLUTIONS:
             ending = self._ends.end(question.half, resolution, self._timeout_s)
             ending.add_done_callback(_log_failure)
 
     async def _resolution_of(self, message: ReceivedMessage) -> TransactionResolution:
-        if self._threads is None:
+        if self._is_coroutine:
             answer = await cast("Awaitable[object]", self._check(message))
         else:
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._threads, self._check, message)
+            answer = await _on_a_thread(self._check, message)
         return checked(answer, "check")
+
+
+async def _on_a_thread(check: Check, message: ReceivedMessage) -> object:
+    """What `check` returns. Its thread is a daemon: a check that never returns does not keep the
+    program from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[object] = loop.create_future()
+
+    def settle(answer: object, failure: _CheckFailed | None) -> None:
+        if future.done():
+            return  # the producer is closed
+        if failure is None:
+            future.set_result(answer)
+        else:
+            future.set_exception(failure)
+
+    def run() -> None:
+        answer: object = None
+        failure: _CheckFailed | None = None
+        try:
+            answer = _called(check, message)
+        except _CheckFailed as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, answer, failure)
+
+    threading.Thread(target=run, name="transaction check", daemon=True).start()
+    return await future
+
+
+class _CheckFailed(Exception):
+    """The program's function raised its cause."""
+
+
+def _called(check: Check, message: ReceivedMessage) -> object:
+    """Raises _CheckFailed, also for a SystemExit: it would end the loop of the producer."""
+    try:
+        return check(message)
+    except BaseException as error:
+        raise _CheckFailed(type(error).__name__) from error
+
+
+def _log_failed_check(message: ReceivedMessage) -> None:
+    log.exception("the check of %s failed: the broker will ask again", message)
 
 
 def checked(answer: object, what: str) -> TransactionResolution:
