@@ -112,6 +112,7 @@ def test_names_are_its_own(rocketmq, number):
 def test_coroutines_of_pytest_asyncio_and_plain_tests_share_a_suite(
     python: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nrocketmq_set =\n    brokerName=mine\n")
     (tmp_path / "test_both.py").write_text("""
 import pytest
 from aerobee_client import AsyncProducer, Message, Producer
@@ -122,7 +123,8 @@ async def test_asyncio(async_rocketmq):
     async with AsyncProducer() as producer:
         await producer.send(Message(topic=topic, body=b"7"))
     await async_rocketmq.advance(days=1)
-    assert [message.body for message in await async_rocketmq.messages(topic)] == [b"7"]
+    (message,) = await async_rocketmq.messages(topic)
+    assert (message.body, message.broker_name) == (b"7", "mine")
 
 def test_plain(rocketmq, rocketmq_suite):
     assert rocketmq.namesrv == rocketmq_suite.namesrv

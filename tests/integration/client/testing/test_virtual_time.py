@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from aerobee_client import (
+    Code,
     Message,
     Producer,
+    PushConsumer,
     ReceivedMessage,
+    SimpleConsumer,
     TransactionProducer,
     TransactionResolution,
 )
 from aerobee_client.testing import RocketMq
 from aerobee_client.testing.suite_process import SuiteProcess
+from support.codes import raises_code
 from support.processes.service import run
 from support.proxy.client import GROUP, Client
 
+RECEIVE_WAIT = timedelta(seconds=10)
 SMALL_FILES = ("mappedFileSizeCommitLog=65536", "fileReservedTime=72", "deleteWhen=04")
 
 
@@ -53,6 +60,40 @@ def test_a_producer_is_asked_about_its_transaction(rocketmq: RocketMq) -> None:
         rocketmq.advance(minutes=10)
         assert asked == ["unknown", "unknown", "commit"]
         assert [message.body for message in rocketmq.messages(topic)] == [b"7"]
+
+
+def test_a_simple_consumer_is_not_waited_for_and_its_lease_ends(rocketmq: RocketMq) -> None:
+    topic = rocketmq.topic(queues=1)
+    with SimpleConsumer(rocketmq.group()) as consumer, Producer() as producer:
+        consumer.subscribe(topic)
+        producer.send(Message(topic=topic, body=b"7"))
+        (first,) = consumer.receive(1, timedelta(minutes=1), wait=RECEIVE_WAIT)
+        rocketmq.advance(minutes=1)
+        (second,) = consumer.receive(1, timedelta(minutes=1), wait=RECEIVE_WAIT)
+        assert (first.message_id, second.delivery_attempt) == (second.message_id, 2)
+        with raises_code(Code.INVALID_RECEIPT_HANDLE):
+            consumer.ack(first)
+        consumer.ack(second)
+
+
+def test_an_orderly_consumer_is_waited_for(rocketmq: RocketMq) -> None:
+    """It tries a failed message again by itself, in real time; then the next one follows."""
+    topic, group = rocketmq.topic(queues=1), rocketmq.group(max_attempts=3)
+    bodies: list[bytes] = []
+
+    def listener(message: ReceivedMessage) -> None:
+        bodies.append(message.body)
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    suspend_time = timedelta(milliseconds=10)
+    consumer = PushConsumer(group, listener, orderly=True, suspend_time=suspend_time)
+    consumer.subscribe(topic)
+    with consumer, Producer() as producer:
+        producer.send_batch([Message(topic, body) for body in (b"first", b"bad", b"last")])
+        rocketmq.advance(hours=5)
+        assert bodies == [b"first", b"bad", b"bad", b"bad", b"last"]
+        assert [letter.body for letter in rocketmq.dead_letters(group)] == [b"bad"]
 
 
 def test_retention_deletes_what_is_old_enough(tmp_path_factory: pytest.TempPathFactory) -> None:
