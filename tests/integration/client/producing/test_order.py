@@ -83,16 +83,19 @@ class Group:
         self._topic = topic
         self._rng = rng
 
-    async def send(self, producer: AsyncProducer, stop: asyncio.Event) -> None:
+    async def send(
+        self, producer: AsyncProducer, stop: asyncio.Event, timeout: timedelta | None = None
+    ) -> None:
+        """`timeout`: of each send; None: one is drawn."""
         while not stop.is_set():
             count = self._rng.randint(1, 8)
             numbers = range(self.acknowledged, self.acknowledged + count)
-            timeout = timedelta(milliseconds=self._rng.choice([300, 1_000, 60_000]))
+            drawn = timedelta(milliseconds=self._rng.choice([300, 1_000, 60_000]))
             outcomes = await asyncio.gather(
                 *(
                     producer.send_async(
                         Message(self._topic, b"%d" % number, message_group=self.name),
-                        timeout=timeout,
+                        timeout=timeout or drawn,
                     )
                     for number in numbers
                 ),
@@ -189,6 +192,35 @@ async def test_a_broker_that_is_gone_for_good_loses_its_message_groups(
         later = [queue for queue, part in parts.items() if part[-1:] == [3]]
         assert [queue.broker_name for queue in later] == [BROKERS[1]]
         assert parts[later[0]] in ([0, 1, 2, 3], [1, 2, 3]), "it moves once"
+
+
+async def test_a_broker_that_drains_loses_its_message_groups_without_a_failure(
+    two_brokers: tuple[str, list[ServiceProcess]],
+) -> None:
+    """What it refuses goes to the queues of the other one, behind each other."""
+    address, brokers = two_brokers
+    stop = asyncio.Event()
+    rng = random.Random(0)
+    groups = [Group(f"g{number}", "drained", rng) for number in range(8)]
+    async with AsyncAdminClient(address) as admin:
+        await admin.create_topic("drained", queues=QUEUES)
+        async with AsyncProducer(namesrv=address) as producer:
+            sending = [asyncio.create_task(group.send(producer, stop, PATIENT)) for group in groups]
+            await further(groups, 20)
+            await admin.drain_broker(brokers[0].address)
+            await further(groups, 20)
+            stop.set()
+            await asyncio.gather(*sending)
+        found = await stored(admin, "drained")
+    assert {str(group.failures) for group in groups} == {"Counter()"}
+    for group in groups:
+        parts = {
+            queue: [int(m.body) for m in messages if m.properties["__SHARDINGKEY"] == group.name]
+            for queue, messages in found.items()
+        }
+        assert all(part == sorted(part) for part in parts.values())
+        numbers = sorted(number for part in parts.values() for number in part)
+        assert numbers == list(range(group.acknowledged))
 
 
 def test_sends_of_a_thread_keep_their_order(namesrv: str) -> None:

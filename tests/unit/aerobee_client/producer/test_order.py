@@ -349,3 +349,65 @@ async def test_close_drains_what_waits_in_line(
         sending = [sender.send_async(message) for message in ordered("g", 700)]
     assert all(future.done() and not future.exception() for future in sending)
     assert bodies(broker, "g") == numbers(700)
+
+
+# ---- queues that take no more messages ----
+
+
+@pytest.mark.parametrize("max_pending_messages", [50, 65_536])
+async def test_message_groups_move_in_order_when_a_topic_has_fewer_queues(
+    cluster: MemoryCluster, broker: MemoryBroker, max_pending_messages: int
+) -> None:
+    """Those that were refused, those behind them, and those that come meanwhile."""
+    names = [f"group {number}" for number in range(12)]
+    stop = asyncio.Event()
+    async with producer(cluster, max_pending_messages=max_pending_messages) as sender:
+        await sender.queues(TOPIC)
+
+        async def send(group: str) -> int:
+            number = 0
+            sending: list[asyncio.Future[Any]] = []
+            while not stop.is_set():
+                message = Message(TOPIC, b"%d" % number, message_group=group)
+                sending.append(asyncio.ensure_future(sender.send(message)))
+                number += 1
+                await asyncio.sleep(0)
+                if number % 7 == 0:
+                    await sending[-1]
+            await asyncio.gather(*sending)
+            return number
+
+        tasks = [asyncio.create_task(send(group)) for group in names]
+        for queue_count in (2, 3, 1):
+            before = len(broker.messages(TOPIC))
+            await until(lambda before=before: len(broker.messages(TOPIC)) > before + 500)  # type: ignore[misc]
+            broker.topics[TOPIC] = queue_count
+        before = len(broker.messages(TOPIC))
+        await until(lambda: len(broker.messages(TOPIC)) > before + 500)
+        stop.set()
+        counts = await asyncio.gather(*tasks)
+    assert all(count > 0 for count in counts)
+    stored = sorted(broker.messages(TOPIC), key=lambda record: record.physical_offset)
+    for group, count in zip(names, counts, strict=True):
+        own = [r.body for r in stored if r.properties["__SHARDINGKEY"] == group]
+        assert own == numbers(count)
+
+
+async def test_a_queue_that_refuses_and_stays_fails_its_order(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    cluster.answers["Send"] = MqError(Code.NO_PERMISSION, "closed")
+    sending = [sender.send_async(message) for message in ordered("g", 5)]
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    assert {getattr(outcome, "code", None) for outcome in outcomes} == {Code.NO_PERMISSION}
+    del cluster.answers["Send"]
+    await sender.send(Message(TOPIC, b"open again", message_group="g"))
+
+
+async def test_a_selected_queue_that_refuses_fails_its_order(
+    cluster: MemoryCluster, sender: AsyncProducer, broker: MemoryBroker
+) -> None:
+    broker.topics[TOPIC] = 1
+    sending = [sender.send_async(m, selector=second) for m in ordered("", 5)]
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    assert {getattr(outcome, "code", None) for outcome in outcomes} == {Code.QUEUE_NOT_EXIST}

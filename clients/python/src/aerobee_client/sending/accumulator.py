@@ -39,6 +39,7 @@ class BatchKey(NamedTuple):
     queue: MessageQueue | None
     is_one_way: bool
     priority: int | None = None  # in a topic of that type
+    is_group: bool = False  # of message groups, which may get another queue
 
 
 def fail(future: AnyFuture, error: BaseException) -> None:
@@ -89,7 +90,17 @@ class Batch:
         self.size = 0
         self.deadline_ms = 0  # the earliest of its sends
         self.timer: asyncio.TimerHandle | None = None
+        self.refusal: MqError | None = None
         self._failure: MqError | None = None
+
+    def refuse(self, error: MqError) -> None:
+        """Its queue takes no messages. Its sends have no outcome yet: OrderedSends moves them."""
+        self.refusal = error
+
+    def release(self) -> list[SingleSend]:
+        """Its sends, with their shares of the budget: they are no longer in it."""
+        sends, self.sends, self.size = self.sends, [], 0
+        return sends
 
     def attempt_failed(self, error: MqError) -> None:
         """It may be tried again; a send whose time is over until then fails with `error`."""
@@ -122,7 +133,8 @@ class _Lane:
 
 
 class Accumulator:
-    """`deliver` sends a batch and gives each of its sends an outcome; it raises nothing. `fault`:
+    """`deliver` sends a batch and gives each of its sends an outcome, or a place in another batch;
+    it raises nothing. `fault`:
     see LatencyFault. What is added has taken its share of `budget`, which the end of its batch
     gives back. All calls are made on one loop.
     """
@@ -183,6 +195,20 @@ class Accumulator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def take_back(self, queue: MessageQueue) -> list[SingleSend]:
+        """Those of message groups that wait for a queue, in their order, with their shares of the
+        budget: they are in no batch then."""
+        lane = self._lanes[queue.broker_name]
+        sends: list[SingleSend] = []
+        for batch in [each for each in lane.waiting if each.key.queue == queue]:
+            if batch.key.is_group:
+                lane.waiting.remove(batch)
+                if self._open.get(batch.key) is batch:
+                    del self._open[batch.key]
+                sends += batch.release()
+                self._end(batch)
+        return sends
 
     # ---- which batch ----
 

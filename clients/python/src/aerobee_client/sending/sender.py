@@ -9,7 +9,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from aerobee.broker.v1 import message_pb2
 
@@ -44,6 +44,8 @@ Destination = tuple[str, int | None]
 
 # Refusals for something in a message; every other holds for all messages of a request.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
+# The broker drains or has closed the topic, or the topic has fewer queues there; nothing is stored.
+REFUSALS_OF_A_QUEUE = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
 
 
 class Sender:
@@ -139,6 +141,12 @@ class Sender:
         """Where its topic can be written to. Raises as `send_run`."""
         return await self._publish_info(send.outgoing.message.topic, send.deadline_ms)
 
+    async def changed_route(self, topic: str) -> PublishInfo:
+        """Where a topic can be written to, as the name servers tell it now. Raises as
+        `RouteCache.publish_info`."""
+        await self._routes.refresh_now(topic)
+        return await self._routes.publish_info(topic)
+
     def no_route(self) -> NamesrvUnreachable:
         """No name server has told a route in time."""
         return NamesrvUnreachable(
@@ -146,7 +154,8 @@ class Sender:
         )
 
     async def deliver(self, batch: Batch) -> None:
-        """Sends a batch, and gives each of its sends an outcome."""
+        """Sends a batch, and gives each of its sends an outcome; unless it is of message groups and
+        their queue refuses it."""
         sends = [send for send in batch.sends if send.leaves()]
         try:
             await self._deliver_sends(sends, batch)
@@ -155,6 +164,9 @@ class Sender:
                 send.fail(ClientClosed("producer"))
             raise
         except Exception as error:
+            if batch.key.is_group and _is_of_a_queue(error):
+                batch.refuse(error)
+                return
             for send in sends:
                 send.fail(error)
             if not isinstance(error, MqError):
@@ -323,3 +335,7 @@ class Sender:
             await self._send_to(target, request, timeout_s, timeout_s)
         except MqError as error:
             log.debug("one-way send to %s failed: %s", target, error)
+
+
+def _is_of_a_queue(error: Exception) -> TypeGuard[MqError]:
+    return isinstance(error, MqError) and error.code in REFUSALS_OF_A_QUEUE

@@ -16,7 +16,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
-from aerobee_client.sending.accumulator import Accumulator, BatchKey, SingleSend, fail
+from aerobee_client.sending.accumulator import Accumulator, Batch, BatchKey, SingleSend, fail
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.inbox import Arrival
 from aerobee_client.sending.one_way import OneWaySends
@@ -41,7 +41,7 @@ class SingleSends:
     ) -> None:
         self._sender = sender
         self._budget = budget
-        self._accumulator = Accumulator(sender.deliver, budget, clock, fault)
+        self._accumulator = Accumulator(self._deliver, budget, clock, fault)
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
         self.one_way = OneWaySends(sender)
         # By topic: sends that wait for its route, and the task that asks for it.
@@ -112,6 +112,11 @@ class SingleSends:
             task = asyncio.get_running_loop().create_task(self._ask_route(message.topic))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
+
+    async def _deliver(self, batch: Batch) -> None:
+        await self._sender.deliver(batch)
+        if batch.refusal is not None:
+            await self.ordered.move(batch, batch.refusal)
 
     def _add(
         self,

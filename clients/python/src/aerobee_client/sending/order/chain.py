@@ -21,7 +21,7 @@ class OrderedSend(SingleSend):
     """A send with a place in an order. `has_room`: whether it has taken its share of the budget.
     `ready`: set once it waits neither for its room nor for its queue."""
 
-    __slots__ = ("_timer", "chain", "has_room", "queue", "ready", "way")
+    __slots__ = ("_has_left", "_timer", "chain", "has_room", "queue", "ready", "way")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class OrderedSend(SingleSend):
         self.chain: Chain | None = None
         self.ready = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._has_left = False
 
     @property
     def message(self) -> Message:
@@ -60,6 +61,13 @@ class OrderedSend(SingleSend):
         if self._timer is not None:
             self._timer.cancel()
         self.ready.set()
+
+    def leaves(self) -> bool:
+        """As SingleSend's; again, when its batch was refused and it has moved to another."""
+        if self._has_left:
+            return not self.future.done()
+        self._has_left = True
+        return super().leaves()
 
     def join(self, chain: Chain) -> None:
         self.chain = chain

@@ -18,7 +18,7 @@ from aerobee_client.errors import ClientClosed, NamesrvUnreachable
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
-from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey
+from aerobee_client.sending.accumulator import Accumulator, AnyFuture, Batch, BatchKey
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.order.chain import Chain, OrderedSend
 from aerobee_client.sending.order.way import Way
@@ -46,6 +46,8 @@ class OrderedSends:
         # The sends of an order hold their chain: it goes with the last of them.
         self._chains: WeakValueDictionary[Hashable, Chain] = WeakValueDictionary()
         self._lines: dict[str, deque[OrderedSend]] = {}  # by topic
+        # By topic: batches that move to other queues. Meanwhile its other sends wait in line.
+        self._moves: dict[str, set[asyncio.Future[None]]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
     def accept(
@@ -65,7 +67,8 @@ class OrderedSends:
         if way.selector is None:
             self._join(send, message.message_group)
         line = self._lines.get(message.topic)
-        info = self._sender.known_route(message.topic)
+        is_moving = message.topic in self._moves
+        info = None if is_moving else self._sender.known_route(message.topic)
         if info is not None:
             self._choose(send, info)
         if not send.has_room and _is_next_to_take_room(line) and self._budget.try_take(send.size):
@@ -117,7 +120,13 @@ class OrderedSends:
 
     def _place(self, send: OrderedSend, info: PublishInfo) -> None:
         message, way = send.outgoing.message, send.way
-        key = BatchKey(message.topic, is_plain(message), send.queue, way.is_one_way)
+        key = BatchKey(
+            message.topic,
+            is_plain(message),
+            send.queue,
+            way.is_one_way,
+            is_group=way.selector is None,
+        )
         self._accumulator.add(key, send, info, is_alone=way.is_alone)
         send.leave_line()
 
@@ -167,21 +176,8 @@ class OrderedSends:
             del self._lines[topic]
 
     async def _make_ready(self, first: OrderedSend, line: deque[OrderedSend]) -> PublishInfo | None:
-        """Waits for the route of a topic, and for the room of the send at the front of its line.
+        """Waits for the room of the send at the front of a line, and for the route of its topic.
         None: that has failed."""
-        try:
-            info = await self._sender.route_of(first)
-        except NamesrvUnreachable as error:  # at the deadline of this one
-            self._fail_without_queue(first, line, error)
-            return None
-        except Exception as error:  # also what is no MqError: nobody may wait for ever
-            for send in list(line):
-                if send.queue is None:
-                    send.fail(error)
-            return None
-        for send in list(line):
-            if send.queue is None and not send.future.done():
-                self._choose(send, info)
         if not first.has_room:
             remaining_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
             try:
@@ -190,7 +186,68 @@ class OrderedSends:
                 first.fail(error)
                 return None
             first.take_room()
+        try:
+            info = await self._settled_route(first)
+        except NamesrvUnreachable as error:  # at the deadline of this one
+            self._fail_without_queue(first, line, error)
+            return None
+        except Exception as error:  # also what is no MqError: nobody may wait for ever
+            for send in list(line):
+                if send.queue is None:
+                    send.fail(error)
+            first.fail(error)
+            return None
+        for send in list(line):
+            if send.queue is None and not send.future.done():
+                self._choose(send, info)
+        if first.way.selector is None and not first.future.done():
+            self._choose(first, info)  # the route may have changed while it waited
         return info
+
+    async def _settled_route(self, send: OrderedSend) -> PublishInfo:
+        """The route of a topic of which no batch is moving."""
+        topic = send.message.topic
+        while True:
+            while moves := self._moves.get(topic):
+                await asyncio.wait(moves)
+            info = await self._sender.route_of(send)
+            if topic not in self._moves:
+                return info
+
+    # ---- queues that take no more messages ----
+
+    async def move(self, batch: Batch, refusal: MqError) -> None:
+        """Puts the sends of message groups whose queue refused them, and those that wait behind
+        them, into the queues that their groups have by now. Fails them with the refusal when these
+        are the same."""
+        topic, queue = batch.key.topic, batch.queue
+        moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        moves = self._moves.setdefault(topic, set())
+        moves.add(moved)
+        try:
+            info = await self._sender.changed_route(topic)
+            for send in [*batch.release(), *self._accumulator.take_back(queue)]:
+                assert isinstance(send, OrderedSend), "only these are of message groups"
+                if not send.future.done():
+                    self._choose(send, info)
+                    if send.queue == queue:
+                        send.fail(refusal)
+                if send.future.done():
+                    self._drop(send)
+                else:
+                    self._place(send, info)
+        except asyncio.CancelledError:
+            for send in batch.sends:
+                send.fail(ClientClosed("producer"))
+            raise
+        except MqError:  # there is no route: the broker's own words tell more
+            for send in batch.sends:
+                send.fail(refusal)
+        finally:
+            moved.set_result(None)
+            moves.discard(moved)
+            if not moves:
+                del self._moves[topic]
 
     @staticmethod
     def _fail_without_queue(
