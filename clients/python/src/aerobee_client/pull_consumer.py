@@ -19,6 +19,7 @@ from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.pull_consumer import PullConsumerOptions, PullConsumerSettings
 from aerobee_client.options.reading import ConsumeFromWhere
@@ -98,6 +99,12 @@ class AsyncPullConsumer(StartedClient):
         """The queues of which polls return nothing."""
         return frozenset() if self._reader is None else frozenset(self._reader.unread.paused)
 
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """It is told after those that are there. Raises ILLEGAL_OPERATION after the start."""
+        if self._reader is not None:
+            raise MqError(Code.ILLEGAL_OPERATION, "add interceptors, or instrument, before start()")
+        self.options = replace(self.options, interceptors=(*self.options.interceptors, interceptor))
+
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
         """Reads this member's share of `topic`: messages whose tag is in `expression`, "a || b";
         all with "*"; or those that meet a condition over their properties, `Sql("size > 5")`.
@@ -153,8 +160,7 @@ class AsyncPullConsumer(StartedClient):
             self._reader.assign(self._chosen, self._subscriptions)
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of `topic` that can be read, sorted. Raises TOPIC_NOT_EXIST,
-        NamesrvUnreachable."""
+        """The readable queues, sorted. Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
         check_topic(topic)
         return await self._running().instance.routes.subscribe_queues(topic)
 
@@ -308,13 +314,7 @@ class AsyncPullConsumer(StartedClient):
 
     async def lag(self) -> dict[MessageQueue, int]:
         """Messages from the position to the end, of the queues that are read."""
-        ends = await self.end_offsets()
-        reads = self._running().reads
-        return {
-            queue: max(0, end - await self.position(queue))
-            for queue, end in ends.items()
-            if reads(queue)
-        }
+        return await self._running().lag(await self.end_offsets())
 
     # ---- commits ----
 
@@ -429,6 +429,7 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
         """Messages without end, each as by a poll of its own, until the consumer is closed."""
         return self._iterate(self._client)
 
+    add_interceptor = on_loop(AsyncPullConsumer.add_interceptor)
     subscribe = settled(AsyncPullConsumer.subscribe)
     unsubscribe = on_loop(AsyncPullConsumer.unsubscribe)
     assign = on_loop(AsyncPullConsumer.assign)

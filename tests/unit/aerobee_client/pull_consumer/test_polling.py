@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from aerobee_client.errors import ClientClosed
+from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, Join, delete_topic, fill
@@ -53,6 +56,39 @@ async def test_a_poll_waits_for_a_message(broker: MemoryBroker, join: Join) -> N
     fill(broker, 1)
     await broker.wake()
     assert [message.body for message in await waiting] == [b"0"]
+
+
+async def test_interceptors_are_told_what_polls_return(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    class Seen(Interceptor):
+        def __init__(self) -> None:
+            self.received: list[tuple[str, int]] = []
+            self.acquired = 0
+
+        def after_receive(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
+            self.received.append((consumer_group, len(messages)))
+            raise ValueError("changes nothing")
+
+        def after_rebalance(
+            self,
+            consumer_group: str,
+            acquired: frozenset[MessageQueue],
+            released: frozenset[MessageQueue],
+        ) -> None:
+            self.acquired += len(acquired)
+
+    fill(broker, 3)
+    seen = Seen()
+    consumer = AsyncPullConsumer(GROUP, namesrv=NAMESRV, transport=cluster)
+    consumer.add_interceptor(seen)
+    consumer.subscribe(TOPIC)
+    async with consumer:
+        assert len([message async for message in consumer.read_to_end()]) == 3
+        with raises_code(Code.ILLEGAL_OPERATION):
+            consumer.add_interceptor(seen)
+    assert seen.received == [(GROUP, 1)] * 3
+    assert seen.acquired == 4
 
 
 async def test_only_one_poll_waits(join: Join) -> None:

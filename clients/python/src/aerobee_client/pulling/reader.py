@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from functools import partial
 
 from aerobee.broker.v1 import client_pb2
 
@@ -14,6 +15,7 @@ from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.hooks import tell
 from aerobee_client.options.pull_consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
 from aerobee_client.pulling.pull_offsets import PullOffsets
@@ -30,7 +32,9 @@ class Reader:
     ) -> None:
         self.instance = instance
         self.offsets = PullOffsets(instance, consumer_group, auto_commit=options.auto_commit)
-        self.unread = UnreadMessages(self.offsets)
+        self.unread = UnreadMessages(
+            self.offsets, partial(tell, options.interceptors, "after_receive", consumer_group)
+        )
         self._consumer_group = consumer_group
         self._options = options
         self._membership: Membership[UnreadMessages] | None = None
@@ -154,6 +158,14 @@ class Reader:
                 if position < end:
                     left[queue] = position
         return left
+
+    async def lag(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Messages from the positions to `ends`, of the queues that are read."""
+        lag: dict[MessageQueue, int] = {}
+        for queue, end in ends.items():
+            if self.reads(queue):
+                lag[queue] = max(0, end - self.unread.position(await self.process_queue(queue)))
+        return lag
 
     def stalled(self, queues: Collection[MessageQueue], timeout: timedelta) -> MqError:
         """That these queues are not read to their ends."""

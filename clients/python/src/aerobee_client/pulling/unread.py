@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from aerobee_client.consuming.process_queue import ProcessQueue
@@ -20,12 +20,16 @@ from aerobee_wire.status import Code, MqError
 
 
 class UnreadMessages:
-    """The consumption of a pull consumer. One task polls at a time."""
+    """The consumption of a pull consumer. One task polls at a time. `on_returned` is called with
+    what each poll returns, unless that is nothing."""
 
-    def __init__(self, offsets: PullOffsets) -> None:
+    def __init__(
+        self, offsets: PullOffsets, on_returned: Callable[[list[ReceivedMessage]], None]
+    ) -> None:
         self.closed = False
         self.paused: set[MessageQueue] = set()
         self._offsets = offsets
+        self._on_returned = on_returned
         # Queues take turns: that of the last poll goes to the end.
         self._unread: OrderedDict[ProcessQueue, deque[ReceivedMessage]] = OrderedDict()
         self._returned: list[tuple[ProcessQueue, list[ReceivedMessage]]] = []
@@ -100,6 +104,8 @@ class UnreadMessages:
                 taken += part
                 if len(taken) == max_messages:
                     break
+        if taken:
+            self._on_returned(taken)
         return taken
 
     def _take_of(
