@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -74,6 +74,33 @@ def test_a_simple_consumer_is_not_waited_for_and_its_lease_ends(rocketmq: Rocket
         with raises_code(Code.INVALID_RECEIPT_HANDLE):
             consumer.ack(first)
         consumer.ack(second)
+
+
+def test_a_delivery_time_is_by_the_clock_of_the_services(rocketmq: RocketMq) -> None:
+    topic = rocketmq.topic(queues=1)
+    rocketmq.advance(days=3)
+    now = rocketmq.now()
+    assert now > datetime.now(UTC) + timedelta(days=2)
+    with Producer() as producer:
+        producer.send(Message(topic, b"later", deliver_at=now + timedelta(minutes=10)))
+        rocketmq.advance(minutes=9)
+        assert rocketmq.messages(topic) == []
+        rocketmq.advance(minutes=1)
+        assert [message.body for message in rocketmq.messages(topic)] == [b"later"]
+
+
+def test_a_request_is_answered_when_the_services_are_ahead(rocketmq: RocketMq) -> None:
+    topic = rocketmq.topic()
+    rocketmq.advance(days=1)
+
+    def listener(message: ReceivedMessage) -> None:
+        consumer.reply(message, b"you said " + message.body)
+
+    consumer = PushConsumer(rocketmq.group(), listener)
+    consumer.subscribe(topic)
+    with consumer, Producer() as producer:
+        reply = producer.request(Message(topic, b"7"), timedelta(seconds=10))
+    assert reply.body == b"you said 7"
 
 
 def test_an_orderly_consumer_is_waited_for(rocketmq: RocketMq) -> None:

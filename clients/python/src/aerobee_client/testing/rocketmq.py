@@ -6,7 +6,7 @@ No connection outlives a call, so that a test may use any event loop.
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -144,6 +144,12 @@ class AsyncRocketMq(AsyncClient):
         )
         await control.call(self.namesrv, rpcs.ADVANCE, request)
 
+    async def now(self) -> datetime:
+        """The time of day of broker and proxy, in UTC: for a message with a delivery time of its
+        own (`deliver_at`), once time was advanced."""
+        suite = await control.call(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
+        return datetime.fromtimestamp(suite.now_timestamp_ms / 1_000, UTC)
+
     # ---- faults ----
 
     async def kill_broker(self) -> None:
@@ -234,6 +240,7 @@ class RocketMq(Facade[AsyncRocketMq]):
     wait_consumed = blocking(AsyncRocketMq.wait_consumed)
 
     advance = blocking(AsyncRocketMq.advance)
+    now = blocking(AsyncRocketMq.now)
 
     kill_broker = blocking(AsyncRocketMq.kill_broker)
     restart_broker = blocking(AsyncRocketMq.restart_broker)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x65robee/suite/v1/suite.proto\x12\x10\x61\x65robee.suite.v1\"\x11\n\x0fGetSuiteRequest\"B\n\x10GetSuiteResponse\x12\x0f\n\x07namesrv\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\r\n\x05proxy\x18\x03 \x01(\t\"Z\n\x0e\x41\x64vanceRequest\x12\x13\n\x0b\x64uration_ms\x18\x01 \x01(\x03\x12\x18\n\x10without_settling\x18\x02 \x01(\x08\x12\x19\n\x11settle_timeout_ms\x18\x03 \x01(\x03\"M\n\x0f\x41\x64vanceResponse\x12\x18\n\x10now_timestamp_ms\x18\x01 \x01(\x03\x12\x11\n\toffset_ms\x18\x02 \x01(\x03\x12\r\n\x05steps\x18\x03 \x01(\x05\";\n\rSettleRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x03\"\x10\n\x0eSettleResponse\"\x13\n\x11KillBrokerRequest\"\x14\n\x12KillBrokerResponse\"\x16\n\x14RestartBrokerRequest\"\x17\n\x15RestartBrokerResponse\"9\n\rRefuseRequest\x12\x0b\n\x03rpc\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x05\x12\r\n\x05times\x18\x03 \x01(\x05\"\x10\n\x0eRefuseResponse2\x86\x04\n\x0cSuiteService\x12Q\n\x08GetSuite\x12!.aerobee.suite.v1.GetSuiteRequest\x1a\".aerobee.suite.v1.GetSuiteResponse\x12N\n\x07\x41\x64vance\x12 .aerobee.suite.v1.AdvanceRequest\x1a!.aerobee.suite.v1.AdvanceResponse\x12K\n\x06Settle\x12\x1f.aerobee.suite.v1.SettleRequest\x1a .aerobee.suite.v1.SettleResponse\x12W\n\nKillBroker\x12#.aerobee.suite.v1.KillBrokerRequest\x1a$.aerobee.suite.v1.KillBrokerResponse\x12`\n\rRestartBroker\x12&.aerobee.suite.v1.RestartBrokerRequest\x1a\'.aerobee.suite.v1.RestartBrokerResponse\x12K\n\x06Refuse\x12\x1f.aerobee.suite.v1.RefuseRequest\x1a .aerobee.suite.v1.RefuseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x65robee/suite/v1/suite.proto\x12\x10\x61\x65robee.suite.v1\"\x11\n\x0fGetSuiteRequest\"\\\n\x10GetSuiteResponse\x12\x0f\n\x07namesrv\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\r\n\x05proxy\x18\x03 \x01(\t\x12\x18\n\x10now_timestamp_ms\x18\x04 \x01(\x03\"Z\n\x0e\x41\x64vanceRequest\x12\x13\n\x0b\x64uration_ms\x18\x01 \x01(\x03\x12\x18\n\x10without_settling\x18\x02 \x01(\x08\x12\x19\n\x11settle_timeout_ms\x18\x03 \x01(\x03\"M\n\x0f\x41\x64vanceResponse\x12\x18\n\x10now_timestamp_ms\x18\x01 \x01(\x03\x12\x11\n\toffset_ms\x18\x02 \x01(\x03\x12\r\n\x05steps\x18\x03 \x01(\x05\";\n\rSettleRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x03\"\x10\n\x0eSettleResponse\"\x13\n\x11KillBrokerRequest\"\x14\n\x12KillBrokerResponse\"\x16\n\x14RestartBrokerRequest\"\x17\n\x15RestartBrokerResponse\"9\n\rRefuseRequest\x12\x0b\n\x03rpc\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x05\x12\r\n\x05times\x18\x03 \x01(\x05\"\x10\n\x0eRefuseResponse2\x86\x04\n\x0cSuiteService\x12Q\n\x08GetSuite\x12!.aerobee.suite.v1.GetSuiteRequest\x1a\".aerobee.suite.v1.GetSuiteResponse\x12N\n\x07\x41\x64vance\x12 .aerobee.suite.v1.AdvanceRequest\x1a!.aerobee.suite.v1.AdvanceResponse\x12K\n\x06Settle\x12\x1f.aerobee.suite.v1.SettleRequest\x1a .aerobee.suite.v1.SettleResponse\x12W\n\nKillBroker\x12#.aerobee.suite.v1.KillBrokerRequest\x1a$.aerobee.suite.v1.KillBrokerResponse\x12`\n\rRestartBroker\x12&.aerobee.suite.v1.RestartBrokerRequest\x1a\'.aerobee.suite.v1.RestartBrokerResponse\x12K\n\x06Refuse\x12\x1f.aerobee.suite.v1.RefuseRequest\x1a .aerobee.suite.v1.RefuseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,27 +34,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSUITEREQUEST']._serialized_start=50
   _globals['_GETSUITEREQUEST']._serialized_end=67
   _globals['_GETSUITERESPONSE']._serialized_start=69
-  _globals['_GETSUITERESPONSE']._serialized_end=135
-  _globals['_ADVANCEREQUEST']._serialized_start=137
-  _globals['_ADVANCEREQUEST']._serialized_end=227
-  _globals['_ADVANCERESPONSE']._serialized_start=229
-  _globals['_ADVANCERESPONSE']._serialized_end=306
-  _globals['_SETTLEREQUEST']._serialized_start=308
-  _globals['_SETTLEREQUEST']._serialized_end=367
-  _globals['_SETTLERESPONSE']._serialized_start=369
-  _globals['_SETTLERESPONSE']._serialized_end=385
-  _globals['_KILLBROKERREQUEST']._serialized_start=387
-  _globals['_KILLBROKERREQUEST']._serialized_end=406
-  _globals['_KILLBROKERRESPONSE']._serialized_start=408
-  _globals['_KILLBROKERRESPONSE']._serialized_end=428
-  _globals['_RESTARTBROKERREQUEST']._serialized_start=430
-  _globals['_RESTARTBROKERREQUEST']._serialized_end=452
-  _globals['_RESTARTBROKERRESPONSE']._serialized_start=454
-  _globals['_RESTARTBROKERRESPONSE']._serialized_end=477
-  _globals['_REFUSEREQUEST']._serialized_start=479
-  _globals['_REFUSEREQUEST']._serialized_end=536
-  _globals['_REFUSERESPONSE']._serialized_start=538
-  _globals['_REFUSERESPONSE']._serialized_end=554
-  _globals['_SUITESERVICE']._serialized_start=557
-  _globals['_SUITESERVICE']._serialized_end=1075
+  _globals['_GETSUITERESPONSE']._serialized_end=161
+  _globals['_ADVANCEREQUEST']._serialized_start=163
+  _globals['_ADVANCEREQUEST']._serialized_end=253
+  _globals['_ADVANCERESPONSE']._serialized_start=255
+  _globals['_ADVANCERESPONSE']._serialized_end=332
+  _globals['_SETTLEREQUEST']._serialized_start=334
+  _globals['_SETTLEREQUEST']._serialized_end=393
+  _globals['_SETTLERESPONSE']._serialized_start=395
+  _globals['_SETTLERESPONSE']._serialized_end=411
+  _globals['_KILLBROKERREQUEST']._serialized_start=413
+  _globals['_KILLBROKERREQUEST']._serialized_end=432
+  _globals['_KILLBROKERRESPONSE']._serialized_start=434
+  _globals['_KILLBROKERRESPONSE']._serialized_end=454
+  _globals['_RESTARTBROKERREQUEST']._serialized_start=456
+  _globals['_RESTARTBROKERREQUEST']._serialized_end=478
+  _globals['_RESTARTBROKERRESPONSE']._serialized_start=480
+  _globals['_RESTARTBROKERRESPONSE']._serialized_end=503
+  _globals['_REFUSEREQUEST']._serialized_start=505
+  _globals['_REFUSEREQUEST']._serialized_end=562
+  _globals['_REFUSERESPONSE']._serialized_start=564
+  _globals['_REFUSERESPONSE']._serialized_end=580
+  _globals['_SUITESERVICE']._serialized_start=583
+  _globals['_SUITESERVICE']._serialized_end=1101
 # @@protoc_insertion_point(module_scope)

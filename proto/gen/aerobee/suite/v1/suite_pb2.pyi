@@ -9,14 +9,16 @@ class GetSuiteRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetSuiteResponse(_message.Message):
-    __slots__ = ("namesrv", "broker", "proxy")
+    __slots__ = ("namesrv", "broker", "proxy", "now_timestamp_ms")
     NAMESRV_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     PROXY_FIELD_NUMBER: _ClassVar[int]
+    NOW_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     namesrv: str
     broker: str
     proxy: str
-    def __init__(self, namesrv: _Optional[str] = ..., broker: _Optional[str] = ..., proxy: _Optional[str] = ...) -> None: ...
+    now_timestamp_ms: int
+    def __init__(self, namesrv: _Optional[str] = ..., broker: _Optional[str] = ..., proxy: _Optional[str] = ..., now_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class AdvanceRequest(_message.Message):
     __slots__ = ("duration_ms", "without_settling", "settle_timeout_ms")

@@ -70,7 +70,7 @@ class SuiteServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def GetSuite(self, request, context):
-        """The addresses of the suite.
+        """The addresses of the suite, and its time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

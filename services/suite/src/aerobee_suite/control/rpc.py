@@ -36,7 +36,10 @@ class SuiteRpcs:
     async def get_suite(self, request: pb.GetSuiteRequest, call: Call) -> pb.GetSuiteResponse:
         found = self._addresses()
         return pb.GetSuiteResponse(
-            namesrv=found[NAMESRV], broker=found[BROKER], proxy=found.get(PROXY, "")
+            namesrv=found[NAMESRV],
+            broker=found[BROKER],
+            proxy=found.get(PROXY, ""),
+            now_timestamp_ms=self._time_travel.clock.now_ms(),
         )
 
     async def advance(self, request: pb.AdvanceRequest, call: Call) -> pb.AdvanceResponse:
