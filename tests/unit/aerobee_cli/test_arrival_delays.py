@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee_cli.demo.arrival_delays import ArrivalDelays, NeverArrived
+from aerobee_wire.topics import retry_topic
 
 FLIGHT = {
     "year": 2013,
@@ -25,7 +26,10 @@ FLIGHT = {
 
 def delivery(message_id: str, *, reconsume_times: int = 0, **changes: Any) -> Any:
     body = json.dumps({**FLIGHT, **changes}).encode()
-    return SimpleNamespace(message_id=message_id, reconsume_times=reconsume_times, body=body)
+    topic = retry_topic("delays") if reconsume_times else "flights"
+    return SimpleNamespace(
+        message_id=message_id, reconsume_times=reconsume_times, body=body, stored_topic=topic
+    )
 
 
 async def test_the_mean_is_by_carrier() -> None:
@@ -71,4 +75,8 @@ async def test_each_further_delivery_is_a_retry_however_often_it_comes() -> None
     for times in (0, 1, 2, 2):
         with pytest.raises(NeverArrived):
             await delays.on_flight(delivery("a", reconsume_times=times, arr_time=None))
+    by_the_client = delivery("a", arr_time=None)
+    by_the_client.reconsume_times = 3  # the broker took it back at none of these times
+    with pytest.raises(NeverArrived):
+        await delays.on_flight(by_the_client)
     assert delays.retries == {("a", 1), ("a", 2)}

@@ -6,6 +6,8 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from aerobee_wire.topics import is_retry
+
 if TYPE_CHECKING:
     from aerobee_client import ReceivedMessage
 
@@ -19,7 +21,8 @@ class ArrivalDelays:
     failure, and may be after a crash of a broker or a consumer.
 
     `arrived`: ids of the messages whose delay was counted. `retries`: (message id, reconsume times)
-    of redeliveries.
+    of redeliveries by the broker: while it cannot be reached, the client tries a message again, as
+    often as the outage lasts.
     """
 
     def __init__(self) -> None:
@@ -30,7 +33,7 @@ class ArrivalDelays:
 
     async def on_flight(self, message: ReceivedMessage) -> None:
         """The listener. Raises NeverArrived, whose text becomes the reason of the dead letter."""
-        if message.reconsume_times:
+        if is_retry(message.stored_topic):
             self.retries.add((message.message_id, message.reconsume_times))
         flight = json.loads(message.body)
         if flight["arr_time"] is None or flight["arr_delay"] is None:
