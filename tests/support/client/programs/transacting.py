@@ -25,6 +25,7 @@ from aerobee_client import (
     ReceivedMessage,
     TransactionResolution,
 )
+from support.clock.polling import until
 
 TOPIC = "orders"
 GROUP = "shop"
@@ -33,13 +34,18 @@ SIDE_BY_SIDE = 8
 
 class Database:
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def rows(self) -> set[bytes]:
-        return set(self._path.read_bytes().split()) if self._path.exists() else set()
+        return set(self.path.read_bytes().split()) if self.path.exists() else set()
+
+    async def grows(self, count: int) -> None:
+        """Until there are so many rows more."""
+        before = len(self.rows())
+        await until(lambda: len(self.rows()) >= before + count, f"{count} rows more", timeout_s=60)
 
     def insert(self, row: bytes) -> None:
-        with self._path.open("ab") as file:
+        with self.path.open("ab") as file:
             file.write(row + b"\n")
             file.flush()
             os.fsync(file.fileno())
