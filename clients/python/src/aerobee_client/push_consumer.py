@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.fifo_warning import FifoWarning
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.consuming.broadcast.local_offsets import LocalOffsets
 from aerobee_client.consuming.broadcast.pass_over import PassOver
@@ -31,6 +32,7 @@ from aerobee_client.consuming.send_back import Rejections, SendBack, ToldRejecti
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
@@ -90,6 +92,7 @@ class AsyncPushConsumer(Replier):
         self._transport = transport
         self._clock = clock or SystemClock()
         self._membership: _Membership | None = None
+        self._paused: set[str | MessageQueue] = set()  # before the start
         self._subscriptions: dict[str, TopicSubscription] = {}
         if self.options.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(consumer_group))
@@ -131,6 +134,47 @@ class AsyncPushConsumer(Replier):
         if self._subscriptions.pop(topic, None) is not None and self._membership is not None:
             self._membership.subscriptions_changed(topic)
 
+    def pause(self, *targets: str | MessageQueue) -> None:
+        """Begins no listener for messages of these topics or queues, and pulls no more of them,
+        until `resume`; without targets, of everything. Listeners that run go on. The queues stay
+        this member's; those of a topic that it gets later are paused too. Retries come from a topic
+        of the group's own, which only a pause of everything holds.
+
+        Raises INVALID_PARAMETER (a topic that is not subscribed to).
+        """
+        chosen = self._targets(targets)
+        if self._membership is None:
+            self._paused.update(chosen)
+        else:
+            self._membership.assignment.pause(chosen)
+
+    def resume(self, *targets: str | MessageQueue) -> None:
+        """Ends the pause of these topics, with their queues, or queues; without targets, of
+        everything. Raises as `pause` does."""
+        chosen = self._targets(targets)
+        if self._membership is None:
+            self._paused.difference_update(chosen)
+            return
+        for process_queue in self._membership.assignment.resume(chosen):
+            self._membership.consumption.resume(process_queue)
+
+    def _targets(self, targets: Sequence[str | MessageQueue]) -> Sequence[str | MessageQueue]:
+        for target in targets:
+            topic = target if isinstance(target, str) else target.topic
+            if topic not in self._subscriptions:
+                raise MqError(
+                    Code.INVALID_PARAMETER,
+                    f"{self.consumer_group} does not subscribe to {topic}: give one of "
+                    f"{', '.join(self._subscriptions)}",
+                )
+        return targets or list(self._subscriptions)
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Calls of the listener at a time, from now on. Raises INVALID_PARAMETER."""
+        self.options = replace(self.options, concurrency=concurrency)
+        if self._membership is not None:
+            self._membership.consumption.set_concurrency(concurrency)
+
     async def start(self) -> None:
         """Joins the group and starts to consume. A topic that does not exist yet is consumed as
         soon as it exists.
@@ -150,6 +194,8 @@ class AsyncPushConsumer(Replier):
         self._instance = instance  # also while it closes: a listener that runs may reply
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
+        membership.assignment.tell(self._callbacks(instance))
+        membership.assignment.pause(self._paused)
         try:
             await membership.start()
         except BaseException:
@@ -195,6 +241,13 @@ class AsyncPushConsumer(Replier):
         )
         membership.keep_in_order(OrderedQueues(keeper, consumption, offsets))
         return membership
+
+    def _callbacks(self, instance: ClientInstance) -> AssignmentCallbacks:
+        options = self.options
+        on_assigned = [options.on_assigned] if options.on_assigned else []
+        if not options.orderly:
+            on_assigned.append(FifoWarning(instance, self.consumer_group))
+        return AssignmentCallbacks(on_assigned, [options.on_revoked] if options.on_revoked else [])
 
     async def commit(self, message: ReceivedMessage | None = None) -> None:
         """With `orderly=True, auto_commit=False`: commits what the listener has consumed of all
@@ -317,6 +370,9 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
 
     add_interceptor = on_loop(AsyncPushConsumer.add_interceptor)
     reply = blocking(AsyncPushConsumer.reply)
+    pause = on_loop(AsyncPushConsumer.pause)
+    resume = on_loop(AsyncPushConsumer.resume)
+    set_concurrency = on_loop(AsyncPushConsumer.set_concurrency)
     subscribe = settled(AsyncPushConsumer.subscribe)
     unsubscribe = on_loop(AsyncPushConsumer.unsubscribe)
     commit = blocking(AsyncPushConsumer.commit)

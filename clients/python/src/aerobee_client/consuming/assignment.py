@@ -11,14 +11,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.order.ordered_queues import OrderedQueues
-from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.process_queue import Allowance, ProcessQueue
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.options.consumer import MessageModel
 from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
 from aerobee_wire import rpcs
@@ -68,6 +70,13 @@ class Assignment:
         # Whether a broker, when last asked, did not list this client among the members.
         self.unregistered = False
         self._owned: dict[MessageQueue, _Owned] = {}
+        self._paused: set[str | MessageQueue] = set()  # topics and queues
+        self._callbacks = AssignmentCallbacks()
+        self._telling: set[asyncio.Task[None]] = set()
+        self._for_all = _allowance(
+            options.pull_threshold_for_all, options.pull_threshold_size_for_all
+        )
+        self._for_topic: dict[str, list[Allowance]] = {}
         self._resubscribed: set[str] = set()  # topics whose subscription has changed
 
     def keep_in_order(self, order: OrderedQueues) -> None:
@@ -75,8 +84,44 @@ class Assignment:
         OrderedQueues says."""
         self._order = order
 
+    def tell(self, callbacks: AssignmentCallbacks) -> None:
+        """Before the first rebalance: whom to tell of queues that come and go."""
+        self._callbacks = callbacks
+
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)
+
+    def process_queues(self) -> list[ProcessQueue]:
+        return [owned.process_queue for owned in self._owned.values()]
+
+    def pause(self, targets: Iterable[str | MessageQueue]) -> None:
+        """Topics and queues, also those that are acquired later."""
+        self._paused.update(targets)
+        for owned in self._owned.values():
+            if self._is_paused(owned.process_queue.queue):
+                owned.process_queue.pause()
+
+    def resume(self, targets: Iterable[str | MessageQueue]) -> list[ProcessQueue]:
+        """Those that are not paused any more; a topic with all its queues."""
+        for target in targets:
+            self._paused.discard(target)
+            if isinstance(target, str):
+                self._paused -= {
+                    each
+                    for each in self._paused
+                    if isinstance(each, MessageQueue) and each.topic == target
+                }
+        resumed = [
+            owned.process_queue
+            for queue, owned in self._owned.items()
+            if owned.process_queue.paused and not self._is_paused(queue)
+        ]
+        for process_queue in resumed:
+            process_queue.resume()
+        return resumed
+
+    def _is_paused(self, queue: MessageQueue) -> bool:
+        return bool(self._paused) and (queue in self._paused or queue.topic in self._paused)
 
     def process_queue(self, queue: MessageQueue) -> ProcessQueue | None:
         """Of a queue that is owned; else None."""
@@ -154,6 +199,7 @@ class Assignment:
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.discard(queue)
+        self._tell_of_loss(queue)
         self._request_rebalance()
 
     def on_lock_lost(self, queue: MessageQueue) -> None:
@@ -164,7 +210,13 @@ class Assignment:
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.forget(queue)
+        self._tell_of_loss(queue)
         self._request_rebalance()
+
+    def _tell_of_loss(self, queue: MessageQueue) -> None:
+        telling = asyncio.create_task(self._callbacks.revoked([queue]))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
 
     async def on_lock_regained(self, queue: MessageQueue) -> None:
         """The lock of `queue` was free for a while: goes on behind what another member may have
@@ -253,6 +305,7 @@ class Assignment:
                 self._order.let_go(owned.process_queue)
             else:
                 owned.process_queue.drop()
+        await self._callbacks.revoked(released)
         if self._order is not None:
             return
         await self._offsets.commit(released)
@@ -265,21 +318,24 @@ class Assignment:
         stored: dict[str, dict[int, int]] = {}
         away: set[str] = set()
         failure: MqError | None = None
-        for queue in queues:
-            if queue.broker_name in away:
-                continue
-            try:
-                queue_offset = await self._start_offset(queue, stored)
-            except MqError as error:
-                failure = failure or error
-                if error.retryable:
-                    away.add(queue.broker_name)
-                continue
-            if queue in self._owned:  # moved to another offset in the meantime
-                continue
-            log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
-            self._start_pulling(queue, queue_offset)
-            self._offsets.set(queue, queue_offset)
+        for _, there in groupby(queues, key=lambda queue: (queue.topic, queue.broker_name)):
+            offsets: dict[MessageQueue, int] = {}
+            for queue in there:
+                if queue.broker_name in away:
+                    break
+                try:
+                    offsets[queue] = await self._start_offset(queue, stored)
+                except MqError as error:
+                    failure = failure or error
+                    if error.retryable:
+                        away.add(queue.broker_name)
+            await self._callbacks.assigned(offsets)
+            for queue, queue_offset in offsets.items():
+                if queue in self._owned:  # moved to another offset in the meantime
+                    continue
+                log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
+                self._start_pulling(queue, queue_offset)
+                self._offsets.set(queue, queue_offset)
         if failure is not None:
             raise failure
 
@@ -292,7 +348,18 @@ class Assignment:
         return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
     def _start_pulling(self, queue: MessageQueue, queue_offset: int) -> None:
-        process_queue = ProcessQueue(queue, self._options, queue_offset)
+        if queue.topic not in self._for_topic:
+            options = self._options
+            self._for_topic[queue.topic] = _allowance(
+                options.pull_threshold_for_topic, options.pull_threshold_size_for_topic
+            )
+        process_queue = ProcessQueue(
+            queue,
+            self._options,
+            queue_offset,
+            paused=self._is_paused(queue),
+            allowances=[*self._for_topic[queue.topic], *self._for_all],
+        )
         pulling = asyncio.create_task(self._pull(process_queue, queue_offset), name=f"pull {queue}")
         self._owned[queue] = _Owned(process_queue, pulling)
 
@@ -325,3 +392,9 @@ class Assignment:
             queue.broker_name, rpcs.SEARCH_OFFSET, request, timeout_s=CALL_TIMEOUT_S
         )
         return response.queue_offset
+
+
+def _allowance(max_messages: int | None, max_bytes: int | None) -> list[Allowance]:
+    """None when there is no threshold."""
+    unbounded = max_messages is None and max_bytes is None
+    return [] if unbounded else [Allowance(max_messages, max_bytes)]

@@ -48,6 +48,8 @@ class ConcurrentConsumption:
         self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
+        # Batches of paused queues, which no listener has got.
+        self._held: dict[ProcessQueue, list[Batch]] = {}
         # Messages being sent back → what to do when the broker does not take the message.
         self._rejected: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
@@ -70,6 +72,14 @@ class ConcurrentConsumption:
             self._open.add(batch)
             self._runner.submit(batch)
 
+    def set_concurrency(self, concurrency: int) -> None:
+        self._runner.set_concurrency(concurrency)
+
+    def resume(self, process_queue: ProcessQueue) -> None:
+        """It was paused, and is not any more."""
+        for batch in self._held.pop(process_queue, ()):
+            self._again(batch)
+
     async def close(self, timeout_s: float) -> None:
         """Waits for running listeners, and until the messages that they rejected are sent back."""
         self._closing = True
@@ -88,8 +98,15 @@ class ConcurrentConsumption:
         self._open.discard(batch)
         self._overdue.discard(batch)
         process_queue = batch.process_queue
-        if verdicts is None or process_queue.dropped:
-            return  # skipped, or the queue is released: its next owner gets the messages
+        if process_queue.dropped:
+            self._held.pop(process_queue, None)
+            return  # released: its next owner gets the messages
+        if verdicts is None:  # skipped
+            if process_queue.paused:
+                self._held.setdefault(process_queue, []).append(batch)
+            elif not self._closing:  # resumed in the meantime
+                self._again(batch)
+            return
         consumed: list[ReceivedMessage] = []
         for message, rejection in zip(batch.messages, verdicts, strict=True):
             if rejection is None:
@@ -99,6 +116,10 @@ class ConcurrentConsumption:
                 self._reject(process_queue, message, rejection, on_refusal)
         if consumed:
             self._remove(process_queue, consumed)
+
+    def _again(self, batch: Batch) -> None:
+        self._open.add(batch)
+        self._runner.submit(batch)
 
     def _remove(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         self._offsets.advance(process_queue.queue, process_queue.remove(messages))

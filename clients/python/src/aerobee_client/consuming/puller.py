@@ -193,7 +193,7 @@ class Puller:
         messages = received(
             response.records, queue.broker_name, tags=subscription.tags, origin_topics=True
         )
-        process_queue.put(messages, response.next_begin_offset)
+        process_queue.put(messages, response.next_begin_offset, response.max_offset)
         self.on_messages(process_queue, messages)
         if not len(process_queue):
             # Every message was filtered out and none waits: the offset may move past them.

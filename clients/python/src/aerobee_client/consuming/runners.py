@@ -29,6 +29,11 @@ class Batch:
     # When the listener started, in ms of the monotonic clock; 0: it has not. Set by the runner.
     started_ms: int = 0
 
+    @property
+    def is_off(self) -> bool:
+        """Whether the listener is not to get it now."""
+        return self.process_queue.dropped or self.process_queue.paused
+
     def call(self, consume: Consume) -> Verdicts:
         return consume.call(self.messages)
 
@@ -54,8 +59,13 @@ class Runner(ABC):
         self._on_done = on_done
         self._closing = False  # then batches that have not started are skipped
 
+    def start(self) -> None:
+        """On the loop."""
+        self.set_concurrency(self._concurrency)
+
     @abstractmethod
-    def start(self) -> None: ...
+    def set_concurrency(self, concurrency: int) -> None:
+        """From now on; listeners that run beyond it end first. On the loop."""
 
     @abstractmethod
     def submit(self, batch: Batch) -> None: ...
@@ -76,15 +86,34 @@ class ThreadRunner(Runner):
         self._done: deque[tuple[Batch, Verdicts | None]] = deque()
         self._wake_pending = False
         self._open = 0
+        self._lock = threading.Lock()  # around `threads` and the concurrency
         self._idle = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self) -> None:
+    def set_concurrency(self, concurrency: int) -> None:
         self._loop = asyncio.get_running_loop()
-        for number in range(self._concurrency):
-            thread = threading.Thread(target=self._work, name=f"listener-{number}", daemon=True)
-            self.threads.append(thread)
+        with self._lock:
+            self._concurrency = concurrency
+            surplus = len(self.threads) - concurrency
+            new = [
+                threading.Thread(target=self._work, name=f"listener-{number}", daemon=True)
+                for number in range(len(self.threads), concurrency)
+            ]
+            self.threads += new
+        for thread in new:
             thread.start()
+        for _ in range(surplus):
+            self._batches.put(None)  # wakes one that waits
+
+    def _is_surplus(self) -> bool:
+        """Whether this thread is to end, because there are more than the concurrency."""
+        if len(self.threads) <= self._concurrency:
+            return False
+        with self._lock:
+            if len(self.threads) <= self._concurrency:
+                return False
+            self.threads.remove(threading.current_thread())
+            return True
 
     def submit(self, batch: Batch) -> None:
         self._open += 1
@@ -93,7 +122,7 @@ class ThreadRunner(Runner):
 
     async def close(self, timeout_s: float) -> bool:
         self._closing = True  # batches taken from now on are skipped
-        for _ in self.threads:
+        for _ in list(self.threads):
             self._batches.put(None)
         if self._open:
             try:
@@ -104,9 +133,14 @@ class ThreadRunner(Runner):
         return True
 
     def _work(self) -> None:
-        while (batch := self._batches.get()) is not None:
+        while not self._is_surplus():
+            batch = self._batches.get()
+            if batch is None:
+                if self._closing:
+                    return
+                continue
             result = None
-            if not (self._closing or batch.process_queue.dropped):
+            if not (self._closing or batch.is_off):
                 batch.started_ms = self._clock.monotonic_ms()
                 result = batch.call(self._consume)
             self._done.append((batch, result))
@@ -137,11 +171,15 @@ class TaskRunner(Runner):
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
         super().__init__(consume, concurrency, clock, on_done)
-        self._batches: asyncio.Queue[Batch] = asyncio.Queue()
+        self._batches: asyncio.Queue[Batch | None] = asyncio.Queue()
 
-    def start(self) -> None:
-        for number in range(self._concurrency):
+    def set_concurrency(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        surplus = len(self.tasks) - concurrency
+        for number in range(len(self.tasks), concurrency):
             self.tasks.append(asyncio.create_task(self._work(), name=f"listener {number}"))
+        for _ in range(surplus):
+            self._batches.put_nowait(None)  # wakes one that waits
 
     def submit(self, batch: Batch) -> None:
         self._batches.put_nowait(batch)
@@ -160,11 +198,13 @@ class TaskRunner(Runner):
             await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _work(self) -> None:
-        while True:
+        while len(self.tasks) <= self._concurrency:
             batch = await self._batches.get()
-            result = None
-            if not (self._closing or batch.process_queue.dropped):
-                batch.started_ms = self._clock.monotonic_ms()
-                result = await batch.call_async(self._consume)
-            self._on_done(batch, result)
+            if batch is not None:
+                result = None
+                if not (self._closing or batch.is_off):
+                    batch.started_ms = self._clock.monotonic_ms()
+                    result = await batch.call_async(self._consume)
+                self._on_done(batch, result)
             self._batches.task_done()
+        self.tasks = [task for task in self.tasks if task is not asyncio.current_task()]

@@ -10,6 +10,7 @@ from typing import Literal
 
 from aerobee.broker.v1 import client_pb2
 
+from aerobee_client.observing.assignment_callbacks import OnQueues
 from aerobee_client.options.bounds import MAX_INT32, Bounds, check_bounds
 from aerobee_client.options.reading import ReadingOptions, ReadingSettings
 from aerobee_wire.status import Code, MqError
@@ -41,6 +42,8 @@ class ConsumerSettings(ReadingSettings, total=False):
     order_by: Literal["queue", "message_group"]
     suspend_time: timedelta
     auto_commit: bool
+    on_assigned: OnQueues | None
+    on_revoked: OnQueues | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,11 @@ class ConsumerOptions(ReadingOptions):
     suspend_time: timedelta = SUSPEND_TIME
     # With `orderly`, False: what the listener has consumed is committed by `commit` only.
     auto_commit: bool = True
+    # Functions or coroutine functions of a frozenset of message queues: called before queues are
+    # pulled that this member has got, and when it pulls those no more that it has lost. A rebalance
+    # waits for them, 30 s at most; a plain function is called in a thread.
+    on_assigned: OnQueues | None = None
+    on_revoked: OnQueues | None = None
 
     def __post_init__(self) -> None:
         """Raises INVALID_PARAMETER that names the bounds."""

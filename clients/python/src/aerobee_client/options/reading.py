@@ -39,6 +39,10 @@ class ReadingSettings(TypedDict, total=False):
     machine_room: str
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
+    pull_threshold_for_topic: int | None
+    pull_threshold_size_for_topic: int | None
+    pull_threshold_for_all: int | None
+    pull_threshold_size_for_all: int | None
     consume_concurrently_max_span: int
     interceptors: Sequence[Interceptor]
 
@@ -61,9 +65,14 @@ class ReadingOptions:
     # Pulling a message queue pauses while more messages or bytes than this wait to be consumed.
     pull_threshold_for_queue: int = 1_000
     pull_threshold_size_for_queue: int = 100 * MIB
-    # Also while their largest queue offset minus the smallest is more than this: the committed
-    # offset cannot pass one slow message, and what is consumed above it is delivered again after a
-    # crash.
+    # The same of all queues of a topic together, and of all queues; None: as many as these have.
+    pull_threshold_for_topic: int | None = None
+    pull_threshold_size_for_topic: int | None = None
+    pull_threshold_for_all: int | None = None
+    pull_threshold_size_for_all: int | None = None
+    # Of a queue, also while their largest queue offset minus the smallest is more than this: the
+    # committed offset cannot pass one slow message, and what is consumed above it is delivered
+    # again after a crash.
     consume_concurrently_max_span: int = 2_000
     # Are told of the messages and of rebalances.
     interceptors: Sequence[Interceptor] = ()
@@ -92,6 +101,10 @@ _BOUNDS: Bounds = {
     "pull_batch_size": (1, 1_024),
     "pull_threshold_for_queue": (1, 65_535),
     "pull_threshold_size_for_queue": (1, 1_024 * MIB),
+    "pull_threshold_for_topic": (1, 6_553_500),
+    "pull_threshold_size_for_topic": (1, 102_400 * MIB),
+    "pull_threshold_for_all": (1, 6_553_500),
+    "pull_threshold_size_for_all": (1, 102_400 * MIB),
     "consume_concurrently_max_span": (1, 65_535),
     "consume_timestamp_ms": (0, MAX_INT64),
 }

@@ -167,7 +167,7 @@ class QueueInOrder:
         return self._is_wanted() and self.lock.is_trusted()
 
     def _is_wanted(self) -> bool:
-        return not (self._stopped or self.process_queue.dropped)
+        return not (self._stopped or self.process_queue.dropped or self.process_queue.paused)
 
     def begin(self, line: Line) -> None:
         line.begin()

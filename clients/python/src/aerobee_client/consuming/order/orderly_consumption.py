@@ -76,6 +76,15 @@ class OrderlyConsumption:
             queue = self._open(process_queue)
         self._begin(queue, queue.add(messages))
 
+    def set_concurrency(self, concurrency: int) -> None:
+        self._runner.set_concurrency(concurrency)
+
+    def resume(self, process_queue: ProcessQueue) -> None:
+        """It was paused, and is not any more."""
+        queue = self._queues.get(process_queue.queue)
+        if queue is not None and queue.process_queue is process_queue:
+            self._begin_all(queue)
+
     async def close(self, timeout_s: float) -> None:
         """Waits for running listeners, and until what is being dead-lettered is stored."""
         for queue in self._queues.values():
