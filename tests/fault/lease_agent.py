@@ -73,6 +73,7 @@ async def settle(
     tell("settling", message)
     if dice < 0.04:
         await consumer.change_invisible_duration(message, timedelta(0), counted=False)
+        tell("given back", message)
         return
     if dice < 0.06:
         with consumer.renewing(message):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -23,7 +24,6 @@ from aerobee_client import AsyncAdminClient, AsyncProducer, Message
 from aerobee_client.errors import MqError
 from aerobee_wire.topics import dead_letter_topic
 from fault.conftest import Campaign
-from fault.lease_agent import WORKERS
 from support.clock.polling import until
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
@@ -50,7 +50,7 @@ class Agent:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "fault.lease_agent", namesrv, TOPIC, GROUP, str(seed)),
             stdout=asyncio.subprocess.PIPE,
-            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         return cls(process)
 
@@ -89,11 +89,21 @@ class Run:
         return {one["body"] for one in self.told if one["event"] in SETTLED}
 
     def in_doubt(self) -> set[str]:
-        """What consumers were settling when they were killed (the last that each worker told), and
-        what they were told a failure of."""
-        last = (one for agent in self.ended for one in agent.told[-2 * WORKERS :])
-        dying = {one["body"] for one in last if one["event"] == "settling"}
-        return dying | {one["body"] for one in self.told if one["event"] == "in doubt"}
+        """What consumers were settling when they were killed, and what they were told a failure of:
+        it may be done."""
+        found = {one["body"] for one in self.told if one["event"] == "in doubt"}
+        for agent in self.ended:
+            last = {tuple(one["place"]): one for one in agent.told if "place" in one}
+            found |= {one["body"] for one in last.values() if one["event"] == "settling"}
+        return found
+
+    def has_settled_all(self) -> bool:
+        """Whether each send is settled, or may be. Raises with the story of one that is not."""
+        missing = self.sent - self.settled() - self.in_doubt()
+        if missing:
+            story = [one for one in self.told if one.get("body") == min(missing)]
+            raise AssertionError(f"{len(missing)} are not settled, such as {story or missing}")
+        return True
 
     async def start_agent(self) -> None:
         self.agents.append(await Agent.start(self.namesrv, self.chance.randrange(1 << 30)))
@@ -185,7 +195,7 @@ async def tried(run: Run, campaign: Campaign) -> None:
     producing.cancel()
     outcome = (await asyncio.gather(producing, return_exceptions=True))[0]
     assert isinstance(outcome, asyncio.CancelledError), outcome
-    await until(lambda: run.sent <= run.settled() | run.in_doubt(), timeout_s=90)
+    await until(run.has_settled_all, timeout_s=90)
     await until(lambda: all_settled(run.namesrv), timeout_s=90)
     for agent in run.agents:
         await agent.end(killed=False)

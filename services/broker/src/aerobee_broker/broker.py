@@ -165,7 +165,12 @@ class Broker:
             broker_name=broker_name,
         )
         clients = ClientRpcs(
-            self.clients, self.groups, self.locks, self.transaction_checks, self.replies
+            self.clients,
+            self.groups,
+            self.locks,
+            self.transaction_checks,
+            self.replies,
+            polls=self.polls,
         )
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [

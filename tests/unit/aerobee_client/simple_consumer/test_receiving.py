@@ -284,6 +284,29 @@ async def test_a_close_gives_back_what_is_on_its_way(leasing: Leasing) -> None:
     assert deliveries(await other.receive(32, LEASE, NO_WAIT)) == [(b"x", 1)]
 
 
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_a_close_ends_held_calls_and_gives_back_what_they_leased(
+    two: Leasing, fifo: bool
+) -> None:
+    loop, began_s = asyncio.get_running_loop(), 0.0
+    async with two.consumer(fifo=fifo) as consumer:
+        waiting = asyncio.create_task(consumer.receive(32, LEASE, seconds(15)))
+        await run_ready_tasks()
+        two.brokers["a"].flusher.hold()  # what is leased is not durable yet
+        sending = asyncio.create_task(two.send(b"x", to="a"))
+        await run_ready_tasks()
+        two.brokers["a"].flusher.let_go()
+        await sending
+        waiting.cancel()
+        began_s = loop.time()
+    assert loop.time() - began_s < (1.5 if fifo else 0.1)
+    assert not two.brokers["a"].broker.polls.parked_pops
+    other = await two.started()
+    await asyncio.sleep(0.1)
+    found = await other.receive(32, LEASE, seconds(1))
+    assert deliveries(found) == [(b"x", 1)]
+
+
 async def test_a_broker_without_notifications_is_looked_at_once_a_second(tmp_path: Path) -> None:
     leasing = await Leasing.begin(tmp_path)
     del leasing.transport.methods["a", "Notification"]

@@ -184,14 +184,22 @@ class ReceiveLine:
             found = state.failure
         return found
 
-    async def close(self) -> None:
-        """Ends the held calls, and the waits: their time is over."""
+    def end_waits(self) -> None:
+        """Their time is over."""
         for future in self._waiting:
             _resolve(future, None)
-        asking = [state.asking for state in self._states.values() if state.asking is not None]
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+
+    def held(self) -> dict[Source, asyncio.Task[None]]:
+        """The calls that brokers hold now. Calls that pause after a failure are ended."""
+        found: dict[Source, asyncio.Task[None]] = {}
+        for source, state in self._states.items():
+            if state.asking is None:
+                continue
+            if state.asked_s < math.inf:
+                found[source] = state.asking
+            else:
+                state.asking.cancel()
+        return found
 
     # ---- steps ----
 
@@ -212,9 +220,12 @@ class ReceiveLine:
         """Asks until the source has something, or nobody waits any more."""
         found: Popped | bool = False
         try:
-            while wanted := self._wanted():
-                size, deadline_s = wanted
+            while self._anyone_waits():
                 await asyncio.sleep(max(0.0, state.retry_s - _now_s()))
+                wanted = self._wanted()
+                if wanted is None:
+                    break
+                size, deadline_s = wanted
                 state.asked_s = asked_s = _now_s()
                 hold_s = max(LEAST_HELD_S, deadline_s - asked_s)
                 try:

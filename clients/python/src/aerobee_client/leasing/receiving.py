@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from aerobee.broker.v1 import message_pb2, pop_pb2
+from aerobee.broker.v1 import client_pb2, message_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 HELD_S = 20.0  # at most, of a call for a line of receives
 VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
+LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
 ANSWER_S = 5.0  # for a broker to answer beyond these
 REPEATED_S = 0.5  # for brokers to say whether they know an attempt to receive
 NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
@@ -132,11 +133,35 @@ class Receiver:
     async def close(self) -> None:
         """Ends the receives that wait. Returns when what came too late is given back."""
         self._closed = True
-        await asyncio.gather(*(line.close() for line in self._lines.values()))
+        for line in self._lines.values():
+            line.end_waits()
         if self._receives:
             await asyncio.wait(self._receives, timeout=VISIT_S + ANSWER_S)
+        await self._end_held_calls()
         if self._background:
             await asyncio.wait(self._background, timeout=VISIT_S + ANSWER_S)
+
+    async def _end_held_calls(self) -> None:
+        """Brokers end them when this client leaves, and answer what they leased by then, which is
+        given back. One that does not is cut off."""
+        found = [pair for line in self._lines.values() for pair in line.held().items()]
+        held = [task for _, task in found]
+        if not held:
+            return
+        await asyncio.gather(*map(self._leave, {source.broker_name for source, _ in found}))
+        await asyncio.wait(held, timeout=LEAVE_S)
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+
+    async def _leave(self, broker_name: str) -> None:
+        request = client_pb2.UnregisterClientRequest(client_id=self._instance.client_id)
+        try:
+            await self._instance.call_broker(
+                broker_name, rpcs.UNREGISTER_CLIENT, request, timeout_s=LEAVE_S
+            )
+        except MqError as error:
+            log.debug("held calls are cut off: %s", error)
 
     # ---- one receive ----
 

@@ -85,7 +85,8 @@ class ClientServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UnregisterClient(self, request, context):
-        """Forgets a client, or one group of it, at once.
+        """Forgets a client, or one group of it, at once. Its pops that are held (PopRequest.client_id) end with
+        nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import client_pb2 as pb
 
+from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.transaction.check_back import TransactionChecks
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.clients import CheckNotice, Clients
@@ -30,12 +31,15 @@ class ClientRpcs:
         locks: QueueLocks,
         checks: TransactionChecks,
         replies: ReplyStreams,
+        *,
+        polls: LongPolls,
     ) -> None:
         self._clients = clients
         self._groups = groups
         self._locks = locks
         self._checks = checks
         self._replies = replies
+        self._polls = polls
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
@@ -54,6 +58,7 @@ class ClientRpcs:
             publishing=request.publishing,
         )
         self._replies.client_left(request.client_id)
+        self._polls.client_left(request.client_id)
         return pb.UnregisterClientResponse()
 
     async def watch_client(self, request: pb.WatchClientRequest, call: Call) -> None:

@@ -48,6 +48,7 @@ class Producer(FakeCall):
             broker.locks,
             broker.transaction_checks,
             broker.replies,
+            polls=broker.polls,
         )
         self._began = asyncio.get_running_loop().time()
         harness.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))

@@ -83,14 +83,15 @@ class Pop:
             left_s = end - loop.time()
             if left_s <= 0:
                 return None
-            await self.polls.park_pop(
+            woken = await self.polls.park_pop(
                 request.consumer_group,
                 request.topic,
                 request.queue_id,
                 request.filter.tags_codes,
                 left_s,
+                client_id=request.client_id,
             )
-            if self.polls.closed:
+            if not woken:
                 return None
 
     async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:

@@ -85,6 +85,7 @@ class LongPolls:
         self._pulls = _Lines()  # a line for each queue id
         self._pops = _Lines()  # a line for each consumer group
         self._notifications = _Lines()  # the same
+        self._pops_of: dict[str, set[asyncio.Future[bool]]] = {}  # by client id
         self.closed = False
 
     @property
@@ -133,8 +134,10 @@ class LongPolls:
         queue_id: int | None,
         tags_codes: frozenset[int] | None,
         timeout_s: float,
+        *,
+        client_id: str = "",
     ) -> bool:
-        """True: read again. False: the time is over, or the broker stops.
+        """True: read again. False: the time is over, the client left, or the broker stops.
 
         A pop that is cancelled between its wake and its read wakes the next one. Raises MqError
         POLLING_FULL.
@@ -150,6 +153,8 @@ class LongPolls:
             queue_offset=0,
             tags_codes=tags_codes,
         )
+        if client_id:
+            self._pops_of.setdefault(client_id, set()).add(future)
         try:
             return await future
         except asyncio.CancelledError:
@@ -158,6 +163,19 @@ class LongPolls:
             raise
         finally:
             self._pops.leave(topic, consumer_group, future)
+            if client_id:
+                self._leave(client_id, future)
+
+    def client_left(self, client_id: str) -> None:
+        """Its pops end now, with nothing: what they would lease, nobody waits for any more."""
+        for future in self._pops_of.get(client_id, ()):
+            _end(future, False)
+
+    def _leave(self, client_id: str, future: asyncio.Future[bool]) -> None:
+        futures = self._pops_of[client_id]
+        futures.discard(future)
+        if not futures:
+            del self._pops_of[client_id]
 
     async def park_notification(
         self,
