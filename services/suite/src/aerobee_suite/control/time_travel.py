@@ -20,9 +20,9 @@ from aerobee_wire.status import Code, MqError
 LONGEST_MS = 366 * 86_400_000
 # Retention looks at the hour of the day (`deleteWhen`), so no hour is jumped over.
 LONGEST_STEP_MS = 30 * 60_000
-# What is due and does not come about (a full disk, a deadline of something settled) holds up time
-# so long in real time, and then gets so much of it, to try again.
-OVERDUE_WAIT_S = 0.2
+# What is due and does not come about (a disk that fails, a renewal at a killed broker) holds up
+# time so long in real time; then time goes on without it, by so much, and twice as much each time.
+OVERDUE_WAIT_S = 2.0
 OVERDUE_STEP_MS = 10_000
 POLL_S = 0.001
 QUIET_WAIT_S = 5.0
@@ -41,6 +41,7 @@ class TimeTravel:
     proxy: Callable[[], ProxyApp | None]
     settlement: Settlement
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _overdue_steps: int = field(default=0, init=False)  # since nothing was overdue
 
     async def advance(self, duration_ms: int, *, settle: bool, settle_timeout_ms: int) -> int:
         """Returns how many steps it took. Raises INVALID_PARAMETER, and REQUEST_TIMEOUT from a
@@ -80,7 +81,8 @@ class TimeTravel:
         if due_in_ms is None:
             return LONGEST_STEP_MS
         if due_in_ms <= 0:
-            return OVERDUE_STEP_MS
+            self._overdue_steps += 1
+            return min(LONGEST_STEP_MS, OVERDUE_STEP_MS << min(self._overdue_steps - 1, 10))
         return min(LONGEST_STEP_MS, int(due_in_ms) + 1)
 
     async def _step(self, step_ms: int) -> None:
@@ -108,7 +110,8 @@ class TimeTravel:
         # after that.
         for _ in range(3):
             await asyncio.sleep(0)
-        await _until(self._nothing_is_due, OVERDUE_WAIT_S)
+        if await _until(self._nothing_is_due, 0 if self._overdue_steps else OVERDUE_WAIT_S):
+            self._overdue_steps = 0
         await self._until_no_flush_is_awaited()
 
     def _nothing_is_due(self) -> bool:
