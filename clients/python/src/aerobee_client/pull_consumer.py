@@ -45,6 +45,8 @@ POLL_TIMEOUT = timedelta(seconds=5)
 MAX_MESSAGES = 128
 READ_TIMEOUT = timedelta(minutes=1)
 
+Queues = Collection[MessageQueue]
+
 
 class AsyncPullConsumer(StartedClient):
     """Reads message queues by polls; for asyncio. RocketMQ's lite pull consumer.
@@ -133,7 +135,7 @@ class AsyncPullConsumer(StartedClient):
         if self._subscriptions.pop(topic, None) is not None and self._reader is not None:
             self._reader.subscriptions_changed(topic)
 
-    def assign(self, queues: Collection[MessageQueue], expression: str | Sql = ALL) -> None:
+    def assign(self, queues: Queues, expression: str | Sql = ALL) -> None:
         """Reads `queues`, and no longer those of an earlier call. `expression`: as of `subscribe`.
         Before or after start.
 
@@ -181,8 +183,7 @@ class AsyncPullConsumer(StartedClient):
             if self._chosen is None:
                 await self._joined()
                 return
-            for topic in self._subscriptions:
-                await self._reader.instance.routes.route(topic)
+            await self._reader.find_routes(self._subscriptions)
             self._reader.assign(self._chosen, self._subscriptions)
         except BaseException:
             await self.close()
@@ -274,7 +275,7 @@ class AsyncPullConsumer(StartedClient):
     async def seek_to_time(self, moment: datetime, *queues: MessageQueue) -> None:
         """To the first message that was stored at or after `moment`, which has a time zone; to the
         end where all are older. In `queues`, or in all when none is named."""
-        times = dict.fromkeys(queues or await self._read_queues(), moment)
+        times = dict.fromkeys(await self._read_queues(queues or None), moment)
         self._running().seek(await self.offsets_for_times(times))
 
     def pause(self, *queues: MessageQueue) -> None:
@@ -293,15 +294,11 @@ class AsyncPullConsumer(StartedClient):
         reader = await self._joined()
         return reader.unread.position(await reader.process_queue(queue))
 
-    async def begin_offsets(
-        self, queues: Collection[MessageQueue] | None = None
-    ) -> dict[MessageQueue, int]:
+    async def begin_offsets(self, queues: Queues | None = None) -> dict[MessageQueue, int]:
         """The offsets of the first messages of any `queues`; None: of those that are read."""
         return {queue: at.begin for queue, at in (await self._bounds(queues)).items()}
 
-    async def end_offsets(
-        self, queues: Collection[MessageQueue] | None = None
-    ) -> dict[MessageQueue, int]:
+    async def end_offsets(self, queues: Queues | None = None) -> dict[MessageQueue, int]:
         """The offsets that the next messages of any `queues` get; None: of those that are read."""
         return {queue: at.end for queue, at in (await self._bounds(queues)).items()}
 
@@ -318,14 +315,11 @@ class AsyncPullConsumer(StartedClient):
 
     # ---- commits ----
 
-    async def committed(
-        self, queues: Collection[MessageQueue] | None = None
-    ) -> dict[MessageQueue, int | None]:
+    async def committed(self, queues: Queues | None = None) -> dict[MessageQueue, int | None]:
         """The offsets that the group has committed, of any `queues`; None: of those that are read.
         By queue; None where it has committed none."""
-        if queues is None:
-            queues = await self._read_queues()
-        return await self._running().committed(queues)
+        chosen = await self._read_queues(queues)
+        return await self._running().committed(chosen)
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None
@@ -382,14 +376,15 @@ class AsyncPullConsumer(StartedClient):
                     await reader.close()
         return self._running()
 
-    async def _read_queues(self) -> Collection[MessageQueue]:
-        await self._joined()
-        return self._running().queues() if self._chosen is None else frozenset(self._chosen)
+    async def _read_queues(self, given: Queues | None) -> Queues:
+        """`given`; None: the queues that are read."""
+        reader = await self._joined()
+        read = reader.queues() if self._chosen is None else frozenset(self._chosen)
+        return read if given is None else given
 
-    async def _bounds(self, queues: Collection[MessageQueue] | None) -> dict[MessageQueue, Bounds]:
-        if queues is None:
-            queues = await self._read_queues()
-        return await bounds(self._running().instance, queues)
+    async def _bounds(self, queues: Queues | None) -> dict[MessageQueue, Bounds]:
+        chosen = await self._read_queues(queues)
+        return await bounds(self._running().instance, chosen)
 
 
 def _both(first: str, second: str) -> MqError:
@@ -398,8 +393,7 @@ def _both(first: str, second: str) -> MqError:
 
 
 class PullConsumer(StartedFacade[AsyncPullConsumer]):
-    """Reads message queues by polls; for programs without asyncio. One thread polls at a time.
-    Arguments and behaviour are those of AsyncPullConsumer."""
+    """AsyncPullConsumer for programs without asyncio. One thread polls at a time."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ it may do with a queue.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -58,6 +58,11 @@ class Reader:
             on_failure=self._on_failure_of_member,
         )
         await self._membership.start(self._options.auto_commit_interval.total_seconds())
+
+    async def find_routes(self, topics: Iterable[str]) -> None:
+        """Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
+        for topic in topics:
+            await self.instance.routes.route(topic)
 
     def assign(
         self, chosen: Collection[MessageQueue], subscriptions: Mapping[str, TopicSubscription]
