@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
@@ -73,6 +73,7 @@ class Message:
     """
 
     __slots__ = (
+        "_settings",
         "_system_properties",
         "body",
         "delay",
@@ -116,6 +117,7 @@ class Message:
         self.properties = properties or {}
         self.flag = flag
         self._system_properties = _NONE
+        self._settings = ""  # the properties of what follows, encoded
         self.message_group = ""
         self.delay_level = 0
         self.delay: timedelta | None = None
@@ -145,6 +147,21 @@ class Message:
             _check_message_group(self.message_group)
         if self.priority is not None and not 0 <= self.priority <= MAX_PRIORITY:
             raise _illegal(f"priority is {self.priority}: give 0 to {MAX_PRIORITY}")
+        self._settings = _text_of(dict(self._setting_properties()))
+
+    def _setting_properties(self) -> Iterator[tuple[str, str]]:
+        if self.delay_level:
+            yield names.DELAY, str(self.delay_level)
+        if self.deliver_at is not None:
+            yield names.TIMER_DELIVER_MS, str(_epoch_ms(self.deliver_at))
+        if self.delay is not None:
+            yield names.TIMER_DELAY_MS, str(_milliseconds(self.delay))
+        if self.message_group:
+            yield names.SHARDING_KEY, self.message_group
+        if self.priority is not None:
+            yield names.PRIORITY, str(self.priority)
+        if not self.wait_store_ok:
+            yield names.WAIT, "false"
 
     def __repr__(self) -> str:
         tag = f", tag={self.tag!r}" if self.tag else ""
@@ -195,22 +212,11 @@ class Message:
             text += f"{names.TAGS}\x01{self.tag}\x02"
         if self.keys:
             text += f"{names.KEYS}\x01{' '.join(self.keys)}\x02"
-        if self.delay_level:
-            text += f"{names.DELAY}\x01{self.delay_level}\x02"
-        if self.deliver_at is not None:
-            text += f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(self.deliver_at)}\x02"
-        if self.delay is not None:
-            text += f"{names.TIMER_DELAY_MS}\x01{_milliseconds(self.delay)}\x02"
-        if self.message_group:
-            text += f"{names.SHARDING_KEY}\x01{self.message_group}\x02"
-        if self.priority is not None:
-            text += f"{names.PRIORITY}\x01{self.priority}\x02"
-        if not self.wait_store_ok:
-            text += f"{names.WAIT}\x01false\x02"
-        for name, value in self._system_properties.items():
-            text += f"{name}\x01{value}\x02"
-        for name, value in self.properties.items():
-            text += f"{name}\x01{value}\x02"
+        text += self._settings
+        if self._system_properties:
+            text += _text_of(self._system_properties)
+        if self.properties:
+            text += _text_of(self.properties)
         try:
             encoded = text.encode()
         except UnicodeEncodeError as error:
@@ -221,6 +227,11 @@ class Message:
                 f"{MAX_PROPERTIES_BYTES}"
             )
         return encoded
+
+
+def _text_of(properties: Mapping[str, str]) -> str:
+    """As a part of the properties string."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 @lru_cache(maxsize=64)
