@@ -145,6 +145,33 @@ async def test_a_broker_that_has_begun_to_drain_is_replaced(cluster: Cluster) ->
     assert sum(len(request.messages) for request in stored) == 8
 
 
+async def test_message_groups_wait_for_a_broker_that_has_left_the_route(cluster: Cluster) -> None:
+    """It restarts, nearly always: at another broker they would be out of order."""
+    other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.3:10911"})
+    names = (BROKER.broker_name, other.broker_name)
+    queues = [queue_data(name, kind="FIFO") for name in names]
+    both = TopicRoute(queues=queues, brokers=[BROKER, other])
+    alone = TopicRoute(queues=queues[1:], brokers=[other])
+    cluster.routes["orders"] = GetTopicRouteResponse(route=both)
+    proxy = cluster.proxy()
+    groups = [f"g{number}" for number in range(8)]
+
+    async def places() -> dict[str, str]:
+        """Message group → the broker that it is sent to."""
+        before = len(cluster.transport.calls)
+        for group in groups:
+            request = s.SendMessageRequest(messages=[message(message_group=group)])
+            await proxy.rpcs.send_message(request, FakeCall())
+        sent = [call for call in cluster.transport.calls[before:] if call[1] == "Send"]
+        return dict(zip(groups, [address for address, _, _ in sent], strict=True))
+
+    first = await places()
+    assert set(first.values()) == {BROKER.addresses[0], other.addresses[0]}
+    cluster.routes["orders"] = GetTopicRouteResponse(route=alone)
+    cluster.clock.advance(60)  # the route is fetched again
+    assert await places() == first
+
+
 async def test_a_broker_that_refuses_for_good_is_asked_once_more_for_its_route(
     cluster: Cluster,
 ) -> None:
