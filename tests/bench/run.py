@@ -50,7 +50,11 @@ SUITES = {
         "test_suite_memory",
         "test_suite_16_retries_s",
     ),
-    "clients.consumers": ("client_consumer_1k", "client_pull_consumer_1k"),
+    "clients.consumers": (
+        "client_consumer_1k",
+        "client_orderly_consumer_1k",
+        "client_pull_consumer_1k",
+    ),
     "clients.leases": ("client_simple_consumer_1k",),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
     "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),

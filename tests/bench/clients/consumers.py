@@ -1,5 +1,5 @@
 """Consumers of the Python client over messages of 1 KiB that are stored already: a push consumer
-against a bare echo of the same bytes, a pull consumer against the push consumer.
+against a bare echo of the same bytes; one that consumes in order, and a pull consumer, against it.
 
 Real processes: namesrv and broker. Each round is a group of its own, which reads from the first
 message on.
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import grpc
 from aerobee.broker.v1 import message_pb2, message_pb2_grpc
@@ -51,17 +52,22 @@ async def results() -> list[Result]:
             found = dict(item.split("=") for item in line.split()[1:])
             await fill(found["namesrv"])
             ceiling = echo(bare, await records(found["broker"]))
-            rates: dict[str, list[float]] = {"push": [], "pull": [], "echo": []}
+            rates: dict[str, list[float]] = {"push": [], "orderly": [], "pull": [], "echo": []}
             numbers = itertools.count()
             for turn in range(ROUNDS + 1):
-                for name, consume in (("push", push), ("pull", pull)):
+                for name, consume in (
+                    ("push", push),
+                    ("orderly", partial(push, orderly=True)),
+                    ("pull", pull),
+                ):
                     figure = await consume(found["namesrv"], f"{name}-{next(numbers)}")
                     rates[name] += [figure] if turn else []  # the first round warms up
                 rates["echo"].append(await rate(ceiling, IN_FLIGHT))
-    pushed, pulled, echoed = (statistics.median(rates[name]) for name in ("push", "pull", "echo"))
+    pushed, in_order, pulled, echoed = (statistics.median(found) for found in rates.values())
     unit, what = "messages/s", f"{STORED} x 1 KiB in {QUEUES} queues"
     return [
         Result("client_consumer_1k", unit, pushed, echoed, pushed / echoed, 0.2, f"{what}: push"),
+        Result("client_orderly_consumer_1k", unit, in_order, pushed, in_order / pushed, 0.5, what),
         Result("client_pull_consumer_1k", unit, pulled, pushed, pulled / pushed, 0.9, f"{what}"),
     ]
 
@@ -85,7 +91,7 @@ async def records(broker: str) -> bytes:
         return bytes(response.records)
 
 
-async def push(namesrv: str, group: str) -> float:
+async def push(namesrv: str, group: str, *, orderly: bool = False) -> float:
     """By a batch listener, a coroutine that only counts."""
     seen = 0
     done = asyncio.Event()
@@ -102,6 +108,7 @@ async def push(namesrv: str, group: str) -> float:
         namesrv=namesrv,
         consume_from_where=FIRST,
         consume_message_batch_max_size=BATCH,
+        orderly=orderly,
     )
     consumer.subscribe(TOPIC)
     async with asyncio.timeout(LIMIT_S):

@@ -1,7 +1,9 @@
 """Members that join, leave and are cut off, brokers that die, calls that are lost; by seed, on a
 virtual clock.
 
-No offset is committed beyond what was consumed or sent back, and in the end all is consumed.
+No offset is committed beyond what was consumed or sent back, and in the end all is consumed. In a
+group that consumes in order, no message is begun before those in front of it are done, and no two
+listeners of one queue run at once but where a lock broke.
 """
 
 from __future__ import annotations
@@ -117,7 +119,12 @@ class FaultyCluster(MemoryCluster):
 class History:
     """One run of a group. `sent`, `consumed`: bodies."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, orderly: bool) -> None:
+        self.orderly = orderly
+        # Broker, topic and queue id → what listens to it: the locks that broke before it began.
+        self.listening: dict[tuple[str, str, int], list[int]] = {}
+        # What the listeners of a group in order were to be spared.
+        self.disorder: list[str] = []
         self.rng = random.Random(seed)
         self.brokers = [MemoryBroker(name, f"10.0.0.1{name}:10911") for name in "12"]
         for broker in self.brokers:
@@ -130,6 +137,26 @@ class History:
         self.consumed: set[bytes] = set()
 
     async def listen(self, message: ReceivedMessage) -> None:
+        if not self.orderly:
+            await self.consume(message)
+            return
+        broker = next(broker for broker in self.brokers if broker.name == message.broker_name)
+        key = (GROUP, message.stored_topic, message.queue_id)
+        queue = (broker.name, message.stored_topic, message.queue_id)
+        in_front = {(*queue, offset) for offset in range(message.queue_offset)}
+        if in_front - self.cluster.done:
+            self.disorder.append(f"{message!r} before those in front of it")
+        broke = sum(broken == key for broken, _ in broker.locks.broken)
+        others = self.listening.setdefault(queue, [])
+        if any(before == broke for before in others):
+            self.disorder.append(f"{message!r} while another listener runs")
+        others.append(broke)
+        try:
+            await self.consume(message)
+        finally:
+            others.remove(broke)
+
+    async def consume(self, message: ReceivedMessage) -> None:
         if not self.cluster.calm:
             await asyncio.sleep(self.rng.choice([0, 0, 0.01, 0.3, 2, 20]))
             if self.rng.random() < 0.2:
@@ -147,6 +174,12 @@ class History:
             await broker.wake()
 
     async def join(self) -> None:
+        in_order: dict[str, Any] = {}
+        if self.orderly:
+            suspend_time = timedelta(seconds=self.rng.choice([0.01, 1, 30]))
+            in_order = {"orderly": True, "suspend_time": suspend_time}
+            for broker in self.brokers:
+                broker.max_reconsume_times = self.rng.choice([0, 2, 1_000])
         member = AsyncPushConsumer(
             GROUP,
             self.listen,
@@ -158,6 +191,7 @@ class History:
             pull_threshold_for_queue=self.rng.choice([1, 10, 1_000]),
             consume_timeout=timedelta(seconds=self.rng.choice([5, 900])),
             consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            **in_order,
         )
         member.subscribe(TOPIC)
         try:
@@ -188,6 +222,10 @@ class History:
         elif kind == "namesrv":
             self.cluster.down ^= {NAMESRV}
 
+    def dead_lettered(self) -> set[bytes]:
+        dead = f"%DLQ%{GROUP}"
+        return {record.body for broker in self.brokers for record in broker.messages(dead)}
+
     async def play(self) -> None:
         for _ in range(self.rng.randrange(15, 40)):
             await self.send()
@@ -198,7 +236,7 @@ class History:
         while not self.members:
             await self.join()
         async with asyncio.timeout(LONG_ENOUGH_S):
-            while not self.consumed >= self.sent:
+            while not self.consumed | self.dead_lettered() >= self.sent:
                 self.cluster.unregister_silent_clients()
                 await asyncio.sleep(1)
         await asyncio.sleep(LAST_PAUSE_S)  # duplicates are consumed too
@@ -208,12 +246,13 @@ class History:
         self.cluster.unregister_silent_clients()
 
 
+@pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_every_message_is_consumed_and_no_offset_passes_one(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, orderly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def life() -> None:
-        history = History(seed)
+        history = History(seed, orderly=orderly)
         ids = history.rng
         monkeypatch.setattr(client_instance, "new_client_id", lambda _: f"c{ids.getrandbits(64)}")
         await history.play()
@@ -223,6 +262,7 @@ def test_every_message_is_consumed_and_no_offset_passes_one(
             for (_, topic, _), offset in broker.offsets.items()
             if topic == TOPIC
         ]
+        assert not history.disorder
         assert not history.cluster.beyond
         assert sum(offsets) == len(history.sent)
         assert not any(broker.clients for broker in history.brokers)

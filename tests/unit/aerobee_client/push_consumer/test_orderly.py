@@ -14,11 +14,14 @@ import pytest
 
 from aerobee_client.consume_result import ConsumeResult, DeadLetter
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.options.consumer import MessageModel
+from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
-from support.client.consumer_group import DEAD, TOPIC, Join, committed, fill, owned
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.consumer_group import DEAD, GROUP, TOPIC, Join, committed, fill, owned
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
+from support.codes import raises_code
 
 SOON = timedelta(milliseconds=10)
 
@@ -280,3 +283,162 @@ async def test_a_rebalance_starts_the_new_owner_soon(broker: MemoryBroker, join:
     await until(lambda: len(owned(first)) == 2 and len(owned(second)) == 2, timeout_s=5)
     await first.close()
     await until(lambda: len(owned(second)) == 4, timeout_s=5)
+
+
+async def test_a_member_whose_link_broke_starts_no_listener(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Join
+) -> None:
+    """Until the broker has granted its locks anew; then it goes on where it was."""
+    broker.create(TOPIC, 1)
+    fill(broker, 4)
+    seen: list[int] = []
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        begun.set()
+        if len(seen) == 2:
+            await may_end.wait()
+
+    consumer = await join(listen, orderly=True)
+    await until(lambda: len(seen) == 2)
+    cluster.answers["LockQueues"] = MqError(Code.SYSTEM_BUSY, "not now")
+    await cluster.kill(broker)
+    cluster.revive(broker)
+    may_end.set()
+    await until(lambda: broker.members(GROUP) and cluster.requests("LockQueues"))
+    await asyncio.sleep(0.2)
+    assert seen == [0, 1]
+    del cluster.answers["LockQueues"]
+    await until(lambda: len(seen) == 4)
+    assert seen == [0, 1, 2, 3]
+    await consumer.close()
+    assert committed(broker) == 4
+
+
+async def test_a_member_whose_lock_another_one_took_gives_the_queue_up(
+    broker: MemoryBroker, join: Join
+) -> None:
+    broker.create(TOPIC, 1)
+    fill(broker, 1)
+    seen: list[int] = []
+    consumer = await join(lambda message: seen.append(message.queue_offset), orderly=True)
+    await until(lambda: seen == [0])
+    key = (GROUP, TOPIC, 0)
+    broker.locks.give(key, "another")
+    broker.offsets[GROUP, TOPIC, 0] = 3  # so far it came
+    fill(broker, 4)
+    await broker.wake()
+    await until(lambda: not owned(consumer))
+    assert seen == [0]
+    broker.locks.break_all()
+    await until(lambda: len(seen) > 1)
+    assert seen == [0, 3, 4]
+
+
+async def test_what_another_member_did_while_the_lock_was_free_is_not_done_again(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Join
+) -> None:
+    """It had the lock, consumed, committed and left, while this member was cut off."""
+    broker.create(TOPIC, 1)
+    fill(broker, 1)
+    seen: list[int] = []
+    await join(lambda message: seen.append(message.queue_offset), orderly=True)
+    await until(lambda: seen == [0])
+    await cluster.kill(broker)
+    fill(broker, 4)
+    broker.offsets[GROUP, TOPIC, 0] = 3
+    cluster.revive(broker)
+    await until(lambda: len(seen) > 1)
+    await asyncio.sleep(0.2)
+    assert seen == [0, 3, 4]
+
+
+async def test_an_old_broker_is_named_at_the_start(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Join
+) -> None:
+    cluster.answers["LockQueues"] = MqError(Code.REQUEST_CODE_NOT_SUPPORTED, "unknown")
+    with raises_code(Code.REQUEST_CODE_NOT_SUPPORTED):
+        await join(print, orderly=True)
+    assert not broker.clients
+
+
+# ---- commits by the listener ----
+
+
+async def test_the_listener_commits_what_it_has_consumed(broker: MemoryBroker, join: Join) -> None:
+    broker.create(TOPIC, 1)
+    fill(broker, 10)
+    seen: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 6:
+            await consumer.commit(message)
+
+    consumer = await join(listen, orderly=True, auto_commit=False)
+    await until(lambda: len(seen) == 10)
+    await consumer.close()
+    assert committed(broker) == 7
+
+
+async def test_what_was_rolled_back_comes_again(broker: MemoryBroker, join: Join) -> None:
+    broker.create(TOPIC, 1)
+    fill(broker, 5)
+    seen: list[tuple[int, int]] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append((message.queue_offset, message.reconsume_times))
+        if message.queue_offset == 1 and len(seen) == 2:
+            await consumer.commit(message)
+        elif message.queue_offset == 3 and len(seen) == 4:
+            await consumer.rollback(message)
+
+    consumer = await join(listen, orderly=True, auto_commit=False, suspend_time=SOON)
+    await until(lambda: len(seen) == 7)
+    assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (2, 0), (3, 0), (4, 0)]
+    await consumer.commit()
+    await consumer.close()
+    assert committed(broker) == 5
+
+
+@pytest.mark.parametrize("settings", [{}, {"orderly": True}])
+async def test_a_consumer_that_commits_by_itself_has_no_commit(
+    broker: MemoryBroker, join: Join, settings: dict[str, Any]
+) -> None:
+    consumer = await join(print, **settings)
+    with raises_code(Code.ILLEGAL_OPERATION):
+        await consumer.commit()
+    with raises_code(Code.ILLEGAL_OPERATION):
+        await consumer.rollback()
+
+
+async def test_a_message_that_was_committed_is_not_committed_again(
+    broker: MemoryBroker, join: Join
+) -> None:
+    broker.create(TOPIC, 1)
+    fill(broker, 1)
+    seen: list[ReceivedMessage] = []
+    consumer = await join(seen.append, orderly=True, auto_commit=False)
+    await until(lambda: seen)
+    await consumer.commit()
+    with raises_code(Code.QUEUE_LOCK_NOT_HELD):
+        await consumer.commit(seen[0])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"order_by": "message_group"},
+        {"orderly": True, "order_by": "topic"},
+        {"auto_commit": False},
+        {"max_reconsume_times": -1},
+        {"suspend_time": SOON},
+        {"orderly": True, "suspend_time": timedelta(milliseconds=9)},
+        {"orderly": True, "suspend_time": timedelta(seconds=31)},
+        {"orderly": True, "message_model": MessageModel.BROADCASTING},
+    ],
+)
+def test_options_that_do_not_fit_are_refused(settings: dict[str, Any]) -> None:
+    with raises_code(Code.INVALID_PARAMETER):
+        AsyncPushConsumer(GROUP, print, namesrv=NAMESRV, **settings)

@@ -35,6 +35,8 @@ class LockKeeper:
         self._on_lost: Callable[[MessageQueue], None] | None = None
         self._on_regained: Callable[[MessageQueue], Awaitable[None]] | None = None
         self._locks: dict[MessageQueue, QueueLock] = {}
+        # Queues that may be locked at their broker, because its answer was lost.
+        self._unsure: set[MessageQueue] = set()
         # Addresses of brokers to which the link is up, and how often each has broken.
         self._up: set[str] = set()
         self._breaks: Counter[str] = Counter()
@@ -68,8 +70,8 @@ class LockKeeper:
             await asyncio.gather(self._renewing, return_exceptions=True)
 
     def queues(self) -> frozenset[MessageQueue]:
-        """Those whose locks are held, as far as known."""
-        return frozenset(self._locks)
+        """Those whose locks are held, or may be."""
+        return frozenset(self._locks.keys() | self._unsure)
 
     def lock_of(self, queue: MessageQueue) -> QueueLock:
         """Of a queue that `lock` has locked; when it was lost meanwhile, one that is not
@@ -102,7 +104,7 @@ class LockKeeper:
         return {queue for granted in answers for queue in granted or ()}
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        held = [queue for queue in queues if queue in self._locks]
+        held = [queue for queue in queues if queue in self._locks or queue in self._unsure]
         await asyncio.gather(
             *(self._unlock(name, chosen) for name, chosen in _by_broker(held).items())
         )
@@ -138,7 +140,9 @@ class LockKeeper:
                 response = await self._call(address, queues)
             except MqError as error:
                 log.warning("queues not locked at broker %s: %s", broker_name, error)
+                self._unsure.update(queue for queue in queues if queue not in self._locks)
                 return None
+            self._unsure.difference_update(queues)
             granted = []
             for queue, answer in zip(queues, response.locks, strict=True):
                 if not answer.epoch:
@@ -195,6 +199,9 @@ class LockKeeper:
                 )
             except MqError as error:
                 log.info("queues not unlocked at broker %s: %s", broker_name, error)
+                self._unsure.update(queues)
+            else:
+                self._unsure.difference_update(queues)
 
     async def _call(
         self, address: str, queues: Collection[MessageQueue]

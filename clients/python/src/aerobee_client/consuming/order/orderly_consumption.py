@@ -96,9 +96,11 @@ class OrderlyConsumption:
                     "while they run",
                     timeout_s,
                 )
-        finally:  # also when it is cancelled
-            await self._send_back.drain()
-            self._closed.set()
+        finally:  # also when it is cancelled, perhaps twice
+            try:
+                await self._send_back.drain()
+            finally:
+                self._closed.set()
 
     # ---- queues ----
 

@@ -1,0 +1,238 @@
+"""Consuming in order with real processes: through kills of members and broker, and through a
+hundred rebalances, no two listeners of a queue run at once, none gets a message before its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from aerobee_client import (
+    AsyncAdminClient,
+    AsyncProducer,
+    AsyncPushConsumer,
+    ConsumeFromWhere,
+    Message,
+    ReceivedMessage,
+)
+from support.client import orderly_member
+from support.client.orderly_member import calls, gaps, overlaps
+from support.clock.polling import until
+from support.processes.service import ServiceProcess, namesrv_and_broker
+
+TOPIC, QUEUES = "flights", 8
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+PATIENT_S = 60.0
+
+
+class Load:
+    """Messages that go into the queues in turn until it is stopped. `stored`: by queue id."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self._producer = producer
+        self._task = asyncio.create_task(self._send())
+        self._stopping = False
+        self.stored: defaultdict[int, int] = defaultdict(int)
+
+    async def _send(self) -> None:
+        while not self._stopping:
+            results = await self._producer.send_batch([Message(TOPIC, b"x")] * 32)
+            for result in results:
+                found = self.stored[result.queue.queue_id]
+                self.stored[result.queue.queue_id] = max(found, result.queue_offset + 1)
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await self._task
+
+
+@asynccontextmanager
+async def loaded(namesrv: str) -> AsyncIterator[Load]:
+    async with AsyncAdminClient(namesrv) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+    async with AsyncProducer(namesrv=namesrv, retries=50) as producer:
+        load = Load(producer)
+        try:
+            yield load
+        finally:
+            await load.stop()
+
+
+async def test_a_hundred_rebalances_under_load(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    lines: list[str] = []
+
+    def listener(member: int) -> object:
+        async def listen(message: ReceivedMessage) -> None:
+            where = f"{message.queue_id} {message.queue_offset}"
+            lines.append(f"begin {where} {time.monotonic()} {member}")
+            await asyncio.sleep(rng.choice([0, 0, 0.001, 0.02]))
+            lines.append(f"end {where} {time.monotonic()} {member}")
+
+        return listen
+
+    with namesrv_and_broker(tmp_path) as (namesrv, _):
+        members: list[AsyncPushConsumer] = []
+        async with loaded(namesrv.address) as load, AsyncExitStack() as stack:
+            for number in range(100):
+                if len(members) > 1 and (len(members) > 3 or rng.random() < 0.5):
+                    await members.pop(rng.randrange(len(members))).close()
+                else:
+                    member = AsyncPushConsumer(
+                        "g",
+                        listener(number),  # type: ignore[arg-type]
+                        namesrv=namesrv.address,
+                        orderly=True,
+                        consume_from_where=FIRST,
+                    )
+                    member.subscribe(TOPIC)
+                    members.append(await stack.enter_async_context(member))
+                await asyncio.sleep(rng.choice([0, 0.05, 0.2]))
+            await load.stop()
+            await until(lambda: consumed(lines) >= load.stored.items(), timeout_s=PATIENT_S)
+    by_queue = calls(lines)
+    assert [pair for found in by_queue.values() for pair in overlaps(found, {})] == []
+    assert [call for found in by_queue.values() for call in gaps(found)] == []
+
+
+def consumed(lines: list[str]) -> set[tuple[int, int]]:
+    """Queue id and the number of its first messages that are consumed."""
+    highest: defaultdict[int, int] = defaultdict(int)
+    for line in list(lines):
+        event, queue, offset, _, _ = line.split()
+        if event == "end":
+            highest[int(queue)] = max(highest[int(queue)], int(offset) + 1)
+    return set(highest.items())
+
+
+class Members:
+    """Member processes over one record."""
+
+    def __init__(self, namesrv: str, record: Path) -> None:
+        self._namesrv = namesrv
+        self._record = record
+        record.touch()
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.killed: dict[str, float] = {}  # process → when
+
+    async def join(self) -> None:
+        script = orderly_member.__file__
+        arguments = [self._namesrv, "g", TOPIC, str(self._record)]
+        process = self._launch([sys.executable, script, *arguments])
+        self.running.append(process)
+        await until(Path(f"{self._record}.{process.pid}").exists, timeout_s=PATIENT_S)
+
+    @staticmethod
+    def _launch(command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command)
+
+    def kill(self, rng: random.Random) -> None:
+        process = self.running.pop(rng.randrange(len(self.running)))
+        process.kill()
+        process.wait()
+        self.killed[str(process.pid)] = time.monotonic()
+
+    def lines(self) -> list[str]:
+        return self._record.read_text().splitlines()
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            process.wait()
+
+
+async def test_members_and_their_broker_are_killed(tmp_path: Path) -> None:
+    """What overlaps across the death of the broker, whose locks went with it, is told apart."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    deaths: list[tuple[float, float]] = []  # of the broker: killed, ready again
+    with namesrv_and_broker(tmp_path) as (namesrv, broker):
+        members = Members(namesrv.address, tmp_path / "record")
+        try:
+            async with loaded(namesrv.address) as load:
+                for _ in range(2):
+                    await members.join()
+                for turn in range(6):
+                    await members.join()
+                    await progress(members)
+                    members.kill(rng)
+                    await progress(members)
+                    if turn % 3 == 1:
+                        deaths.append(await restart(broker))
+                await load.stop()
+                await until(
+                    lambda: consumed(members.lines()) >= load.stored.items(), timeout_s=PATIENT_S
+                )
+        finally:
+            members.stop()
+    by_queue = calls(members.lines())
+    assert [call for found in by_queue.values() for call in gaps(found)] == []
+    several = [pair for found in by_queue.values() for pair in overlaps(found, members.killed)]
+    assert [pair for pair in several if not across(pair[0].began, pair[1].began, deaths)] == []
+
+
+async def progress(members: Members) -> None:
+    """Returns when every queue has been consumed from since now."""
+    since = time.monotonic()
+    await until(
+        lambda: (
+            len({line.split()[1] for line in members.lines() if float(line.split()[3]) > since})
+            == QUEUES
+        ),
+        timeout_s=PATIENT_S,
+    )
+
+
+async def restart(broker: ServiceProcess) -> tuple[float, float]:
+    began = time.monotonic()
+    await asyncio.to_thread(broker.kill)
+    await asyncio.to_thread(broker.start)
+    return began, time.monotonic()
+
+
+def across(began: float, next_began: float, deaths: list[tuple[float, float]]) -> bool:
+    return any(began <= killed <= next_began for killed, _ in deaths)
+
+
+@pytest.mark.parametrize("orderly_first", [True, False])
+async def test_a_concurrent_member_gets_nothing_of_a_locked_queue(
+    tmp_path: Path, orderly_first: bool
+) -> None:
+    seen: dict[bool, list[int]] = {True: [], False: []}
+    with namesrv_and_broker(tmp_path) as (namesrv, _):
+        async with AsyncExitStack() as stack:
+            producer = await stack.enter_async_context(AsyncProducer(namesrv=namesrv.address))
+            admin = await stack.enter_async_context(AsyncAdminClient(namesrv.address))
+            await admin.create_topic(TOPIC, queues=2)
+            for orderly in (orderly_first, not orderly_first):
+                member = AsyncPushConsumer(
+                    "g",
+                    partial(note, seen[orderly]),
+                    namesrv=namesrv.address,
+                    orderly=orderly,
+                    consume_from_where=FIRST,
+                )
+                member.subscribe(TOPIC)
+                await stack.enter_async_context(member)
+            await producer.send_batch([Message(TOPIC, b"x")] * 20)
+            await until(lambda: len(seen[True]) + len(seen[False]) >= 20)
+    assert not set(seen[True]) & set(seen[False])
+
+
+def note(seen: list[int], message: ReceivedMessage) -> None:
+    seen.append(message.queue_id)
