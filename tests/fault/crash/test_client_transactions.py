@@ -1,7 +1,7 @@
 """Transactions of the Python client while its processes and two brokers are killed in turn, at any
 moment: what is in the database of the program is what consumers see.
 
-`--campaign` kills 60 times and prints what there was of each.
+`--campaign` kills 40 times and prints what there was of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.processes.service import broker_process, namesrv_process
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = {False: 2, True: 60}
+ROUNDS = {False: 2, True: 40}
 ROWS_A_ROUND = 30
 
 
