@@ -8,6 +8,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,6 +115,34 @@ def test_a_reader_reads_what_it_wants_and_leaves_no_trace(namesrv: str) -> None:
             with raises_code(Code.INVALID_PARAMETER):
                 reader.poll()
         assert {group.consumer_group for group in admin.list_groups()} == groups
+
+
+def test_a_loop_commits_message_by_message_and_ends_at_the_close(namesrv: str) -> None:
+    with AdminClient(namesrv) as admin, Producer("p", namesrv=namesrv) as producer:
+        admin.create_topic("looped", queues=1)
+        producer.send_batch(numbered("looped", 20))
+    with PullConsumer("looped-g", namesrv=namesrv) as consumer:
+        consumer.subscribe("looped")
+        for message in consumer:
+            if message.queue_offset == 4:
+                assert list(consumer.commit().values()) == [5]
+            if message.queue_offset == 9:
+                break
+    consumer = PullConsumer("looped-g", namesrv=namesrv)
+    consumer.subscribe("looped")
+    consumer.start()
+    seen: list[int] = []
+    loop = threading.Thread(target=lambda: seen.extend(m.queue_offset for m in consumer))
+    loop.start()
+    until_sync(lambda: seen_to(consumer) == 20)
+    consumer.close()
+    loop.join()
+    assert seen == list(range(9, 20)), "the message at which the loop ended comes again"
+
+
+def seen_to(consumer: PullConsumer) -> int:
+    """The position in the only queue; -1: there is none yet."""
+    return max((consumer.position(queue) for queue in consumer.queues), default=-1)
 
 
 def test_an_assigned_group_commits_what_it_is_told(namesrv: str) -> None:
