@@ -11,6 +11,7 @@ import grpc
 import pytest
 from aerobee.broker.v1 import client_pb2
 
+from aerobee_client.cluster.channels import Channels, plaintext
 from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire import rpcs
@@ -187,3 +188,63 @@ async def test_close_during_a_call_is_unreachable(transport: GrpcTransport) -> N
     with pytest.raises(BrokerUnreachable):
         await asking
     await silent.stop()
+
+
+async def test_a_replaced_channel_ends_its_calls_and_new_ones_take_another() -> None:
+    arrived, go = asyncio.Event(), asyncio.Event()
+    connected: list[str] = []
+
+    async def slow(request: Any, context: Any) -> Any:
+        if request.consumer_group == "slow":
+            arrived.set()
+            await go.wait()
+        return await members(request, context)
+
+    peer = Peer(slow)
+    await peer.start()
+
+    def connect(address: str) -> grpc.aio.Channel:
+        connected.append(address)
+        return plaintext(address)
+
+    channels = Channels(connect)
+    transport = GrpcTransport(channels)
+    under_way = asyncio.create_task(
+        transport.call(
+            peer.address,
+            rpcs.LIST_GROUP_MEMBERS,
+            client_pb2.ListGroupMembersRequest(consumer_group="slow"),
+            timeout_s=30,
+        )
+    )
+    await arrived.wait()
+    channels.replace(peer.address)
+    channels.replace("10.0.0.1:1")  # has none
+    await transport.call(peer.address, rpcs.LIST_GROUP_MEMBERS, REQUEST, timeout_s=30)
+    still_waits = not under_way.done()
+    go.set()
+    assert list((await under_way).client_ids) == ["slow"]
+    await transport.close()
+    await peer.stop()
+    assert connected == [peer.address] * 2 and still_waits
+
+
+async def test_a_call_has_metadata_from_its_path_and_its_serialized_request() -> None:
+    seen: list[Any] = []
+
+    async def note(request: Any, context: Any) -> Any:
+        seen.append(dict(context.invocation_metadata())["signature"])
+        return await members(request, context)
+
+    def sign(path: str, request: bytes) -> list[tuple[str, str | bytes]]:
+        return [("signature", f"{path} {request.hex()}")]
+
+    peer = Peer(note)
+    await peer.start()
+    transport = GrpcTransport(Channels(metadata=sign))
+    await transport.call(peer.address, rpcs.LIST_GROUP_MEMBERS, REQUEST, timeout_s=30)
+    async with aclosing(transport.stream(peer.address, rpcs.WATCH_CLIENT, WATCH)) as notices:
+        assert (await anext(notices)).HasField("watching")
+    await transport.close()
+    await peer.stop()
+    assert seen == [f"{rpcs.LIST_GROUP_MEMBERS.path} {REQUEST.SerializeToString().hex()}"]

@@ -22,6 +22,7 @@ from typing import Unpack
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.latency_detector import LatencyDetector
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
@@ -78,7 +79,10 @@ class AsyncProducer(StartedClient):
         self._transport = transport
         self._clock = clock
         self._interceptors = tuple(self._options.interceptors)
-        self._fault = LatencyFault() if self._options.latency_fault else None
+        self._fault: LatencyFault | None = None
+        if self._options.latency_fault:
+            self._fault = LatencyFault(self._options.latency_table_ms)
+        self._detector: LatencyDetector | None = None
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
         self._singles: SingleSends | None = None
@@ -106,6 +110,14 @@ class AsyncProducer(StartedClient):
             watches=self._whole_cluster,
             whole_cluster=self._whole_cluster,
         )
+        if self._fault is not None and self._options.latency_detector:
+            self._detector = LatencyDetector(
+                self._instance,
+                self._fault,
+                partial(self._heartbeat, self._instance),
+                interval_s=self._options.detect_interval.total_seconds(),
+                timeout_s=self._options.detect_timeout.total_seconds(),
+            )
         self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
         self._singles = SingleSends(
             self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
@@ -128,6 +140,8 @@ class AsyncProducer(StartedClient):
         async with AsyncExitStack() as finally_:
             finally_.push_async_callback(instance.close)
             finally_.push_async_callback(singles.abort)
+            if self._detector is not None:
+                finally_.push_async_callback(self._detector.close)
             if self._sends:
                 await self._idle.wait()  # each send has its own timeout
             await singles.drain()

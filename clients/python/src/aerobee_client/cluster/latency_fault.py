@@ -10,25 +10,17 @@ from dataclasses import dataclass
 from itertools import chain
 
 from aerobee_client.message_queue import MessageQueue
-
-# (latency from which on, for how long the broker is avoided), both in ms; the first that applies.
-NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
-    (15_000, 30_000),
-    (5_000, 10_000),
-    (3_000, 6_000),
-    (1_800, 5_000),
-    (550, 2_000),
-    (100, 0),
-    (50, 0),
-)
+from aerobee_client.options.producer import NOT_AVAILABLE_MS
 
 # A request that failed counts as this latency, hence 10,000 ms of isolation.
 ISOLATION_LATENCY_MS = 10_000
 
+LatencyTable = Sequence[tuple[int, int]]
 
-def not_available_ms(latency_ms: int) -> int:
+
+def not_available_ms(latency_ms: int, table: LatencyTable = NOT_AVAILABLE_MS) -> int:
     """For how long a broker that took `latency_ms` is avoided."""
-    return next((pause for bound, pause in NOT_AVAILABLE_MS if latency_ms >= bound), 0)
+    return next((pause for bound, pause in table if latency_ms >= bound), 0)
 
 
 @dataclass(slots=True)
@@ -38,16 +30,18 @@ class _Fault:
 
 
 class LatencyFault:
-    """The last latency of each broker, by name. `now_ms` is of a monotonic clock."""
+    """The last latency of each broker, by name. `now_ms` is of a monotonic clock. `table`: as
+    NOT_AVAILABLE_MS, the longest latency first."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: LatencyTable = NOT_AVAILABLE_MS) -> None:
+        self._table = table
         self._faults: dict[str, _Fault] = {}
 
     def record(
         self, broker_name: str, latency_ms: int, now_ms: int, *, failed: bool = False
     ) -> None:
         """A request took `latency_ms`, or failed."""
-        pause = not_available_ms(ISOLATION_LATENCY_MS if failed else latency_ms)
+        pause = not_available_ms(ISOLATION_LATENCY_MS if failed else latency_ms, self._table)
         self._faults[broker_name] = _Fault(now_ms + pause, reachable=not failed)
 
     def is_available(self, broker_name: str, now_ms: int) -> bool:
@@ -57,6 +51,14 @@ class LatencyFault:
     def is_reachable(self, broker_name: str) -> bool:
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
+
+    def unreachable(self) -> list[str]:
+        """The brokers whose last request failed."""
+        return [name for name, fault in self._faults.items() if not fault.reachable]
+
+    def reached(self, broker_name: str) -> None:
+        """A broker that was not reachable answers again: it is avoided no longer."""
+        self._faults.pop(broker_name, None)
 
     def choose(
         self, candidates: Sequence[MessageQueue], now_ms: int, avoid: str | None

@@ -1,18 +1,18 @@
-"""Calls over gRPC: one channel per address, deadlines, failures as MqError.
+"""Calls over gRPC: deadlines, failures as MqError. It neither retries nor chooses an address.
 
-The only module of the client that knows grpc. It neither retries nor chooses an address.
+Only this module and `channels.py` know grpc.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
-from operator import methodcaller
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator, Iterable
+from typing import Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 
+from aerobee_client.cluster.channels import Channels
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Request, Rpc
@@ -20,25 +20,6 @@ from aerobee_wire.status import Code, MqError, error_from
 
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
-
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; the servers take as much
-
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A broker that restarts on the same port is found again within a second (default: 120 s).
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # How long one attempt to connect may take (default: 20 s).
-    ("grpc.min_reconnect_backoff_ms", 3_000),
-    # A peer that is frozen or cut off is noticed after 40 s; by TCP alone, never.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    # http_proxy in the environment does not apply to brokers.
-    ("grpc.enable_http_proxy", 0),
-)
 
 CLOSED = "this client was closed during the call"
 
@@ -65,14 +46,13 @@ class Transport(Protocol):
 class GrpcTransport:
     """`Transport` over `grpc.aio`. To be used and closed on one event loop."""
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
+    def __init__(self, channels: Channels | None = None) -> None:
+        self._channels = channels or Channels()
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         if PROCESS.is_child:
             PROCESS.check()
-        method = self._methods.get((address, rpc.path)) or self._method(address, rpc, "unary_unary")
+        method = self._channels.method(address, rpc, "unary_unary")
         try:
             response: R = await method(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -85,10 +65,7 @@ class GrpcTransport:
 
     async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         PROCESS.check()
-        method = self._methods.get((address, rpc.path)) or self._method(
-            address, rpc, "unary_stream"
-        )
-        call = method(request)
+        call = self._channels.method(address, rpc, "unary_stream")(request)
         try:
             async for message in call:
                 yield message
@@ -102,24 +79,7 @@ class GrpcTransport:
             call.cancel()
 
     async def close(self) -> None:
-        channels, self._channels = self._channels, {}
-        self._methods = {}
-        for channel in channels.values():
-            await channel.close(None)
-
-    def _method(self, address: str, rpc: Rpc[Q, R], kind: str) -> Callable[..., Any]:
-        channel = self._channels.get(address)
-        if channel is None:
-            PROCESS.use()
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._channels[address] = channel
-        method: Callable[..., Any] = getattr(channel, kind)(
-            rpc.path,
-            request_serializer=methodcaller("SerializeToString"),
-            response_deserializer=rpc.response.FromString,
-        )
-        self._methods[address, rpc.path] = method
-        return method
+        await self._channels.close()
 
 
 def _is_cancelled() -> bool:

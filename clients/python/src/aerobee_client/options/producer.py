@@ -10,6 +10,18 @@ from typing import TypedDict
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
 from aerobee_wire import compression
+from aerobee_wire.status import Code, MqError
+
+# (latency from which on, for how long the broker is avoided), both in ms; the first that applies.
+NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
+    (15_000, 30_000),
+    (5_000, 10_000),
+    (3_000, 6_000),
+    (1_800, 5_000),
+    (550, 2_000),
+    (100, 0),
+    (50, 0),
+)
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -21,6 +33,10 @@ class ProducerSettings(TypedDict, total=False):
     max_message_size: int
     default_queue_count: int
     latency_fault: bool
+    latency_table: Sequence[tuple[timedelta, timedelta]]
+    latency_detector: bool
+    detect_interval: timedelta
+    detect_timeout: timedelta
     accumulate: bool
     interceptors: Sequence[Interceptor]
     compression: str | None
@@ -47,6 +63,17 @@ class ProducerOptions:
     default_queue_count: int = 4
     # Whether to avoid brokers for a while that failed or answered slowly.
     latency_fault: bool = False
+    # (latency from which on, for how long the broker is avoided), in any order. A request that
+    # failed counts as 10 s.
+    latency_table: Sequence[tuple[timedelta, timedelta]] = tuple(
+        (timedelta(milliseconds=latency), timedelta(milliseconds=pause))
+        for latency, pause in NOT_AVAILABLE_MS
+    )
+    # Whether brokers that could not be reached are asked every detect_interval, so that they are
+    # used again as soon as one answers within detect_timeout.
+    latency_detector: bool = False
+    detect_interval: timedelta = timedelta(seconds=2)
+    detect_timeout: timedelta = timedelta(milliseconds=200)
     # Whether single sends that come while a request is in flight leave together in the next one.
     accumulate: bool = True
     # Are told of each message, in this order before its send, in the reverse order after.
@@ -64,15 +91,38 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         check_bounds(self, _PRODUCER_BOUNDS)
+        self._check_latency()
         if self.compression is not None:
             compression.check_method(self.compression)
             highest = _HIGHEST_LEVEL[self.compression]
             check_bounds(self, {"compression_level": (1, highest)})
 
+    @property
+    def latency_table_ms(self) -> list[tuple[int, int]]:
+        """The table in milliseconds, the longest latency first."""
+        ms = timedelta(milliseconds=1)
+        return sorted(((each // ms, pause // ms) for each, pause in self.latency_table))[::-1]
+
+    def _check_latency(self) -> None:
+        if self.latency_detector and not self.latency_fault:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                "latency_detector asks brokers that latency_fault avoids: give latency_fault=True",
+                about="latency_detector",
+            )
+        if any(min(row) < timedelta(0) for row in self.latency_table):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"latency_table is {self.latency_table}: give times from 0 on",
+                about="latency_table",
+            )
+
 
 _HIGHEST_LEVEL = {compression.ZLIB: 9, compression.LZ4: 9, compression.ZSTD: 22}
 _PRODUCER_BOUNDS: Bounds = {
     "send_timeout": (0.001, 86_400),  # seconds
+    "detect_interval": (0.1, 86_400),  # seconds
+    "detect_timeout": (0.001, 60),  # seconds
     "retries": (0, MAX_INT32),
     "max_message_size": (1, MAX_INT32),
     "default_queue_count": (1, MAX_INT32),
