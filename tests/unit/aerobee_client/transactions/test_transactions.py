@@ -12,11 +12,13 @@ import pytest
 from aerobee_client.errors import BrokerUnreachable, ClientClosed
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_wire.status import Code, MqError
 from support.client.half_messages import HalfMessages
 from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.passed_replies import PassedReplies
 from support.client.producing import TOPIC
 from support.codes import raises_code
 
@@ -275,3 +277,36 @@ async def test_a_transaction_has_no_place_in_the_order_of_a_group(
 ) -> None:
     with raises_code(Code.MESSAGE_ILLEGAL):
         producer.transaction(Message(TOPIC, b"x", message_group="g"))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"accumulate": False}, {"compression": "zlib", "compress_over": 1}]
+)
+async def test_transactions_of_producers_with_other_settings(
+    cluster: MemoryCluster, broker: MemoryBroker, halves: HalfMessages, settings: dict[str, Any]
+) -> None:
+    body = bytes(10_000)
+    async with AsyncTransactionProducer(
+        "p", never, namesrv=NAMESRV, transport=cluster, **settings
+    ) as producer:
+        async with producer.transaction(Message(TOPIC, body, tag="t")):
+            (half,) = halves.open.values()
+        assert (half.properties["TAGS"], half.properties["TRAN_MSG"]) == ("t", "true")
+        assert len(half.body) < len(body) or "compression" not in settings
+    assert len(broker.messages(TOPIC)) == 1
+
+
+async def test_a_request_in_a_transaction_producer(
+    cluster: MemoryCluster, producer: AsyncTransactionProducer
+) -> None:
+    """It takes notices of both kinds."""
+    PassedReplies(cluster)
+    consumer: AsyncPushConsumer
+
+    async def listen(message: ReceivedMessage) -> None:
+        await consumer.reply(message, b"pong")
+
+    consumer = AsyncPushConsumer("g", listen, namesrv=NAMESRV, transport=cluster)
+    consumer.subscribe(TOPIC)
+    async with consumer:
+        assert (await producer.request(Message(TOPIC, b"ping"))).body == b"pong"
