@@ -45,13 +45,14 @@ def jump_hash(key: int, buckets: int) -> int:
     return bucket
 
 
-# A message group has many messages, and its hash costs as much as the rest of the choice.
-_hash = lru_cache(maxsize=8192)(java_hash)
+@lru_cache(maxsize=8192)  # a message group has many messages
+def _index_of_group(message_group: str, queue_count: int) -> int:
+    return jump_hash(java_hash(message_group), queue_count)
 
 
 def queue_of_group(message_group: str, queues: Sequence[T]) -> T:
     """The queue of a message group among `queues`, which must be sorted and not empty."""
-    return queues[jump_hash(_hash(message_group), len(queues))]
+    return queues[_index_of_group(message_group, len(queues))]
 
 
 def queues_of_priority(queues: Sequence[Q], priority: int) -> list[Q]:

@@ -45,10 +45,18 @@ QUEUES = 4
 
 
 @pytest.fixture
-def two_brokers(tmp_path: Path) -> Iterator[tuple[str, list[ServiceProcess]]]:
+def namesrv_of_two(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with namesrv_process(tmp_path) as namesrv:
+        yield namesrv
+
+
+@pytest.fixture
+def two_brokers(
+    tmp_path: Path, namesrv_of_two: ServiceProcess
+) -> Iterator[tuple[str, list[ServiceProcess]]]:
     """The address of a name server, and its brokers."""
+    namesrv = namesrv_of_two
     with ExitStack() as stack:
-        namesrv = stack.enter_context(namesrv_process(tmp_path))
         brokers = [
             stack.enter_context(
                 broker_process(tmp_path / name, f"--set=brokerName={name}", namesrv=namesrv.address)
@@ -116,11 +124,13 @@ async def further(groups: list[Group], count: int) -> None:
 
 
 @pytest.mark.parametrize("accumulate", [True, False])
-async def test_message_groups_keep_their_order_while_brokers_die_in_turn(
-    two_brokers: tuple[str, list[ServiceProcess]], accumulate: bool
+async def test_message_groups_keep_their_order_while_servers_die_in_turn(
+    two_brokers: tuple[str, list[ServiceProcess]],
+    namesrv_of_two: ServiceProcess,
+    accumulate: bool,
 ) -> None:
-    """Each group stays in its queue, none of its messages is lost, and each is first stored behind
-    the one before it."""
+    """Brokers, and the name server with all routes. Each group stays in its queue, none of its
+    messages is lost, and each is first stored behind the one before it."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -132,9 +142,8 @@ async def test_message_groups_keep_their_order_while_brokers_die_in_turn(
         await admin.create_topic(topic, queues=QUEUES, message_type="FIFO")
         async with AsyncProducer(namesrv=address, accumulate=accumulate) as producer:
             sending = [asyncio.create_task(group.send(producer, stop)) for group in groups]
-            for _ in range(3):
+            for victim in rng.sample([*brokers, namesrv_of_two], 3):
                 await further(groups, rng.randint(1, 50))
-                victim = rng.choice(brokers)
                 await asyncio.to_thread(victim.kill)
                 await asyncio.sleep(rng.uniform(0.0, 1.0))  # how long it is away
                 await asyncio.to_thread(victim.start)

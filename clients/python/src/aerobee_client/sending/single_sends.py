@@ -82,7 +82,8 @@ class SingleSends:
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         future.add_done_callback(_log_failure)
         send = self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
-        await send.ready.wait()
+        if send.ready is not None:
+            await send.ready.wait()
         if future.done():
             future.result()
 

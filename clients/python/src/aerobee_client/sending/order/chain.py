@@ -19,7 +19,7 @@ from aerobee_wire.status import MqError
 
 class OrderedSend(SingleSend):
     """A send with a place in an order. `has_room`: whether it has taken its share of the budget.
-    `ready`: set once it waits neither for its room nor for its queue."""
+    `ready`: of a one-way send, set once it waits neither for its room nor for its queue."""
 
     __slots__ = ("_has_left", "_timer", "chain", "has_room", "queue", "ready", "way")
 
@@ -38,7 +38,7 @@ class OrderedSend(SingleSend):
         self.has_room = has_room
         self.queue: MessageQueue | None = None
         self.chain: Chain | None = None
-        self.ready = asyncio.Event()
+        self.ready = asyncio.Event() if way.is_one_way else None
         self._timer: asyncio.TimerHandle | None = None
         self._has_left = False
 
@@ -60,7 +60,8 @@ class OrderedSend(SingleSend):
     def leave_line(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.ready.set()
+        if self.ready is not None:
+            self.ready.set()
 
     def leaves(self) -> bool:
         """As SingleSend's; again, when its batch was refused and it has moved to another."""
