@@ -33,6 +33,7 @@ TOPIC, GROUP = "tasks", "runners"
 SETTLED = ("acked", "dead-lettered")
 AGENTS = 3
 SHORT_KILLS, LONG_KILLS = 4, 60
+MOST_AHEAD = 500  # sends that are not settled yet
 # Beyond it a message that was settled may not come again by a pop: clocks are read twice.
 SLACK_MS = 50
 
@@ -130,6 +131,9 @@ class Run:
         number = 0
         async with AsyncProducer(namesrv=self.namesrv) as producer:
             while True:
+                if len(self.sent) - len(self.settled()) > MOST_AHEAD:
+                    await asyncio.sleep(0.1)
+                    continue
                 bodies = [f"{number + index}" for index in range(20)]
                 number += len(bodies)
                 sends = (producer.send(Message(TOPIC, body.encode())) for body in bodies)

@@ -172,6 +172,25 @@ async def test_a_broker_that_is_away_is_left_out_and_tried_again(two: Leasing) -
     assert bodies(await waiting) == [b"of a"]
 
 
+async def test_a_broker_that_hangs_holds_up_one_receive_only(two: Leasing) -> None:
+    consumer, loop = await two.started(), asyncio.get_running_loop()
+    await two.send(b"of a", to="a")
+    two.brokers["a"].flusher.hold()
+    began_s, got = loop.time(), []
+    for number in range(40):
+        await two.send(b"%d" % number, to="b")
+        got += await consumer.receive(1, LEASE, seconds(5))
+        await asyncio.sleep(0.5)
+    assert len(got) == 40
+    assert loop.time() - began_s < 40 * 0.5 + receiving.VISIT_S + 0.5
+    two.brokers["a"].flusher.let_go()
+    for number in range(6):
+        await two.send(b"%d" % number, to="b")
+        got += await consumer.receive(1, LEASE, seconds(5))
+        await asyncio.sleep(1)
+    assert b"of a" in bodies(got)
+
+
 async def test_where_every_broker_fails_until_the_end_the_receive_does(two: Leasing) -> None:
     consumer = await two.started()
     two.transport.away |= {"a", "b"}

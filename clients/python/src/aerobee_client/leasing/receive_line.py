@@ -65,6 +65,8 @@ class Wanted(NamedTuple):
 # Messages of that source, as many as the first wait wants, or True: it has some. Held until then,
 # or until so many seconds are over: then False. Raises MqError.
 Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
+# Whether a source that failed has messages, now. Raises MqError while it fails.
+Probe = Callable[[Source], Awaitable[bool]]
 # Where to pop, or what was popped; None: the time is over.
 Found = Source | Popped | None
 
@@ -80,13 +82,15 @@ class _State:
     retry_s: float = 0.0  # it failed, and is left alone until then
     failure: MqError | None = None  # of its last call
     asked_s: float = math.inf  # when its held call began
+    probing: asyncio.Task[None] | None = None
 
 
 class ReceiveLine:
     """`give_back`: of messages that no receive wants."""
 
-    def __init__(self, ask: Ask, give_back: Callable[[Popped], None]) -> None:
+    def __init__(self, ask: Ask, probe: Probe, give_back: Callable[[Popped], None]) -> None:
         self._ask = ask
+        self._probe = probe
         self._give_back = give_back
         self._waiting: dict[asyncio.Future[Found], Wanted] = {}  # the longest wait first
         self._states: dict[Source, _State] = {}
@@ -95,7 +99,7 @@ class ReceiveLine:
     @property
     def is_idle(self) -> bool:
         return not self._waiting and not any(
-            state.asking or state.visits for state in self._states.values()
+            state.asking or state.visits or state.probing for state in self._states.values()
         )
 
     def begin(self, sources: Iterable[Source]) -> Source | None:
@@ -103,17 +107,25 @@ class ReceiveLine:
         call says that there is nothing, or it failed a moment ago.
 
         One that is known to have messages, else the one that was not visited for the longest time.
+        One that failed is tried by a receive only where all did, else beside it: at a broker that
+        hangs, a visit takes its whole time.
         """
         now_s = _now_s()
-        best: tuple[bool, int] | None = None
+        best: tuple[bool, bool, int] | None = None
         chosen: Source | None = None
+        failed: list[Source] = []
         for source in sources:
             state = self._state(source)
             if state.retry_s > now_s or (state.asking is not None and not state.visits):
                 continue
-            rank = (not state.has_message, state.visited)
+            if state.failure is not None:
+                failed.append(source)
+            rank = (state.failure is not None, not state.has_message, state.visited)
             if best is None or rank < best:
                 best, chosen = rank, source
+        for source in failed:
+            if source != chosen:
+                self._try(source)
         return None if chosen is None else self.visit(chosen)
 
     def visit(self, source: Source) -> Source:
@@ -190,9 +202,12 @@ class ReceiveLine:
             _resolve(future, None)
 
     def held(self) -> dict[Source, asyncio.Task[None]]:
-        """The calls that brokers hold now. Calls that pause after a failure are ended."""
+        """The calls that brokers hold now. Those that pause after a failure, or lease nothing, are
+        ended."""
         found: dict[Source, asyncio.Task[None]] = {}
         for source, state in self._states.items():
+            if state.probing is not None:
+                state.probing.cancel()
             if state.asking is None:
                 continue
             if state.asked_s < math.inf:
@@ -208,6 +223,23 @@ class ReceiveLine:
         if state is None:
             state = self._states[source] = _State()
         return state
+
+    def _try(self, source: Source) -> None:
+        state = self._state(source)
+        if state.probing is None:
+            state.probing = asyncio.create_task(
+                self._tried(source, state), name=f"try {source.broker_name}"
+            )
+
+    async def _tried(self, source: Source, state: _State) -> None:
+        try:
+            state.has_message = await self._probe(source)
+            state.failure = None
+        except MqError as error:
+            state.failure = error
+            state.retry_s = _now_s() + RETRY_S
+        finally:
+            state.probing = None
 
     def _listen(self, source: Source) -> None:
         state = self._state(source)

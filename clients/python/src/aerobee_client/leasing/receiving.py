@@ -316,27 +316,34 @@ class Receiver:
             return found if found.size else False
 
         async def look(source: Source, max_messages: int, hold_s: float) -> bool:
-            hold_s = min(hold_s, HELD_S)
             if self._lost_attempts[source]:  # messages may be on lease to it, and so not visible
                 return True
-            request = pop_pb2.NotificationRequest(
-                consumer_group=self._consumer_group,
-                topic=source.topic,
-                poll_duration_ms=round(hold_s * 1_000),
-                subscription=asked.subscriptions[source.topic],
-            )
-            try:
-                answer = await self._instance.call_broker(
-                    source.broker_name, rpcs.NOTIFICATION, request, timeout_s=hold_s + ANSWER_S
-                )
-            except MqError as error:
-                if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
-                    raise
-                await asyncio.sleep(RETRY_S)
-                return True  # an older broker: who waits looks for himself, once a second
-            return answer.has_message
+            return await self._has_message(source, asked, min(hold_s, HELD_S), ANSWER_S)
 
-        return ReceiveLine(look if self._fifo else pop, self._give_back)
+        async def probe(source: Source) -> bool:
+            return await self._has_message(source, asked, 0, VISIT_S)
+
+        return ReceiveLine(look if self._fifo else pop, probe, self._give_back)
+
+    async def _has_message(
+        self, source: Source, asked: Receive, hold_s: float, answer_s: float
+    ) -> bool:
+        request = pop_pb2.NotificationRequest(
+            consumer_group=self._consumer_group,
+            topic=source.topic,
+            poll_duration_ms=round(hold_s * 1_000),
+            subscription=asked.subscriptions[source.topic],
+        )
+        try:
+            answer = await self._instance.call_broker(
+                source.broker_name, rpcs.NOTIFICATION, request, timeout_s=hold_s + answer_s
+            )
+        except MqError as error:
+            if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            await asyncio.sleep(RETRY_S)
+            return True  # an older broker: who waits looks for himself, once a second
+        return answer.has_message
 
     def _pop_request(
         self,
