@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from support.client.leasing import LEASE, NO_WAIT, Leasing, bodies, deliveries, seconds
+from support.client.leasing import LEASE, NO_WAIT, TOPIC, Leasing, bodies, deliveries, seconds
 from support.clock.virtual_loop import run_ready_tasks
 
 FIFO = "fifo-flights"
@@ -76,3 +76,14 @@ async def test_a_named_receive_brings_the_same_to_another_process(ordered: Leasi
     assert deliveries(again) == [(b"1", 1)]
     await second.ack(again)
     assert bodies(await second.receive(32, LEASE, attempt_id="worker-1")) == [b"2"]
+
+
+async def test_a_consumer_in_order_of_a_group_that_is_in_none_is_warned_of(
+    ordered: Leasing, caplog: pytest.LogCaptureFixture
+) -> None:
+    await ordered.started(FIFO, fifo=True)
+    await ordered.started(TOPIC)
+    assert not caplog.records
+    await ordered.started(TOPIC, fifo=True)
+    [record] = caplog.records
+    assert TOPIC in record.getMessage()

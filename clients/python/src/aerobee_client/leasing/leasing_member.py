@@ -14,6 +14,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.leasing.lease_calls import Change, Changed, DeadLetterEntry, LeaseCalls, Outcome
 from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.order_check import warn_without_order
 from aerobee_client.leasing.receiving import Receive, Receiver
 from aerobee_client.leasing.renewal import LeaseRenewal, Renewal
 from aerobee_client.options.reading import ConsumeFromWhere
@@ -62,6 +63,8 @@ class LeasingMember:
         # The stream of notices tells brokers at once when this client is gone; none concerns it.
         self._instance.start(self._heartbeat, lambda broker_address, notice: None)
         await self._announce()
+        if self._options.fifo:
+            await warn_without_order(self._instance, self._consumer_group, self._subscriptions)
 
     async def check(self, subscription: message_pb2.Subscription) -> None:
         """Raises SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers do not understand."""
