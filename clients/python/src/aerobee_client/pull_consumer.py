@@ -26,10 +26,10 @@ from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.options.subscription import Sql
 from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
+from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
     Done,
-    StartedClient,
     StartedFacade,
     blocking,
     iterating,
@@ -48,7 +48,7 @@ READ_TIMEOUT = timedelta(minutes=1)
 Queues = Collection[MessageQueue]
 
 
-class AsyncPullConsumer(StartedClient):
+class AsyncPullConsumer(Replier):
     """Reads message queues by polls; for asyncio. RocketMQ's lite pull consumer.
 
     `subscribe` makes it a member of `consumer_group`: the queues of the topics are divided among
@@ -75,6 +75,7 @@ class AsyncPullConsumer(StartedClient):
         clock: Clock | None = None,
         **settings: Unpack[PullConsumerSettings],
     ) -> None:
+        super().__init__()
         if consumer_group is None:
             settings.setdefault("consume_from_where", ConsumeFromWhere.FIRST_OFFSET)
         else:
@@ -179,6 +180,7 @@ class AsyncPullConsumer(StartedClient):
         if self._reader is not None:
             return
         self._reader = self._new_reader()
+        self._instance = self._reader.instance
         try:
             if self._chosen is None:
                 await self._joined()
@@ -195,7 +197,7 @@ class AsyncPullConsumer(StartedClient):
         be called twice."""
         if PROCESS.is_child:
             return  # the reader is the parent's
-        reader, self._reader = self._reader, None
+        reader, self._reader, self._instance = self._reader, None, None
         if reader is not None:
             await reader.close()
 
@@ -442,4 +444,5 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
     offsets_for_times = blocking(AsyncPullConsumer.offsets_for_times)
     lag = blocking(AsyncPullConsumer.lag)
     committed = blocking(AsyncPullConsumer.committed)
+    reply = blocking(AsyncPullConsumer.reply)
     commit = blocking(AsyncPullConsumer.commit)

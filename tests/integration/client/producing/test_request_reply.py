@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from aerobee_client import (
     Message,
     MqError,
     Producer,
+    PullConsumer,
     PushConsumer,
     ReceivedMessage,
     SimpleConsumer,
@@ -154,18 +155,25 @@ def test_the_plain_classes(namesrv: ServiceProcess, brokers: list[ServiceProcess
     assert replied.is_set() and seen == [b"ping"]
 
 
-def test_a_simple_consumer_replies(namesrv: ServiceProcess, brokers: list[ServiceProcess]) -> None:
-    consumer = SimpleConsumer(
+@pytest.mark.parametrize("kind", [SimpleConsumer, PullConsumer])
+def test_consumers_without_a_listener_reply(
+    kind: type[SimpleConsumer] | type[PullConsumer],
+    namesrv: ServiceProcess,
+    brokers: list[ServiceProcess],
+) -> None:
+    consumer = kind(
         "repliers", namesrv=namesrv.address, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
     )
     consumer.subscribe(TOPIC)
+
+    def receive() -> Sequence[ReceivedMessage]:
+        return consumer.receive() if isinstance(consumer, SimpleConsumer) else consumer.poll()
+
     with (
         Producer(namesrv=namesrv.address) as producer,
         consumer,
         ThreadPoolExecutor(1) as another_thread,
     ):
         asking = another_thread.submit(producer.request, Message(TOPIC, b"ping"), PATIENT)
-        messages = until_sync(consumer.receive)
-        consumer.reply(messages[0], b"pong")
-        consumer.ack(messages)
+        consumer.reply(until_sync(receive)[0], b"pong")
         assert asking.result().body == b"pong"
