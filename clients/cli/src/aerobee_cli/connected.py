@@ -43,6 +43,10 @@ def show_clients(clients: Iterable[ClientDescription], *, as_json: bool) -> None
     output.show_list(items, COLUMNS, as_json=as_json)
 
 
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
+
+
 MEMBER_COLUMNS = (
     Column("client", "client_id"),
     Column("address", "address"),
@@ -51,7 +55,8 @@ MEMBER_COLUMNS = (
     Column("consumes by", "way"),
     Column("strategy", "strategy"),
     Column("queues", "queues"),
-    number("consumed/s", "consumed_per_second"),
+    Column("locks", "locks"),
+    Column("consumed/s", "consumed_per_second", _rate, right=True),
     number("failed", "failed"),
     number("waiting", "waiting"),
     number("lag", "lag"),
@@ -79,6 +84,7 @@ def _member(client: Item, consumer: Item) -> Item:
         "way": f"{consumer['consume_type']}{', broadcasting' if broadcasts else ''}",
         "strategy": consumer["strategy"],
         "queues": queue_ranges(consumer["queues"]),
+        "locks": queue_ranges(consumer["locks"]),
     }
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.observing.interceptors import Failure, Interceptor
+    from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
     from aerobee_client.options.consumer import MessageModel
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.options.subscription import Sql
@@ -71,6 +72,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrder",
     "ConsumeResult",
+    "ConsumerStatistics",
     "DeadLetter",
     "DroppedReplies",
     "ExponentialRetryPolicy",
@@ -85,6 +87,7 @@ __all__ = [
     "NamesrvUnreachable",
     "PartialSend",
     "Producer",
+    "ProducerStatistics",
     "PullConsumer",
     "PushConsumer",
     "ReceivedMessage",
@@ -114,6 +117,7 @@ _MODULES = {
     "options.reading": ("ConsumeFromWhere",),
     "options.subscription": ("Sql",),
     "observing.interceptors": ("Failure", "Interceptor"),
+    "observing.statistics": ("ConsumerStatistics", "ProducerStatistics"),
     "errors": (
         "BrokerUnreachable",
         "ClientClosed",

@@ -30,6 +30,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import HookedBatch, HookedSend
 from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.observing.statistics import ProducerStatistics
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.producer import ProducerOptions, ProducerSettings
 from aerobee_client.requesting.requests import Requests
@@ -149,6 +150,25 @@ class AsyncProducer(StartedClient):
     def add_interceptor(self, interceptor: Interceptor) -> None:
         """It is told of the sends from now on, after those that are there."""
         self._interceptors = (*self._interceptors, interceptor)
+
+    def statistics(self) -> ProducerStatistics:
+        """What this producer has done since its start. Each heartbeat tells the brokers, and
+        `aerobee clients --json` shows it. Zeros while it is not started."""
+        if self._sender is None:
+            return ProducerStatistics()
+        tally = self._sender.tally
+        sent_per_second, failed_per_second, average_ms = tally.rates()
+        waiting, waiting_bytes = self._budget.taken()
+        return ProducerStatistics(
+            sent=tally.succeeded,
+            failed=tally.failed,
+            retries=tally.retries,
+            sent_per_second=sent_per_second,
+            failed_per_second=failed_per_second,
+            average_ms=average_ms,
+            waiting=waiting,
+            waiting_bytes=waiting_bytes,
+        )
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to now. Raises like `send`."""
@@ -398,4 +418,5 @@ class AsyncProducer(StartedClient):
         """Also while it closes: a send in flight may open the first link to a broker."""
         request = instance.new_heartbeat()
         request.producer_groups.append(self.producer_group)
+        request.producer_statistics.CopyFrom(self.statistics().to_proto())
         return request

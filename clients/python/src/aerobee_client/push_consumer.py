@@ -34,6 +34,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.subscription import Sql
@@ -175,6 +176,30 @@ class AsyncPushConsumer(Replier):
         if self._membership is not None:
             self._membership.consumption.set_concurrency(concurrency)
 
+    def statistics(self) -> ConsumerStatistics:
+        """What this member has done since its start. Each heartbeat tells the brokers, and
+        `aerobee group members` shows it. Zeros while it is not started."""
+        membership = self._membership
+        if membership is None:
+            return ConsumerStatistics()
+        tally, given_up = membership.consumption.tally, membership.consumption.settled_failures
+        broadcasts = self.options.message_model is MessageModel.BROADCASTING
+        consumed_per_second, failed_per_second, average_ms = tally.rates()
+        waiting, waiting_bytes, lag = membership.waiting()
+        return ConsumerStatistics(
+            consumed=tally.succeeded,
+            failed=tally.failed,
+            sent_back=0 if broadcasts else given_up,
+            passed_over=given_up if broadcasts else 0,
+            consumed_per_second=consumed_per_second,
+            failed_per_second=failed_per_second,
+            average_ms=average_ms,
+            waiting=waiting,
+            waiting_bytes=waiting_bytes,
+            queues=len(self.queues),
+            lag=lag,
+        )
+
     async def start(self) -> None:
         """Joins the group and starts to consume. A topic that does not exist yet is consumed as
         soon as it exists.
@@ -196,6 +221,7 @@ class AsyncPushConsumer(Replier):
         self._membership = membership
         membership.assignment.tell(self._callbacks(instance))
         membership.assignment.pause(self._paused)
+        membership.tell_statistics(self.statistics)
         try:
             await membership.start()
         except BaseException:
@@ -370,6 +396,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
 
     add_interceptor = on_loop(AsyncPushConsumer.add_interceptor)
     reply = blocking(AsyncPushConsumer.reply)
+    statistics = on_loop(AsyncPushConsumer.statistics)
     pause = on_loop(AsyncPushConsumer.pause)
     resume = on_loop(AsyncPushConsumer.resume)
     set_concurrency = on_loop(AsyncPushConsumer.set_concurrency)

@@ -46,6 +46,8 @@ class ConcurrentConsumption:
         self._timeout_s = options.consume_timeout.total_seconds()
         runner = TaskRunner if consume.is_coroutine else ThreadRunner
         self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
+        self.tally = self._runner.tally
+        self.settled_failures = 0  # messages that were sent back, or passed over
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
         # Batches of paused queues, which no listener has got.
@@ -141,6 +143,7 @@ class ConcurrentConsumption:
 
         def on_done(done: asyncio.Future[bool]) -> None:
             on_refusal = self._rejected.pop(message)
+            self.settled_failures += done.result()
             if process_queue.dropped or message not in process_queue:
                 return
             if done.result():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.hooks import rebalance_listener
+from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.reading import ReadingOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
@@ -93,6 +94,7 @@ class Membership(Generic[C]):
         )
         self._on_rebalance = rebalance_listener(options.interceptors, consumer_group)
         self._order: OrderedQueues | None = None
+        self._statistics: Callable[[], ConsumerStatistics] | None = None
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -105,6 +107,21 @@ class Membership(Generic[C]):
             on_regained=self.assignment.on_lock_regained,
             on_free=self._rebalance_now.set,
         )
+
+    def tell_statistics(self, statistics: Callable[[], ConsumerStatistics]) -> None:
+        """Before start: what each heartbeat tells."""
+        self._statistics = statistics
+
+    def waiting(self) -> tuple[int, int, int]:
+        """Messages that are pulled and not consumed, their bytes, and the messages between the
+        offsets of the queues and their ends."""
+        held = self.assignment.process_queues()
+        lag = sum(
+            max(queue.max_offset - offset, 0)
+            for queue in held
+            if (offset := self._offsets.get(queue.queue)) is not None
+        )
+        return sum(map(len, held)), sum(queue.size_bytes for queue in held), lag
 
     async def start(self, commit_interval_s: float | None = None) -> None:
         """Joins the group and acquires its share. Raises MqError; `close` is still to be called.
@@ -184,6 +201,7 @@ class Membership(Generic[C]):
             consume_from_where=self._options.consume_from_where.value,
             subscriptions=[topic.to_proto() for topic in self._subscriptions.values()],
             strategy=rebalance.name_of(self._options.allocation()),
+            statistics=self._statistics().to_proto() if self._statistics else None,
         )
         return request
 

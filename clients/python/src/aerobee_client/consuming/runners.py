@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from aerobee_client.consuming.listener import Consume, Verdicts
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.observing.statistics import Tally
 from aerobee_client.runtime.clock import Clock
 
 
@@ -28,6 +29,7 @@ class Batch:
     messages: list[ReceivedMessage]
     # When the listener started, in ms of the monotonic clock; 0: it has not. Set by the runner.
     started_ms: int = 0
+    ended_ms: int = 0
 
     @property
     def is_off(self) -> bool:
@@ -56,6 +58,7 @@ class Runner(ABC):
         self._consume = consume
         self._concurrency = concurrency
         self._clock = clock
+        self.tally = Tally(clock)
         self._on_done = on_done
         self._closing = False  # then batches that have not started are skipped
 
@@ -69,6 +72,14 @@ class Runner(ABC):
 
     @abstractmethod
     def submit(self, batch: Batch) -> None: ...
+
+    def _finished(self, batch: Batch, verdicts: Verdicts | None) -> None:
+        """On the loop."""
+        if verdicts is not None:
+            consumed = verdicts.count(None)
+            elapsed_ms = batch.ended_ms - batch.started_ms
+            self.tally.add(consumed, len(verdicts) - consumed, elapsed_ms)
+        self._on_done(batch, verdicts)
 
     @abstractmethod
     async def close(self, timeout_s: float) -> bool:
@@ -143,6 +154,7 @@ class ThreadRunner(Runner):
             if not (self._closing or batch.is_off):
                 batch.started_ms = self._clock.monotonic_ms()
                 result = batch.call(self._consume)
+                batch.ended_ms = self._clock.monotonic_ms()
             self._done.append((batch, result))
             if not self._wake_pending:
                 self._wake_pending = True
@@ -161,7 +173,7 @@ class ThreadRunner(Runner):
         while self._done:
             batch, result = self._done.popleft()
             self._open -= 1
-            self._on_done(batch, result)
+            self._finished(batch, result)
         if not self._open:
             self._idle.set()
 
@@ -205,6 +217,7 @@ class TaskRunner(Runner):
                 if not (self._closing or batch.is_off):
                     batch.started_ms = self._clock.monotonic_ms()
                     result = await batch.call_async(self._consume)
-                self._on_done(batch, result)
+                    batch.ended_ms = self._clock.monotonic_ms()
+                self._finished(batch, result)
             self._batches.task_done()
         self.tasks = [task for task in self.tasks if task is not asyncio.current_task()]

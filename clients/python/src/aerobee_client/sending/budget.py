@@ -30,6 +30,10 @@ class Budget:
         self._waiters: deque[_Waiter] = deque()
         self._lock = threading.Lock()
 
+    def taken(self) -> tuple[int, int]:
+        """Messages and bytes."""
+        return self._messages, self._bytes
+
     def try_take(self, size: int) -> bool:
         """Room for one message of `size` bytes; False when there is none, or others wait for it."""
         with self._lock:

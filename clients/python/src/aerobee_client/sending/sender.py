@@ -20,6 +20,7 @@ from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.statistics import Tally
 from aerobee_client.options.producer import ProducerOptions
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
@@ -61,6 +62,7 @@ class Sender:
     ) -> None:
         self._instance = instance
         self._clock = instance.clock
+        self.tally = Tally(instance.clock)
         self._routes = instance.routes
         self._producer_group = producer_group
         self._options = options
@@ -116,12 +118,17 @@ class Sender:
     ) -> list[SendResult]:
         """Stores, in one request, messages that may share one: see `send_request.runs`."""
         request = self._request(sends)
-        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        attempts = Attempts(queue, self._options, deadline_ms)
+        started_ms = self._clock.monotonic_ms()
+        attempts = Attempts(queue, self._options, started_ms + int(timeout_s * 1000))
         first = sends[0].message
-        delivered = await self._deliver(
-            lambda: request, (first.topic, first.priority), queue, attempts, timeout_s
-        )
+        try:
+            delivered = await self._deliver(
+                lambda: request, (first.topic, first.priority), queue, attempts, timeout_s
+            )
+        except MqError:
+            self.tally.add(0, len(sends), self._clock.monotonic_ms() - started_ms)
+            raise
+        self.tally.add(len(sends), 0, self._clock.monotonic_ms() - started_ms)
         assert delivered is not None, "there is always a request"
         return send_request.results(delivered[1], sends, delivered[0])
 
@@ -157,6 +164,7 @@ class Sender:
         """Sends a batch, and gives each of its sends an outcome; unless it is of message groups and
         their queue refuses it."""
         sends = [send for send in batch.sends if send.leaves()]
+        started_ms = self._clock.monotonic_ms()
         try:
             await self._deliver_sends(sends, batch)
         except asyncio.CancelledError:
@@ -167,6 +175,7 @@ class Sender:
             if batch.key.is_group and _is_of_a_queue(error):
                 batch.refuse(error)
                 return
+            self.tally.add(0, len(sends), self._clock.monotonic_ms() - started_ms)
             for send in sends:
                 send.fail(error)
             if not isinstance(error, MqError):
@@ -187,6 +196,7 @@ class Sender:
                 try:
                     await self._deliver_sends(half, batch)
                 except MqError as refusal:
+                    self.tally.add(0, len(half), 0)
                     for send in half:
                         send.fail(refusal)
 
@@ -203,6 +213,7 @@ class Sender:
             return request
 
         timeout_s = max(send.timeout_s for send in sends)
+        started_ms = self._clock.monotonic_ms()
         if batch.key.is_one_way:
             delivered = await self._deliver_once(current, batch.queue, timeout_s)
         else:
@@ -213,6 +224,7 @@ class Sender:
                 current, (key.topic, key.priority), batch.queue, attempts, timeout_s
             )
         if delivered is not None:
+            self.tally.add(len(sends), 0, self._clock.monotonic_ms() - started_ms)
             outgoing = [send.outgoing for send in sends]
             stored = send_request.results(delivered[1], outgoing, delivered[0])
             for send, result in zip(sends, stored, strict=True):
@@ -265,6 +277,7 @@ class Sender:
                 if pause_s is None:
                     raise
                 log.debug("send to %s failed, trying again: %s", target, error)
+                self.tally.retried()
                 await asyncio.sleep(pause_s)
                 await self._refresh_after(error, topic, deadline_ms)
                 target = attempts.queue

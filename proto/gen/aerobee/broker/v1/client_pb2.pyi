@@ -316,11 +316,13 @@ class ClientInfo(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., since_timestamp_ms: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[PulledQueue, _Mapping]]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ...) -> None: ...
 
 class PulledQueue(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id")
+    __slots__ = ("consumer_group", "topic", "queue_id", "locked")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     queue_id: int
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+    locked: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., locked: _Optional[bool] = ...) -> None: ...

@@ -308,9 +308,8 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
 
 
 def client_info(
-    client: Client, silent_ms: int, queues: Iterable[tuple[str, str, int]]
+    client: Client, silent_ms: int, queues: Iterable[client_pb2.PulledQueue]
 ) -> client_pb2.ClientInfo:
-    """`queues`: group, topic and queue id of those that it pulls."""
     return client_pb2.ClientInfo(
         client_id=client.client_id,
         address=client.address,
@@ -324,10 +323,7 @@ def client_info(
         producer_groups=sorted(client.producer_groups),
         consumers=[_consumer_data(*each) for each in sorted(client.consumers.items())],
         producer_statistics=client_pb2.ProducerStatistics(**_fields(client.producer_statistics)),
-        queues=[
-            client_pb2.PulledQueue(consumer_group=group, topic=topic, queue_id=queue_id)
-            for group, topic, queue_id in queues
-        ],
+        queues=queues,
     )
 
 

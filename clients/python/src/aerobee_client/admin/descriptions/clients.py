@@ -24,6 +24,8 @@ class ConsumerDescription:
     strategy: str = ""
     # That it reads now, as "topic/broker/queue id"; of one that pulls.
     queues: tuple[str, ...] = ()
+    # Those of them whose lock it has, because it consumes in order.
+    locks: tuple[str, ...] = ()
     # What it counts (ConsumerStatistics of the contract), as of its last heartbeat; empty: nothing.
     statistics: Mapping[str, float] = field(default_factory=dict)
 
@@ -32,21 +34,25 @@ class ConsumerDescription:
         cls, broker_name: str, data: client_pb2.ConsumerData, info: client_pb2.ClientInfo
     ) -> Self:
         model = client_pb2.MessageModel.Name(data.message_model).lower()
+        queues = [each for each in info.queues if each.consumer_group == data.consumer_group]
         divides = model == "clustering" and data.consume_type != client_pb2.POP
         return cls(
             consume_type=client_pb2.ConsumeType.Name(data.consume_type).lower(),
             message_model=model,
             strategy=data.strategy if divides else "",
-            queues=tuple(
-                f"{queue.topic}/{broker_name}/{queue.queue_id}"
-                for queue in info.queues
-                if queue.consumer_group == data.consumer_group
-            ),
+            queues=tuple(_name(broker_name, queue) for queue in queues),
+            locks=tuple(_name(broker_name, queue) for queue in queues if queue.locked),
             statistics=_numbers(data.statistics),
         )
 
     def with_queues_of(self, other: ConsumerDescription | None) -> ConsumerDescription:
-        return replace(self, queues=self.queues + other.queues) if other else self
+        if other is None:
+            return self
+        return replace(self, queues=self.queues + other.queues, locks=self.locks + other.locks)
+
+
+def _name(broker_name: str, queue: client_pb2.PulledQueue) -> str:
+    return f"{queue.topic}/{broker_name}/{queue.queue_id}"
 
 
 def _numbers(

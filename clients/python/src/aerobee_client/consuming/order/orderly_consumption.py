@@ -57,6 +57,8 @@ class OrderlyConsumption:
         self._suspend_s = options.suspend_time.total_seconds()
         runner = TaskRunner if consume.is_coroutine else ThreadRunner
         self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
+        self.tally = self._runner.tally
+        self.settled_failures = 0  # messages that were dead-lettered
         self._queues: dict[MessageQueue, QueueInOrder] = {}
         self._closed = asyncio.Event()
 
@@ -245,6 +247,7 @@ class OrderlyConsumption:
 
         def on_done(done: asyncio.Future[bool]) -> None:
             rolled_back = queue.end(line)
+            self.settled_failures += done.result()
             if queue.process_queue.dropped:
                 self._give_way(queue)
                 return

@@ -1,0 +1,120 @@
+"""What clients count: totals, rates of the last minute, and what travels with heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aerobee_client.message import Message, ReceivedMessage
+from aerobee_client.observing.statistics import ConsumerStatistics, Tally
+from aerobee_client.options.consumer import MessageModel
+from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.producer import AsyncProducer
+from aerobee_client.push_consumer import AsyncPushConsumer
+from aerobee_wire.status import Code, MqError
+from support.client.consumer_group import GROUP, TOPIC, fill
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.clock.manual_clock import ManualClock
+from support.clock.polling import until
+
+
+def test_rates_are_of_the_last_minute() -> None:
+    clock = ManualClock()
+    tally = Tally(clock)
+    assert tally.rates() == (0, 0, 0)
+    clock.advance(10_000)
+    tally.add(300, 20, 50)
+    tally.add(0, 0, 150)
+    assert tally.rates() == (30, 2, 100), "10 s after the start"
+    clock.advance(10_000)
+    assert tally.rates()[0] == 15
+    for _ in range(100):
+        clock.advance(1_000)
+        tally.add(60, 0, 1)
+    succeeded, failed, average_ms = tally.rates()
+    assert 50 < succeeded < 70 and (failed, average_ms) == (0, 1)
+    assert (tally.succeeded, tally.failed) == (6_300, 20)
+    clock.advance(120_000)
+    assert tally.rates() == (0, 0, 0)
+
+
+async def test_a_consumer_counts_what_its_listener_does(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    gate = asyncio.Event()
+
+    async def listen(message: ReceivedMessage) -> None:
+        if message.body == b"0" and not message.reconsume_times:
+            raise ValueError
+        if int(message.body) >= 20:
+            await gate.wait()
+
+    consumer = AsyncPushConsumer(GROUP, listen, namesrv=NAMESRV, transport=cluster)
+    assert consumer.statistics() == ConsumerStatistics()
+    consumer.subscribe(TOPIC)
+    fill(broker, 24)
+    async with consumer:
+        await until(lambda: consumer.statistics().consumed == 20)
+        found = consumer.statistics()
+        assert (found.failed, found.sent_back, found.passed_over) == (1, 1, 0)
+        assert (found.waiting, found.lag, found.queues) == (4, 4, 5)
+        assert found.waiting_bytes > 0 and found.consumed_per_second > 0
+        gate.set()
+        await until(lambda: consumer.statistics().consumed == 24)
+        found = consumer.statistics()
+        assert (found.waiting, found.waiting_bytes, found.lag) == (0, 0, 0)
+        assert consumer._instance is not None
+        await consumer._instance.announce()  # a heartbeat
+        told = broker.clients[consumer._instance.client_id].consumers[0]
+        assert (told.statistics.consumed, told.statistics.failed, told.strategy) == (24, 1, "AVG")
+
+
+async def test_a_broadcasting_consumer_counts_what_it_passes_over(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    def fail(_: ReceivedMessage) -> None:
+        raise ValueError
+
+    consumer = AsyncPushConsumer(
+        GROUP,
+        fail,
+        namesrv=NAMESRV,
+        transport=cluster,
+        message_model=MessageModel.BROADCASTING,
+        consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+    )
+    consumer.subscribe(TOPIC)
+    fill(broker, 8)
+    async with consumer:
+        await until(lambda: consumer.statistics().passed_over == 8)
+        found = consumer.statistics()
+        assert (found.failed, found.sent_back, found.consumed) == (8, 0, 0)
+
+
+async def test_an_orderly_consumer_counts_too(broker: MemoryBroker, cluster: MemoryCluster) -> None:
+    consumer = AsyncPushConsumer(GROUP, print, namesrv=NAMESRV, transport=cluster, orderly=True)
+    consumer.subscribe(TOPIC)
+    fill(broker, 40)
+    async with consumer:
+        await until(lambda: consumer.statistics().consumed == 40)
+
+
+async def test_a_producer_counts_what_it_sends(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    producer = AsyncProducer(namesrv=NAMESRV, transport=cluster)
+    async with producer:
+        await producer.send_batch([Message(TOPIC, b"x")] * 10)
+        await asyncio.gather(*(producer.send(Message(TOPIC, b"x")) for _ in range(90)))
+        await producer.send(Message(TOPIC, b"x"), accumulate=False)
+        found = producer.statistics()
+        assert (found.sent, found.failed, found.retries, found.waiting) == (101, 0, 0, 0)
+        assert found.sent_per_second > 0
+        cluster.refuse("Send", broker.address, Code.MESSAGE_ILLEGAL)
+        sends = (producer.send(Message(TOPIC, b"x")) for _ in range(4))
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(outcome, MqError) for outcome in outcomes)
+        assert producer.statistics().failed == 4
+        assert producer._instance is not None
+        await producer._instance.announce()
+        (told,) = broker.clients.values()
+        assert (told.producer_statistics.sent, told.producer_statistics.failed) == (101, 4)
