@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from aerobee_client.consume_result import ConsumeResult, DeadLetter
+from aerobee_client.consuming.order import lock_keeper
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.options.consumer import MessageModel
-from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import DEAD, GROUP, TOPIC, Join, committed, fill, owned
-from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 
@@ -363,82 +362,26 @@ async def test_an_old_broker_is_named_at_the_start(
     assert not broker.clients
 
 
-# ---- commits by the listener ----
-
-
-async def test_the_listener_commits_what_it_has_consumed(broker: MemoryBroker, join: Join) -> None:
+async def test_a_paused_queue_keeps_its_lock_and_waits(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is pulled already waits."""
+    monkeypatch.setattr(lock_keeper, "RENEW_INTERVAL_S", 0.05)
     broker.create(TOPIC, 1)
-    fill(broker, 10)
+    fill(broker, 20)
     seen: list[int] = []
 
     async def listen(message: ReceivedMessage) -> None:
         seen.append(message.queue_offset)
-        if message.queue_offset == 6:
-            await consumer.commit(message)
+        if message.queue_offset == 4:
+            consumer.pause(TOPIC)
 
-    consumer = await join(listen, orderly=True, auto_commit=False)
-    await until(lambda: len(seen) == 10)
-    await consumer.close()
-    assert committed(broker) == 7
-
-
-async def test_what_was_rolled_back_comes_again(broker: MemoryBroker, join: Join) -> None:
-    broker.create(TOPIC, 1)
-    fill(broker, 5)
-    seen: list[tuple[int, int]] = []
-
-    async def listen(message: ReceivedMessage) -> None:
-        seen.append((message.queue_offset, message.reconsume_times))
-        if message.queue_offset == 1 and len(seen) == 2:
-            await consumer.commit(message)
-        elif message.queue_offset == 3 and len(seen) == 4:
-            await consumer.rollback(message)
-
-    consumer = await join(listen, orderly=True, auto_commit=False, suspend_time=SOON)
-    await until(lambda: len(seen) == 7)
-    assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (2, 0), (3, 0), (4, 0)]
-    await consumer.commit()
-    await consumer.close()
-    assert committed(broker) == 5
-
-
-@pytest.mark.parametrize("settings", [{}, {"orderly": True}])
-async def test_a_consumer_that_commits_by_itself_has_no_commit(
-    broker: MemoryBroker, join: Join, settings: dict[str, Any]
-) -> None:
-    consumer = await join(print, **settings)
-    with raises_code(Code.ILLEGAL_OPERATION):
-        await consumer.commit()
-    with raises_code(Code.ILLEGAL_OPERATION):
-        await consumer.rollback()
-
-
-async def test_a_message_that_was_committed_is_not_committed_again(
-    broker: MemoryBroker, join: Join
-) -> None:
-    broker.create(TOPIC, 1)
-    fill(broker, 1)
-    seen: list[ReceivedMessage] = []
-    consumer = await join(seen.append, orderly=True, auto_commit=False)
-    await until(lambda: seen)
-    await consumer.commit()
-    with raises_code(Code.QUEUE_LOCK_NOT_HELD):
-        await consumer.commit(seen[0])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"order_by": "message_group"},
-        {"orderly": True, "order_by": "topic"},
-        {"auto_commit": False},
-        {"max_reconsume_times": -1},
-        {"suspend_time": SOON},
-        {"orderly": True, "suspend_time": timedelta(milliseconds=9)},
-        {"orderly": True, "suspend_time": timedelta(seconds=31)},
-        {"orderly": True, "message_model": MessageModel.BROADCASTING},
-    ],
-)
-def test_options_that_do_not_fit_are_refused(settings: dict[str, Any]) -> None:
-    with raises_code(Code.INVALID_PARAMETER):
-        AsyncPushConsumer(GROUP, print, namesrv=NAMESRV, **settings)
+    consumer = await join(listen, orderly=True)
+    await until(lambda: len(seen) == 5)
+    renewed = len(cluster.requests("LockQueues"))
+    await until(lambda: len(cluster.requests("LockQueues")) > renewed + 2)
+    assert seen == [0, 1, 2, 3, 4]
+    assert (GROUP, TOPIC, 0) in broker.locks.held
+    consumer.resume(TOPIC)
+    await until(lambda: len(seen) == 20)
+    assert seen == list(range(20))
