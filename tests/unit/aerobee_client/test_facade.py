@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import inspect
 import subprocess
@@ -26,7 +27,7 @@ from aerobee_client import (
     PushConsumer,
     SendResult,
 )
-from aerobee_client.runtime.facade import LoopThread
+from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, blocking
 from aerobee_wire.status import Code
 from support.codes import raises_code
 
@@ -94,6 +95,31 @@ def test_loop_thread_runs_coroutines_and_passes_errors_on() -> None:
         loop.run(fail())
     loop.stop()
     loop.stop()
+
+
+class Interrupting(AsyncClient):
+    """`answer` interrupts the thread that waits for it."""
+
+    def __init__(self) -> None:
+        self.lost = threading.Event()
+
+    async def answer(self) -> int:
+        _thread.interrupt_main()
+        await asyncio.sleep(20)
+        return 42
+
+    async def close(self) -> None: ...
+
+
+def test_a_client_is_told_of_an_interrupted_call() -> None:
+    client = Interrupting()
+    facade = Facade(client, "test loop")
+    answer = blocking(Interrupting.answer, lambda client: client.lost.set())
+    facade._loop.start()
+    with facade:
+        with pytest.raises(KeyboardInterrupt):
+            answer(facade)
+        assert client.lost.wait(10)
 
 
 def test_stopping_the_loop_cancels_its_coroutines() -> None:

@@ -209,9 +209,8 @@ class AsyncPullConsumer(Replier):
         """Up to `max_messages`, in order in each queue, as soon as there is any; [] when none comes
         within `timeout`, 0 or more. What the poll before returned now counts as consumed.
 
-        Raises INVALID_PARAMETER, ILLEGAL_OPERATION while another poll waits, and the refusal of a
-        broker that will not pass by itself (NO_PERMISSION, TOPIC_NOT_EXIST of an assigned queue,
-        …), each time that it comes.
+        Raises INVALID_PARAMETER, ILLEGAL_OPERATION while another poll waits, and refusals that will
+        not pass by themselves (NO_PERMISSION, TOPIC_NOT_EXIST of an assigned queue, …).
         """
         reader = await self._joined()
         messages = await reader.unread.poll(max_messages, timeout.total_seconds())
@@ -256,6 +255,11 @@ class AsyncPullConsumer(Replier):
                 raise ClientClosed("consumer")
         reader.unread.consume_last()
 
+    def take_back(self) -> None:
+        """What the last poll returned did not reach its caller: the next poll returns it again."""
+        if self._reader is not None:
+            self._reader.unread.take_back()
+
     # ---- where it reads ----
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
@@ -271,7 +275,7 @@ class AsyncPullConsumer(Replier):
         self._running().seek(await self.begin_offsets(queues or None))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """To what will be stored next, in `queues`, or in all when none is named."""
+        """To what will be stored next; in `queues`, or in all when none is named."""
         self._running().seek(await self.end_offsets(queues or None))
 
     async def seek_to_time(self, moment: datetime, *queues: MessageQueue) -> None:
@@ -423,15 +427,16 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages without end, each as by a poll of its own, until the consumer is closed."""
-        return self._iterate(self._client)
+        return self._iterate(self._client, AsyncPullConsumer.take_back)
 
     add_interceptor = on_loop(AsyncPullConsumer.add_interceptor)
     subscribe = settled(AsyncPullConsumer.subscribe)
     unsubscribe = on_loop(AsyncPullConsumer.unsubscribe)
     assign = on_loop(AsyncPullConsumer.assign)
     fetch_message_queues = blocking(AsyncPullConsumer.fetch_message_queues)
-    poll = blocking(AsyncPullConsumer.poll)
-    read_to_end = iterating(AsyncPullConsumer.read_to_end)
+    take_back = on_loop(AsyncPullConsumer.take_back)
+    poll = blocking(AsyncPullConsumer.poll, AsyncPullConsumer.take_back)
+    read_to_end = iterating(AsyncPullConsumer.read_to_end, AsyncPullConsumer.take_back)
     seek = blocking(AsyncPullConsumer.seek)
     seek_to_begin = blocking(AsyncPullConsumer.seek_to_begin)
     seek_to_end = blocking(AsyncPullConsumer.seek_to_end)

@@ -73,6 +73,22 @@ async def test_what_was_returned_before_a_seek_back_is_not_committed(
     assert broker.offsets[GROUP, TOPIC, 0] == 1
 
 
+async def test_what_is_taken_back_is_returned_again(
+    assigned: AsyncPullConsumer, broker: MemoryBroker
+) -> None:
+    async with assigned as consumer:
+        assert await offsets_of(consumer, 4) == [0, 1, 2, 3]
+        consumer.take_back()
+        assert await consumer.position(QUEUE) == 0
+        assert await offsets_of(consumer, 5) == [0, 1, 2, 3, 4]
+        assert await consumer.commit() == {QUEUE: 5}
+        consumer.take_back()
+        await consumer.seek(QUEUE, 8)
+        consumer.take_back()
+        assert await offsets_of(consumer, 2) == [8, 9]
+    assert broker.offsets[GROUP, TOPIC, 0] == 8
+
+
 async def test_a_seek_to_a_time(
     assigned: AsyncPullConsumer, broker: MemoryBroker, cluster: MemoryCluster
 ) -> None:

@@ -84,6 +84,15 @@ class UnreadMessages:
                 self._offsets.advance(process_queue.queue, committable)
         self._returned.clear()
 
+    def take_back(self) -> None:
+        """What the last poll returned did not reach its caller: the next poll returns it again."""
+        for process_queue, messages in reversed(self._returned):
+            if not process_queue.dropped:
+                unread = self._unread.setdefault(process_queue, deque())
+                unread.extendleft(reversed(messages))
+        self._returned.clear()
+        self._changed.set()
+
     def take(
         self, max_messages: int, ends: Mapping[MessageQueue, int] | None = None
     ) -> list[ReceivedMessage]:

@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from aerobee_client.runtime.fork import PROCESS
@@ -185,8 +185,21 @@ class Facade(Generic[C]):
         """Closes the client and ends its thread. May be called twice."""
         self._close(self._client.close)
 
-    def _iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
-        """What the client yields, each asked for when the caller asks."""
+    def _run(self, coroutine: Coroutine[Any, Any, R], interrupted: Callable[[C], None] | None) -> R:
+        try:
+            return self._loop.run(coroutine)
+        except MqError:
+            raise
+        except BaseException:
+            if interrupted is not None and self._loop.is_running():
+                self._loop.call(partial(interrupted, self._client))
+            raise
+
+    def _iterate(
+        self, items: AsyncIterator[R], interrupted: Callable[[C], None] | None = None
+    ) -> Iterator[R]:
+        """What the client yields, each asked for when the caller asks. `interrupted`: as of
+        `blocking`."""
 
         async def step() -> R | None:
             return await anext(items, None)
@@ -196,7 +209,7 @@ class Facade(Generic[C]):
                 await items.aclose()
 
         try:
-            while (item := self._loop.run(step())) is not None:
+            while (item := self._run(step(), interrupted)) is not None:
                 yield item
         finally:
             if self._loop.is_running():
@@ -230,26 +243,29 @@ class StartedFacade(Facade[S]):
 
 def blocking(
     coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+    interrupted: Callable[[Any], None] | None = None,
 ) -> Callable[Concatenate[Facade[Any], P], R]:
     """A method that runs `coroutine`, a coroutine function of the client, and returns its
-    result."""
+    result. `interrupted` is called with the client when something else, such as Ctrl-C, ends the
+    wait: the result is lost."""
 
     @wraps(coroutine)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(coroutine(self._client, *args, **kwargs))
+        return self._run(coroutine(self._client, *args, **kwargs), interrupted)
 
     return method
 
 
 def iterating(
     function: Callable[Concatenate[Any, P], AsyncIterator[R]],
+    interrupted: Callable[[Any], None] | None = None,
 ) -> Callable[Concatenate[Facade[Any], P], Iterator[R]]:
     """A method that yields what `function`, an asynchronous generator of the client, yields; never
-    None."""
+    None. `interrupted`: as of `blocking`."""
 
     @wraps(function)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return self._iterate(function(self._client, *args, **kwargs))
+        return self._iterate(function(self._client, *args, **kwargs), interrupted)
 
     return method
 
