@@ -55,6 +55,7 @@ SUITES = {
         "client_orderly_consumer_1k",
         "client_pull_consumer_1k",
     ),
+    "clients.observing": ("client_interceptors_empty", "client_otel_sampled"),
     "clients.leases": ("client_simple_consumer_1k",),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
     "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),

@@ -23,6 +23,8 @@ from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.leasing_member import Leased, LeasingMember
 from aerobee_client.leasing.receiving import Receive
 from aerobee_client.leasing.renewal import Renewal
+from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import check_value
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.simple_consumer import (
@@ -83,8 +85,13 @@ class AsyncSimpleConsumer(Replier):
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
+        self._interceptors = tuple(self.options.interceptors)
         self._member: LeasingMember | None = None
         self._subscriptions: dict[str, message_pb2.Subscription] = {}
+
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """It is told from now on, after those that are there."""
+        self._interceptors = (*self._interceptors, interceptor)
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
         """Receives the messages of `topic` whose tag is in `expression`, "a || b"; all with "*"; or
@@ -190,6 +197,8 @@ class AsyncSimpleConsumer(Replier):
         messages = await member.receive(asked)
         if renew and messages:
             member.renew(Renewal(messages))
+        if messages:
+            tell(self._interceptors, "after_receive", self.consumer_group, messages)
         return messages
 
     async def ack(self, messages: MessageOrHandle | Sequence[MessageOrHandle]) -> None:
@@ -200,7 +209,7 @@ class AsyncSimpleConsumer(Replier):
         which says of which message what.
         """
         member, leased = self._leased(messages)
-        _raise_failures(messages, await member.acknowledge(leased))
+        self._settled("ack", messages, await member.acknowledge(leased))
 
     async def change_invisible_duration(
         self,
@@ -220,7 +229,8 @@ class AsyncSimpleConsumer(Replier):
             check_value("invisible_duration", invisible_duration, 0, MAX_INVISIBLE_S)
             duration_ms = round(invisible_duration.total_seconds() * 1_000)
         member, leased = self._leased(messages)
-        _raise_failures(messages, await member.change(leased, duration_ms, counted=counted))
+        outcomes = await member.change(leased, duration_ms, counted=counted)
+        self._settled("change_invisible_duration", messages, outcomes)
 
     async def dead_letter(
         self,
@@ -237,7 +247,26 @@ class AsyncSimpleConsumer(Replier):
             description=names.cut(description, DESCRIPTION_BYTES),
         )
         member, leased = self._leased(messages)
-        _raise_failures(messages, await member.dead_letter(leased, failure))
+        self._settled("dead_letter", messages, await member.dead_letter(leased, failure))
+
+    def _settled(
+        self,
+        operation: str,
+        messages: MessageOrHandle | Sequence[MessageOrHandle],
+        outcomes: Sequence[MqError | None],
+    ) -> None:
+        """Tells interceptors of the messages, not of mere handles. Raises as `ack`."""
+        error: MqError | None = None
+        try:
+            _raise_failures(messages, outcomes)
+        except MqError as failure:
+            error = failure
+            raise
+        finally:
+            given = [messages] if isinstance(messages, str | LeasedMessage) else messages
+            if told := [message for message in given if isinstance(message, LeasedMessage)]:
+                details = (self.consumer_group, operation, told, error)
+                tell(self._interceptors, "after_settle", *details)
 
     @contextmanager
     def renewing(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Iterator[Renewal]:
@@ -341,6 +370,7 @@ class SimpleConsumer(StartedFacade[AsyncSimpleConsumer]):
         return self._client.consumer_group
 
     subscribe = settled(AsyncSimpleConsumer.subscribe)
+    add_interceptor = on_loop(AsyncSimpleConsumer.add_interceptor)
     unsubscribe = on_loop(AsyncSimpleConsumer.unsubscribe)
     receive = blocking(AsyncSimpleConsumer.receive)
     ack = blocking(AsyncSimpleConsumer.ack)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from aerobee_client.errors import LeaseFailures
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic
@@ -179,3 +182,40 @@ async def test_a_dead_letter_has_its_reason(leasing: Leasing) -> None:
     with raises_code(Code.INVALID_RECEIPT_HANDLE):
         await consumer.dead_letter(second, "twice")
     assert not bodies(await consumer.receive(32, LEASE, seconds(15)))
+
+
+async def test_interceptors_are_told_of_receives_and_settlements(leasing: Leasing) -> None:
+    class Recorder(Interceptor):
+        def __init__(self) -> None:
+            self.told: list[tuple[str, list[bytes], object]] = []
+
+        def after_receive(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
+            assert consumer_group == GROUP
+            self.told.append(("receive", [each.body for each in messages], None))
+
+        def after_settle(
+            self,
+            consumer_group: str,
+            operation: str,
+            messages: Sequence[ReceivedMessage],
+            error: BaseException | None,
+        ) -> None:
+            code = getattr(error, "code", None)
+            self.told.append((operation, [each.body for each in messages], code))
+
+    recorder = Recorder()
+    consumer = await leasing.started(interceptors=[recorder])
+    assert await consumer.receive(32, LEASE, NO_WAIT) == []
+    await leasing.send(b"a", b"b", b"c")
+    a, b, c = await consumer.receive(32, LEASE)
+    await consumer.ack([a])
+    await consumer.dead_letter(b, "hopeless")
+    await asyncio.sleep(LEASE.total_seconds() + 1)
+    with raises_code(Code.INVALID_RECEIPT_HANDLE):
+        await consumer.ack(c)
+    assert recorder.told == [
+        ("receive", [b"a", b"b", b"c"], None),
+        ("ack", [b"a"], None),
+        ("dead_letter", [b"b"], None),
+        ("ack", [b"c"], Code.INVALID_RECEIPT_HANDLE),
+    ]

@@ -9,7 +9,6 @@ is not sampled, its messages cost no span.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
@@ -21,7 +20,7 @@ from aerobee_client.observing.interceptors import Failure, Interceptor
 try:
     from opentelemetry import context, metrics, propagate, trace
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TraceFlags
 except ImportError as error:
     raise ImportError(
         f"OpenTelemetry is not installed ({error}): pip install 'aerobee-client[otel]'"
@@ -90,8 +89,7 @@ class Telemetry(Interceptor):
         self._process_duration = meter.create_histogram(
             names.PROCESS_DURATION, "s", "How long a listener took"
         )
-        self._lock = threading.Lock()
-        self._sending: dict[int, list[_Sending]] = {}
+        self._sending: dict[int, _Sending] = {}
         self._processing: dict[int, _Processing] = {}
 
     def before_send(self, message: Message) -> Message | None:
@@ -106,27 +104,24 @@ class Telemetry(Interceptor):
         parent = trace.get_current_span().get_span_context()
         span = None
         carrier: dict[str, str] = {}
-        if parent.is_valid and not parent.trace_flags.sampled:
-            propagate.inject(carrier)
+        if parent.is_valid and not parent.trace_flags & TraceFlags.SAMPLED:
+            carrier[TRACEPARENT] = _traceparent(parent)
         else:
             attributes = _of_sent(message)
             name = f"send {message.topic}"
             span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes)
             propagate.inject(carrier, trace.set_span_in_context(span))
-        if carrier:
-            message = message.with_properties({k: text for k, text in carrier.items() if text})
-        with self._lock:
-            self._sending.setdefault(id(message), []).append(_Sending(span, began_s))
+            carrier = {name: text for name, text in carrier.items() if text}
+        message = message.with_properties(carrier)  # a new one: nobody else sends it
+        self._sending[id(message)] = _Sending(span, began_s)
         return message
 
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
-        with self._lock:  # one object may be sent several times at once, by several threads
-            under_way = self._sending[id(message)]
-            sending = under_way.pop()
-            if not under_way:
-                del self._sending[id(message)]
+        sending = self._sending.pop(id(message), None)
+        if sending is None:
+            return  # it could not be traced
         attributes: Attributes = {
             names.SYSTEM: names.ROCKETMQ,
             names.OPERATION_NAME: names.SEND,
@@ -231,6 +226,11 @@ class Telemetry(Interceptor):
             links=links,
         )
         _end(span, None if error is None else _error_type(error), str(error or ""))
+
+
+def _traceparent(span: trace.SpanContext) -> str:
+    """As the W3C says: what a propagator would write, at a tenth of its cost."""
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
 
 
 def _of_sent(message: Message) -> Attributes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypedDict
 
+from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import Bounds, check_bounds, check_value
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_wire.status import Code, MqError
@@ -17,6 +19,7 @@ class SimpleConsumerSettings(TypedDict, total=False):
     fifo: bool
     consume_from_where: ConsumeFromWhere
     request_timeout: timedelta
+    interceptors: Sequence[Interceptor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class SimpleConsumerOptions:
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
     # Bounds an acknowledgement, a change or a dead letter; while its broker is away it is repeated.
     request_timeout: timedelta = timedelta(seconds=10)
+    # Are told of what is received and of what is settled.
+    interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
