@@ -64,6 +64,7 @@ class ProcessQueue:
         self.queue = queue
         self.dropped = False
         self.paused = paused
+        self.is_off = paused  # paused or dropped: no listener gets anything of it
         self.pulled_to = pulled_to
         # The end of the message queue, as of the last pull.
         self.max_offset = pulled_to
@@ -143,12 +144,13 @@ class ProcessQueue:
     def pause(self) -> None:
         if not self.paused:
             self._stop_counting()
-            self.paused = True
+            self.paused = self.is_off = True
             self.update_room()
 
     def resume(self) -> None:
         if self.paused:
             self.paused = False
+            self.is_off = self.dropped
             if self._counts:
                 self._change(len(self._waiting), self._size_bytes)
             self.update_room()
@@ -157,7 +159,7 @@ class ProcessQueue:
         if self.dropped:
             return
         self._stop_counting()
-        self.dropped = True
+        self.dropped = self.is_off = True
         for allowance in self._allowances:
             allowance.leave(self)
         self._room.set()

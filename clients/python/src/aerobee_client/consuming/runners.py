@@ -31,11 +31,6 @@ class Batch:
     started_ms: int = 0
     ended_ms: int = 0
 
-    @property
-    def is_off(self) -> bool:
-        """Whether the listener is not to get it now."""
-        return self.process_queue.dropped or self.process_queue.paused
-
     def call(self, consume: Consume) -> Verdicts:
         return consume.call(self.messages)
 
@@ -59,6 +54,8 @@ class Runner(ABC):
         self._concurrency = concurrency
         self._clock = clock
         self.tally = Tally(clock)
+        # Since the last turn of the loop.
+        self._calls = self._elapsed_ms = self._messages = self._consumed = 0
         self._on_done = on_done
         self._closing = False  # then batches that have not started are skipped
 
@@ -76,10 +73,18 @@ class Runner(ABC):
     def _finished(self, batch: Batch, verdicts: Verdicts | None) -> None:
         """On the loop."""
         if verdicts is not None:
-            consumed = verdicts.count(None)
-            elapsed_ms = batch.ended_ms - batch.started_ms
-            self.tally.add(consumed, len(verdicts) - consumed, elapsed_ms)
+            if not self._calls:  # counted together, once per turn of the loop
+                asyncio.get_running_loop().call_soon(self._count)
+            self._calls += 1
+            self._elapsed_ms += batch.ended_ms - batch.started_ms
+            self._messages += len(verdicts)
+            self._consumed += verdicts.count(None)
         self._on_done(batch, verdicts)
+
+    def _count(self) -> None:
+        failed = self._messages - self._consumed
+        self.tally.add(self._consumed, failed, self._elapsed_ms, calls=self._calls)
+        self._calls = self._elapsed_ms = self._messages = self._consumed = 0
 
     @abstractmethod
     async def close(self, timeout_s: float) -> bool:
@@ -151,7 +156,7 @@ class ThreadRunner(Runner):
                     return
                 continue
             result = None
-            if not (self._closing or batch.is_off):
+            if not (self._closing or batch.process_queue.is_off):
                 batch.started_ms = self._clock.monotonic_ms()
                 result = batch.call(self._consume)
                 batch.ended_ms = self._clock.monotonic_ms()
@@ -214,7 +219,7 @@ class TaskRunner(Runner):
             batch = await self._batches.get()
             if batch is not None:
                 result = None
-                if not (self._closing or batch.is_off):
+                if not (self._closing or batch.process_queue.is_off):
                     batch.started_ms = self._clock.monotonic_ms()
                     result = await batch.call_async(self._consume)
                     batch.ended_ms = self._clock.monotonic_ms()

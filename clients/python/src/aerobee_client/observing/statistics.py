@@ -84,8 +84,8 @@ class Tally:
         self._began_ms = clock.monotonic_ms()
         self._spans: deque[_Span] = deque(maxlen=SPANS + 1)
 
-    def add(self, succeeded: int, failed: int, elapsed_ms: int) -> None:
-        """One call, of `elapsed_ms`, that decided about these messages."""
+    def add(self, succeeded: int, failed: int, elapsed_ms: int, *, calls: int = 1) -> None:
+        """Calls, of `elapsed_ms` together, that decided about these messages."""
         self.succeeded += succeeded
         self.failed += failed
         number = self._clock.monotonic_ms() // SPAN_MS
@@ -94,7 +94,7 @@ class Tally:
         span = self._spans[-1]
         span.succeeded += succeeded
         span.failed += failed
-        span.calls += 1
+        span.calls += calls
         span.elapsed_ms += elapsed_ms
 
     def retried(self) -> None:
