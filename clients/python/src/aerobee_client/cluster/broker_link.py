@@ -61,6 +61,7 @@ class BrokerLink:
         self._watches = asyncio.Event()  # from now on
         self._watch_tried = asyncio.Event()
         self.is_watching = False
+        self._has_watched = False
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def until_tried(self) -> None:
@@ -148,7 +149,11 @@ class BrokerLink:
             try:
                 async for notice in notices:
                     if notice.HasField("watching"):
-                        self.is_watching = True
+                        if self._has_watched:
+                            # The broker forgets a client when its stream ends, and may have seen
+                            # the end of the last one after the heartbeat that came with this one.
+                            await self.beat()
+                        self._has_watched = self.is_watching = True
                         self._watch_tried.set()
                         self._on_link(self.address, True)
                     on_notice(self.address, notice)
