@@ -28,14 +28,7 @@ from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
 from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
-from aerobee_client.runtime.facade import (
-    Done,
-    StartedFacade,
-    blocking,
-    iterating,
-    on_loop,
-    settled,
-)
+from aerobee_client.runtime.facade import Done, StartedFacade, blocking, iterating, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL
