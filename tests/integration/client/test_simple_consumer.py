@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from aerobee_client import (
     AsyncAdminClient,
     AsyncProducer,
     AsyncSimpleConsumer,
+    BrokerUnreachable,
     LeasedMessage,
     LeaseFailures,
     Message,
@@ -62,9 +64,15 @@ async def filled(address: str, topic: str, count: int, *, queues: int = 2) -> se
     """A topic on both brokers with so many messages. Returns their bodies."""
     bodies = [b"%d" % number for number in range(count)]
     async with AsyncAdminClient(address) as admin, AsyncProducer(namesrv=address) as producer:
+        # All channels of a process to an address share its pause after a failure, up to a second.
+        await until(partial(_all_answer, admin), "both brokers", retry_on=(BrokerUnreachable,))
         await admin.create_topic(topic, queues=queues)
         await asyncio.gather(*(producer.send(Message(topic, body)) for body in bodies))
     return set(bodies)
+
+
+async def _all_answer(admin: AsyncAdminClient) -> bool:
+    return len([await admin.broker_status(name) for name in NAMES]) == len(NAMES)
 
 
 def simple(group: str, topic: str, address: str, **settings: object) -> AsyncSimpleConsumer:
