@@ -175,6 +175,12 @@ class Message:
         other.properties = {**self.properties, **properties}
         return other
 
+    def with_own_property(self, name: str, value: str) -> Self:
+        """As `with_properties`, of one that this client makes itself: it is not checked."""
+        other = self._copy()
+        other.properties = {**self.properties, name: value} if self.properties else {name: value}
+        return other
+
     def with_system_properties(self, properties: Mapping[str, str]) -> Self:
         """A copy with properties that are not the user's to set: of a transaction or a request."""
         other = self._copy()
@@ -182,10 +188,26 @@ class Message:
         return other
 
     def _copy(self) -> Self:
-        kind: Any = type(self)
         other = object.__new__(type(self))
-        for slot in _slots(kind):  # four times as fast as copy.copy
-            setattr(other, slot, getattr(self, slot))
+        # One by one takes a quarter of the time of a loop, which takes a quarter of copy.copy's.
+        other.topic = self.topic
+        other.body = self.body
+        other.tag = self.tag
+        other.keys = self.keys
+        other.properties = self.properties
+        other.flag = self.flag
+        other._system_properties = self._system_properties
+        other._settings = self._settings
+        other.message_group = self.message_group
+        other.delay_level = self.delay_level
+        other.delay = self.delay
+        other.deliver_at = self.deliver_at
+        other.priority = self.priority
+        other.wait_store_ok = self.wait_store_ok
+        kind: Any = type(self)
+        if kind is not Message:
+            for slot in _further_slots(kind):
+                setattr(other, slot, getattr(self, slot))
         return other
 
     @property
@@ -215,8 +237,8 @@ class Message:
         text += self._settings
         if self._system_properties:
             text += _text_of(self._system_properties)
-        if self.properties:
-            text += _text_of(self.properties)
+        for name, value in self.properties.items():
+            text += f"{name}\x01{value}\x02"
         try:
             encoded = text.encode()
         except UnicodeEncodeError as error:
@@ -235,9 +257,10 @@ def _text_of(properties: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _slots(kind: type[Message]) -> tuple[str, ...]:
-    """The attributes of messages of this class."""
-    return tuple(slot for base in kind.__mro__ for slot in getattr(base, "__slots__", ()))
+def _further_slots(kind: type[Message]) -> tuple[str, ...]:
+    """The attributes that messages of this class have and a Message has not."""
+    bases = kind.__mro__[: kind.__mro__.index(Message)]
+    return tuple(slot for base in bases for slot in getattr(base, "__slots__", ()))
 
 
 def _check_delay(message: Message) -> None:

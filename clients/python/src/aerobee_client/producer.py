@@ -197,20 +197,26 @@ class AsyncProducer(StartedClient):
         TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
         BrokerUnreachable, RequestTimeout (it may have been stored); and what the selector raises.
         """
+        hooked = None
         if self._interceptors:
-            with HookedSend(message, self._interceptors) as hooked:
-                choice = Choice(queue, selector)
-                sending = self._send(hooked.message, choice, timeout, accumulate, block)
-                return hooked.stored(await sending)
-        singles, ordered = self._singles, selector is not None or message.message_group
-        if singles is None or ordered or not self._accumulates(accumulate):
-            choice = Choice(queue, selector)
-            return await self._send(message, choice, timeout, accumulate, block)
-        self._begin()
+            hooked = HookedSend(message, self._interceptors)
+            message = hooked.message
         try:
-            return await singles.send(message, queue, self._seconds(timeout), block=block)
-        finally:
-            self._end()
+            singles, ordered = self._singles, selector is not None or message.message_group
+            if singles is None or ordered or not self._accumulates(accumulate):
+                choice = Choice(queue, selector)
+                result = await self._send(message, choice, timeout, accumulate, block)
+            else:
+                self._begin()
+                try:
+                    result = await singles.send(message, queue, self._seconds(timeout), block=block)
+                finally:
+                    self._end()
+        except BaseException as error:
+            if hooked is not None:
+                hooked.end(None, error)
+            raise
+        return result if hooked is None else hooked.stored(result)
 
     async def _send(
         self,

@@ -225,3 +225,23 @@ def test_nothing_is_imported_unless_asked_for() -> None:
     )
     assert done.returncode == 0 and "aerobee-client[otel]" in done.stdout, done.stderr
     assert aerobee_client.otel is otel
+
+
+async def test_a_sampler_that_refuses_a_send_costs_no_span_and_the_listener_knows(
+    cluster: MemoryCluster, broker: MemoryBroker, backend: Backend
+) -> None:
+    refusing = TracerProvider(sampler=ALWAYS_OFF)
+    sender = producer(cluster)
+    otel.instrument(sender, tracer_provider=refusing, meter_provider=backend.meter_provider)
+    given = Message(TOPIC, b"body", tag="T", properties={"traceparent": "older", "k": "v"})
+    async with sender:
+        await sender.send(given)
+    (record,) = broker.messages(TOPIC)
+    sent = ReceivedMessage(record)
+    version, trace_id, span_id, flags = sent.properties["traceparent"].split("-")
+    assert (version, len(trace_id), len(span_id)) == ("00", 32, 16)
+    assert not int(flags, 16) & trace.TraceFlags.SAMPLED
+    assert (sent.tag, sent.properties["k"]) == ("T", "v")
+    assert given.properties == {"traceparent": "older", "k": "v"}
+    (point,) = backend.points(names.SENT_MESSAGES)
+    assert point.value == 1

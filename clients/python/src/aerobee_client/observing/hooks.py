@@ -61,7 +61,10 @@ class HookedSend:
 
     def end(self, result: SendResult | None, error: BaseException | None) -> None:
         for interceptor, message in reversed(self._told):
-            guarded(interceptor, "after_send", message, result, error)
+            try:
+                interceptor.after_send(message, result, error)
+            except Exception:
+                log.exception("after_send of the interceptor %r failed", interceptor)
 
 
 class HookedBatch:
