@@ -189,7 +189,7 @@ class Message:
 
     def _copy(self) -> Self:
         other = object.__new__(type(self))
-        # One by one takes a quarter of the time of a loop, which takes a quarter of copy.copy's.
+        # A fifth of the time of a loop over the slots.
         other.topic = self.topic
         other.body = self.body
         other.tag = self.tag

@@ -245,3 +245,11 @@ async def test_a_sampler_that_refuses_a_send_costs_no_span_and_the_listener_know
     assert given.properties == {"traceparent": "older", "k": "v"}
     (point,) = backend.points(names.SENT_MESSAGES)
     assert point.value == 1
+
+
+def test_a_traced_message_is_otherwise_the_given_one() -> None:
+    given = Message(TOPIC, b"b", tag="T", keys="k", flag=3, message_group="g", wait_store_ok=False)
+    traced = given.with_own_property("traceparent", "00")
+    for slot in set(Message.__slots__) - {"properties"}:
+        assert getattr(traced, slot) == getattr(given, slot), slot
+    assert (given.properties, traced.properties) == ({}, {"traceparent": "00"})

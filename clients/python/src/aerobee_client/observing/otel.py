@@ -220,7 +220,7 @@ class Telemetry(Interceptor):
 
 
 def _traceparent(trace_id: int, span_id: int, flags: int) -> str:
-    """As the W3C says: what a propagator would write, at a twentieth of its cost."""
+    """As the W3C says: what a propagator would write, at a fraction of its cost."""
     trace_text, span_text = trace_id.to_bytes(16, "big").hex(), span_id.to_bytes(8, "big").hex()
     return f"00-{trace_text}-{span_text}-{_FLAGS[flags]}"
 
