@@ -1,0 +1,1 @@
+"""Replication: copies of a broker's log on other brokers, and which of them may become master."""
