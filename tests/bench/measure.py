@@ -73,6 +73,16 @@ async def compare(
     return Result(name, "messages/s", our_median, base_median, ratio, target, note)
 
 
+async def median_ms(call: Callable[[], Awaitable[object]], count: int) -> float:
+    """Milliseconds of `call`, one after the other; the median of `count`."""
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await call()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1_000
+
+
 def resident_mb(pid: int) -> float:
     """Resident memory of a process in MB (10^6 bytes), as the kernel counts it."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -65,16 +65,24 @@ async def medians(*loads: Load) -> list[float]:
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
+@asynccontextmanager
+async def suite_and_plaintext_proxy() -> AsyncIterator[dict[str, str]]:
+    """The addresses of a suite ("namesrv", "broker", "proxy"), and of a proxy beside it whose port
+    is gRPC's own ("plaintext_proxy")."""
+    with tempfile.TemporaryDirectory() as data:
+        async with started("-m", "aerobee_cli", *up(data)) as (_, line):
+            addresses = dict(item.split("=") for item in line.split()[1:])
+            arguments = ("--port", "0", "--namesrv", addresses["namesrv"])
+            plaintext = ("--set", "tlsServerMode=disabled")
+            async with started("-m", "aerobee_proxy", *arguments, *plaintext) as (_, ready):
+                yield {**addresses, "plaintext_proxy": json.loads(ready)["address"]}
+
+
 async def results() -> list[Result]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        data = stack.enter_context(tempfile.TemporaryDirectory())
-        _, line = await enter(started("-m", "aerobee_cli", *up(data)))
-        addresses = dict(item.split("=") for item in line.split()[1:])
-        arguments = ("--port", "0", "--namesrv", addresses["namesrv"])
-        plaintext = ("--set", "tlsServerMode=disabled")
-        _, ready = await enter(started("-m", "aerobee_proxy", *arguments, *plaintext))
-        proxy = json.loads(ready)["address"]
+        addresses = await enter(suite_and_plaintext_proxy())
+        proxy = addresses["plaintext_proxy"]
 
         async def beside(program: str, operation: str) -> Load:
             _, port = await enter(started("-m", f"bench.servers.{program}"))

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import ssl
 import statistics
-import tempfile
 
 import grpc
 from apache.rocketmq.v2 import definition_pb2 as d
@@ -20,9 +18,8 @@ from apache.rocketmq.v2 import service_pb2_grpc
 
 from bench.load import METADATA, NAME, message
 from bench.measure import Operation, Result, rate
-from bench.proxy import IN_FLIGHT
+from bench.proxy import IN_FLIGHT, suite_and_plaintext_proxy
 from bench.servers.echo import OPTIONS
-from bench.startup import started, up
 
 # Many and short: what else this machine does then hits all three alike.
 ROUNDS = 30
@@ -33,13 +30,8 @@ TARGETS = {"proxy_shared_port_send": 0.90, "proxy_tls_send": 0.80}
 
 
 async def results() -> list[Result]:
-    with tempfile.TemporaryDirectory() as data:
-        async with started("-m", "aerobee_cli", *up(data)) as (_, line):
-            addresses = dict(item.split("=") for item in line.split()[1:])
-            arguments = ("-m", "aerobee_proxy", "--port", "0", "--namesrv", addresses["namesrv"])
-            disabled = ("--set", "tlsServerMode=disabled")
-            async with started(*arguments, *disabled) as (_, direct):
-                return await compared(json.loads(direct)["address"], addresses["proxy"])
+    async with suite_and_plaintext_proxy() as addresses:
+        return await compared(addresses["plaintext_proxy"], addresses["proxy"])
 
 
 async def compared(direct: str, shared: str) -> list[Result]:

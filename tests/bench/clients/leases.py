@@ -8,18 +8,15 @@ than it must; ours is the whole Python client, in the process that measures.
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import sys
-import tempfile
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from aerobee_client import AsyncAdminClient, AsyncSimpleConsumer, ConsumeFromWhere
 from bench.load import BODY, RECEIVE_BATCH, TOPIC
 from bench.measure import ROUND_S, ROUNDS, Operation, Result, rate
-from bench.proxy import IN_FLIGHT, fill, load
-from bench.startup import started, up
+from bench.proxy import IN_FLIGHT, fill, load, suite_and_plaintext_proxy
 from bench.throughput import QUEUES
 
 LEASE = timedelta(seconds=60)
@@ -31,17 +28,12 @@ FILLS = 2  # of `fill`: more than all rounds take
 async def results() -> list[Result]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        data = stack.enter_context(tempfile.TemporaryDirectory())
-        _, line = await enter(started("-m", "aerobee_cli", *up(data)))
-        addresses = dict(item.split("=") for item in line.split()[1:])
-        arguments = ("--port", "0", "--namesrv", addresses["namesrv"])
-        plaintext = ("--set", "tlsServerMode=disabled")
-        _, ready = await enter(started("-m", "aerobee_proxy", *arguments, *plaintext))
+        addresses = await enter(suite_and_plaintext_proxy())
         async with AsyncAdminClient(addresses["namesrv"]) as admin:
             await admin.create_topic(TOPIC, queues=QUEUES)
         for _ in range(FILLS):
             await fill(addresses["broker"])
-        proxy = await enter(load(json.loads(ready)["address"], "receive"))
+        proxy = await enter(load(addresses["plaintext_proxy"], "receive"))
         consumer = AsyncSimpleConsumer(
             "bench-simple",
             namesrv=addresses["namesrv"],

@@ -9,10 +9,10 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aerobee_client import AsyncAdminClient, AsyncProducer, Message, Producer
-from bench.measure import ROUND_S, ROUNDS, Operation, Result, compare
+from bench.measure import ROUND_S, ROUNDS, Operation, Result, compare, median_ms
 from bench.startup import started, up
 
 TOPIC, QUEUES, BATCH = "bench", 4, 128
@@ -85,15 +85,6 @@ async def lone_send(producer: AsyncProducer) -> Result:
     ours, alone = (statistics.median(medians[way]) for way in (True, False))
     note = "one sender alone, against accumulation off; at most 1.05"
     return Result("client_lone_send_p50", "ms", ours, alone, ours / alone, 1.05, note)
-
-
-async def median_ms(send: Callable[[], Awaitable[int]], count: int) -> float:
-    took = []
-    for _ in range(count):
-        began = time.perf_counter()
-        await send()
-        took.append(time.perf_counter() - began)
-    return statistics.median(took) * 1_000
 
 
 def plain_class(namesrv: str) -> Result:

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
 
 from aerobee_client import (
     AsyncAdminClient,
@@ -18,7 +16,7 @@ from aerobee_client import (
     ReceivedMessage,
     TransactionResolution,
 )
-from bench.measure import ROUNDS, Result, compare
+from bench.measure import ROUNDS, Result, compare, median_ms
 from bench.startup import started, up
 
 TOPIC, REQUESTS, QUEUES = "bench", "requests", 4
@@ -87,12 +85,3 @@ async def request_reply(namesrv: str) -> Result:
     ours, sends = (statistics.median(times) for times in zip(*rounds, strict=True))
     note = "p50 of one request after the other, against that of a send; at most 4"
     return Result("client_request_reply", "ms", ours, sends, ours / sends, 4.0, note)
-
-
-async def median_ms(call: Callable[[], Awaitable[object]], count: int) -> float:
-    took = []
-    for _ in range(count):
-        began = time.perf_counter()
-        await call()
-        took.append(time.perf_counter() - began)
-    return statistics.median(took) * 1_000

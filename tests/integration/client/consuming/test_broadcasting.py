@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +27,8 @@ from support.processes.service import broker_process, namesrv_process
 
 PATIENT = timedelta(seconds=60)
 
-# Appends the body of each message to a file, a line each, until it is killed.
+# Says when it is started; appends the body of each message to a file, a line each, until it is
+# killed.
 MEMBER = """
 import sys, time
 from aerobee_client import ConsumeFromWhere, MessageModel, PushConsumer
@@ -44,6 +44,7 @@ with open(output, "ab", buffering=0) as seen, PushConsumer(
     consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
     offset_file=offsets,
 ) as consumer:
+    print("started", flush=True)
     consumer.subscribe(topic)
     time.sleep(600)
 """
@@ -143,17 +144,14 @@ async def test_a_killed_member_and_a_killed_broker_lose_nothing(tmp_path: Path) 
 def test_a_file_is_for_one_process(namesrv: str, tmp_path: Path) -> None:
     offsets = tmp_path / "offsets.json"
     arguments = [namesrv, "one-g", "one", str(offsets), str(tmp_path / "seen")]
-    other = subprocess.Popen([sys.executable, "-c", MEMBER, *arguments])
+    other = subprocess.Popen([sys.executable, "-c", MEMBER, *arguments], stdout=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 30
-        while not offsets.with_name("offsets.json.lock").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        time.sleep(0.2)  # it is created just before it is locked
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"started\n"  # so it holds the lock
         with raises_code(Code.ILLEGAL_OPERATION):
             broadcasting(namesrv, "one-g", [], offsets).start()
     finally:
         other.kill()
-        other.wait()
+        other.communicate()
     with broadcasting(namesrv, "one-g", [], offsets):
         """A lock ends with its process."""
