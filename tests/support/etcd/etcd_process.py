@@ -1,0 +1,132 @@
+"""etcd, for tests that ask the real one: members on loopback, each a process of its own.
+
+Starting blocks: inside a coroutine that shares its loop with others, use `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.clock.polling import until_sync
+
+STOP_GRACE_S = 10.0
+
+
+def require_etcd() -> None:
+    """Skips the test where there is no `etcd`; fails it when AEROBEE_REQUIRE_ETCD is set."""
+    if shutil.which("etcd") is not None:
+        return
+    if os.environ.get("AEROBEE_REQUIRE_ETCD"):
+        pytest.fail("AEROBEE_REQUIRE_ETCD is set, but there is no `etcd` on PATH")
+    pytest.skip("needs the command etcd (on Debian: apt-get install etcd-server)")
+
+
+class EtcdMember:
+    """One member of a cluster. `endpoint`: "host:port" for clients."""
+
+    def __init__(self, data: Path, name: str, ports: tuple[int, int], cluster: str) -> None:
+        """`ports`: for clients and for the other members. `cluster`: as in --initial-cluster."""
+        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        self.endpoint = f"127.0.0.1:{ports[0]}"
+        self._health = f"{client}/health"
+        self._log = data / f"{name}.log"
+        self._command = [
+            *("etcd", "--name", name, "--data-dir", str(data / name)),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
+            *("--logger", "zap"),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def launch(self) -> None:
+        """Starts the process, and waits for nothing."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait_until_healthy(self) -> None:
+        """Until this member knows a leader. Raises AssertionError when the process ends first."""
+        until_sync(self._healthy, f"etcd at {self.endpoint} is healthy", timeout_s=60)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_until_healthy()
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """For example SIGSTOP."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(number)
+
+    def _healthy(self) -> bool:
+        assert self._process is not None, "not started"
+        if self._process.poll() is not None:
+            raise RuntimeError(f"etcd ended: {self._log.read_text()[-2000:]}")
+        try:
+            with urllib.request.urlopen(self._health, timeout=2) as answer:
+                return b'"true"' in answer.read()
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(number)
+        try:
+            process.wait(STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def etcd_members(data: Path, count: int = 1) -> Iterator[list[EtcdMember]]:
+    """A cluster of `count` members that is healthy; its files are below `data`."""
+    require_etcd()
+    ports = _free_ports(2 * count)
+    pairs = list(zip(ports[::2], ports[1::2], strict=True))
+    names = [f"etcd{place}" for place in range(count)]
+    cluster = ",".join(
+        f"{name}=http://127.0.0.1:{peer}" for name, (_, peer) in zip(names, pairs, strict=True)
+    )
+    members = [
+        EtcdMember(data, name, pair, cluster) for name, pair in zip(names, pairs, strict=True)
+    ]
+    try:
+        for member in members:
+            member.launch()
+        for member in members:
+            member.wait_until_healthy()
+        yield members
+    finally:
+        for member in members:
+            member.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    """etcd takes no port 0. They are bound at once, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
