@@ -6,7 +6,7 @@ The numbers also travel with the heartbeats: `aerobee group members stock` shows
 import os
 import time
 
-from aerobee_client import Message, Producer, PushConsumer, ReceivedMessage
+from aerobee_client import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage
 
 NAMESRV = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 
@@ -27,3 +27,10 @@ with (
     sent, consumed = producer.statistics(), consumer.statistics()
     print(f"sent {sent.sent}, failed {sent.failed}, {sent.average_ms:.1f} ms each request")
     print(f"consumed {consumed.consumed}, failed {consumed.failed}, behind by {consumed.lag}")
+
+with PullConsumer("stock-report", namesrv=NAMESRV) as reader:
+    reader.subscribe("deliveries")
+    for _ in reader.read_to_end():
+        pass
+    read = reader.statistics()
+    print(f"read {read.consumed} of {read.queues} queues, behind by {read.lag}")

@@ -20,12 +20,14 @@ from aerobee_client import (
     AsyncProducer,
     AsyncPullConsumer,
     AsyncPushConsumer,
+    AsyncSimpleConsumer,
     Message,
     MessageQueue,
     Producer,
     PullConsumer,
     PushConsumer,
     SendResult,
+    SimpleConsumer,
 )
 from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, blocking
 from aerobee_wire.status import Code
@@ -40,7 +42,7 @@ def test_every_public_name_is_there() -> None:
 
 
 # Methods that the plain classes write themselves, or do not have.
-OWN_METHODS = {"start", "close", "send_async", "consumes_on"}
+OWN_METHODS = {"start", "close", "send_async", "consumes_on", "renewing"}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,7 @@ OWN_METHODS = {"start", "close", "send_async", "consumes_on"}
         (Producer, AsyncProducer),
         (PushConsumer, AsyncPushConsumer),
         (PullConsumer, AsyncPullConsumer),
+        (SimpleConsumer, AsyncSimpleConsumer),
         (AdminClient, AsyncAdminClient),
     ],
 )

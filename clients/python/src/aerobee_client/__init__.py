@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.options.subscription import Sql
     from aerobee_client.plain_producer import Producer
+    from aerobee_client.plain_pull_consumer import PullConsumer
     from aerobee_client.producer import AsyncProducer
-    from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
+    from aerobee_client.pull_consumer import AsyncPullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
         DroppedReplies,
@@ -133,8 +134,9 @@ _MODULES = {
     "message": ("Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
     "plain_producer": ("Producer",),
+    "plain_pull_consumer": ("PullConsumer",),
     "producer": ("AsyncProducer",),
-    "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
+    "pull_consumer": ("AsyncPullConsumer",),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": (
         "DroppedReplies",

@@ -1,4 +1,4 @@
-"""Reading without a listener: the public classes.
+"""Reading without a listener: the class for asyncio.
 
 A pull consumer polls for messages when it has time for them, and says where it reads: as a member
 of a group (`subscribe`), or from queues of its choice (`assign`).
@@ -7,7 +7,7 @@ of a group (`subscribe`), or from queues of its choice (`assign`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Unpack
@@ -20,6 +20,7 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.pull_consumer import PullConsumerOptions, PullConsumerSettings
 from aerobee_client.options.reading import ConsumeFromWhere
@@ -28,7 +29,7 @@ from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
 from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
-from aerobee_client.runtime.facade import Done, StartedFacade, blocking, iterating, on_loop, settled
+from aerobee_client.runtime.facade import Done
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL
@@ -159,6 +160,12 @@ class AsyncPullConsumer(Replier):
         """The readable queues, sorted. Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
         check_topic(topic)
         return await self._running().instance.routes.subscribe_queues(topic)
+
+    def statistics(self) -> ConsumerStatistics:
+        """What this consumer has done since its start: `consumed` is what polls before the last one
+        returned. Each heartbeat of a member tells the brokers, and `aerobee group members` shows
+        it. Zeros while it is not started."""
+        return ConsumerStatistics() if self._reader is None else self._reader.statistics()
 
     # ---- life ----
 
@@ -389,58 +396,3 @@ class AsyncPullConsumer(Replier):
 def _both(first: str, second: str) -> MqError:
     text = f"this consumer was told to {first} before: to {second} as well takes another consumer"
     return MqError(Code.ILLEGAL_OPERATION, text)
-
-
-class PullConsumer(StartedFacade[AsyncPullConsumer]):
-    """AsyncPullConsumer for programs without asyncio. One thread polls at a time."""
-
-    def __init__(
-        self,
-        consumer_group: str | None = None,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        **settings: Unpack[PullConsumerSettings],
-    ) -> None:
-        client = AsyncPullConsumer(consumer_group, namesrv=namesrv, **settings)
-        super().__init__(client, "aerobee pull consumer")
-
-    @property
-    def consumer_group(self) -> str | None:
-        return self._client.consumer_group
-
-    @property
-    def queues(self) -> frozenset[MessageQueue]:
-        """The queues that are read now."""
-        return self._client.queues
-
-    @property
-    def paused(self) -> frozenset[MessageQueue]:
-        """The queues of which polls return nothing."""
-        return self._client.paused
-
-    def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages without end, each as by a poll of its own, until the consumer is closed."""
-        return self._iterate(self._client, AsyncPullConsumer.take_back)
-
-    add_interceptor = on_loop(AsyncPullConsumer.add_interceptor)
-    subscribe = settled(AsyncPullConsumer.subscribe)
-    unsubscribe = on_loop(AsyncPullConsumer.unsubscribe)
-    assign = on_loop(AsyncPullConsumer.assign)
-    fetch_message_queues = blocking(AsyncPullConsumer.fetch_message_queues)
-    take_back = on_loop(AsyncPullConsumer.take_back)
-    poll = blocking(AsyncPullConsumer.poll, AsyncPullConsumer.take_back)
-    read_to_end = iterating(AsyncPullConsumer.read_to_end, AsyncPullConsumer.take_back)
-    seek = blocking(AsyncPullConsumer.seek)
-    seek_to_begin = blocking(AsyncPullConsumer.seek_to_begin)
-    seek_to_end = blocking(AsyncPullConsumer.seek_to_end)
-    seek_to_time = blocking(AsyncPullConsumer.seek_to_time)
-    pause = on_loop(AsyncPullConsumer.pause)
-    resume = on_loop(AsyncPullConsumer.resume)
-    position = blocking(AsyncPullConsumer.position)
-    begin_offsets = blocking(AsyncPullConsumer.begin_offsets)
-    end_offsets = blocking(AsyncPullConsumer.end_offsets)
-    offsets_for_times = blocking(AsyncPullConsumer.offsets_for_times)
-    lag = blocking(AsyncPullConsumer.lag)
-    committed = blocking(AsyncPullConsumer.committed)
-    reply = blocking(AsyncPullConsumer.reply)
-    commit = blocking(AsyncPullConsumer.commit)

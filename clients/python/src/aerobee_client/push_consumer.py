@@ -27,6 +27,7 @@ from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.order.lock_keeper import LockKeeper
 from aerobee_client.consuming.order.ordered_queues import OrderedQueues
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
+from aerobee_client.consuming.pulled_queues import statistics_of
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.consuming.send_back import Rejections, SendBack, ToldRejections
 from aerobee_client.errors import ClientClosed
@@ -184,20 +185,11 @@ class AsyncPushConsumer(Replier):
             return ConsumerStatistics()
         tally, given_up = membership.consumption.tally, membership.consumption.settled_failures
         broadcasts = self.options.message_model is MessageModel.BROADCASTING
-        consumed_per_second, failed_per_second, average_ms = tally.rates()
-        waiting, waiting_bytes, lag = membership.waiting()
-        return ConsumerStatistics(
-            consumed=tally.succeeded,
-            failed=tally.failed,
+        return statistics_of(
+            tally,
+            membership.pulled,
             sent_back=0 if broadcasts else given_up,
             passed_over=given_up if broadcasts else 0,
-            consumed_per_second=consumed_per_second,
-            failed_per_second=failed_per_second,
-            average_ms=average_ms,
-            waiting=waiting,
-            waiting_bytes=waiting_bytes,
-            queues=len(self.queues),
-            lag=lag,
         )
 
     async def start(self) -> None:

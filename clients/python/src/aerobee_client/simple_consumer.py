@@ -25,6 +25,7 @@ from aerobee_client.leasing.receiving import Receive
 from aerobee_client.leasing.renewal import Renewal
 from aerobee_client.observing.hooks import tell
 from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import check_value
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.simple_consumer import (
@@ -124,6 +125,12 @@ class AsyncSimpleConsumer(Replier):
         self._subscriptions[subscription.topic] = subscription
         if self._member is not None:
             self._member.subscriptions_changed()
+
+    def statistics(self) -> ConsumerStatistics:
+        """What this consumer has done since its start: `consumed` is what it acknowledged,
+        `waiting` what it has on lease. Each heartbeat tells the brokers, and `aerobee group
+        members` shows it. Zeros while it is not started."""
+        return ConsumerStatistics() if self._member is None else self._member.statistics()
 
     async def start(self) -> None:
         """Registers with the brokers. A topic that does not exist yet is received from as soon as
@@ -372,6 +379,7 @@ class SimpleConsumer(StartedFacade[AsyncSimpleConsumer]):
     subscribe = settled(AsyncSimpleConsumer.subscribe)
     add_interceptor = on_loop(AsyncSimpleConsumer.add_interceptor)
     unsubscribe = on_loop(AsyncSimpleConsumer.unsubscribe)
+    statistics = on_loop(AsyncSimpleConsumer.statistics)
     receive = blocking(AsyncSimpleConsumer.receive)
     ack = blocking(AsyncSimpleConsumer.ack)
     change_invisible_duration = blocking(AsyncSimpleConsumer.change_invisible_duration)

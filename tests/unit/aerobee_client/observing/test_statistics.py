@@ -9,12 +9,17 @@ from aerobee_client.observing.statistics import ConsumerStatistics, Tally
 from aerobee_client.options.consumer import MessageModel
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.producer import AsyncProducer
+from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
+from aerobee_client.send_result import TransactionResolution
+from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, fill
+from support.client.half_messages import HalfMessages
 from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.clock.polling import until
+from support.codes import raises_code
 
 
 def test_rates_are_of_the_last_minute() -> None:
@@ -118,3 +123,69 @@ async def test_a_producer_counts_what_it_sends(
         await producer._instance.announce()
         (told,) = broker.clients.values()
         assert (told.producer_statistics.sent, told.producer_statistics.failed) == (101, 4)
+
+
+def never(message: ReceivedMessage) -> TransactionResolution:
+    raise AssertionError(f"asked about {message}")
+
+
+async def test_a_transaction_producer_counts_half_messages(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    HalfMessages(cluster)
+    producer = AsyncTransactionProducer("p", never, namesrv=NAMESRV, transport=cluster)
+    async with producer:
+        async with producer.transaction(Message(TOPIC, b"x")):
+            assert producer.statistics().sent == 1
+        await producer.send(Message(TOPIC, b"x"))
+        assert producer.statistics().sent == 2
+
+
+async def test_a_pull_consumer_counts_what_earlier_polls_returned(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    clock = ManualClock()
+    consumer = AsyncPullConsumer(GROUP, namesrv=NAMESRV, transport=cluster, clock=clock)
+    assert consumer.statistics() == ConsumerStatistics()
+    consumer.subscribe(TOPIC)
+    fill(broker, 24)
+    async with consumer:
+        await until(lambda: consumer.statistics().waiting == 24)
+        assert consumer.statistics().lag == 24 and consumer.statistics().waiting_bytes > 0
+        assert len(await consumer.poll(4)) == 4
+        clock.advance(300)
+        found = consumer.statistics()
+        assert (found.consumed, found.waiting, found.lag, found.average_ms) == (0, 24, 24, 0)
+        assert len(await consumer.poll(4)) == 4
+        found = consumer.statistics()
+        assert (found.consumed, found.waiting, found.lag, found.queues) == (4, 20, 20, 4)
+        assert (found.average_ms, found.failed_requests) == (300, 0)
+        consumer.take_back()
+        assert consumer.statistics().consumed == 4, "its second poll is returned again"
+        read = [message async for message in consumer.read_to_end()]
+        assert len(read) == 20
+        found = consumer.statistics()
+        assert (found.consumed, found.waiting, found.lag) == (24, 0, 0)
+        instance = consumer._running().instance
+        await instance.announce()  # a heartbeat
+        told = broker.clients[instance.client_id].consumers[0].statistics
+        assert (told.consumed, told.queues) == (24, 4)
+        cluster.refuse("Pull", broker.address, Code.NO_PERMISSION)
+        fill(broker, 1)
+        await broker.wake()
+        assert len(await consumer.poll()) == 1
+        with raises_code(Code.NO_PERMISSION):
+            await consumer.poll()
+        assert consumer.statistics().failed_requests > 0
+
+
+async def test_a_reader_counts_without_a_group(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    fill(broker, 8)
+    async with AsyncPullConsumer(namesrv=NAMESRV, transport=cluster, auto_commit=False) as reader:
+        assert reader.statistics() == ConsumerStatistics()
+        reader.assign(await reader.fetch_message_queues(TOPIC))
+        assert len([message async for message in reader.read_to_end()]) == 8
+        found = reader.statistics()
+        assert (found.consumed, found.lag, found.queues) == (8, 0, 4)

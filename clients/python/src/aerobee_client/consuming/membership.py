@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
-from aerobee_client.consuming.assignment import Assignment
 from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.order.ordered_queues import OrderedQueues
-from aerobee_client.consuming.process_queue import ProcessQueue
-from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
-from aerobee_client.message import ReceivedMessage
+from aerobee_client.consuming.pulled_queues import Consumption, PulledQueues
+from aerobee_client.consuming.puller import OnFailure, TopicSubscription, log_only
 from aerobee_client.observing.hooks import rebalance_listener
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.reading import ReadingOptions
@@ -33,18 +31,6 @@ REBALANCE_INTERVAL_S = 20.0
 REBALANCE_RETRY_S = 1.0  # after a route or the list of members could not be fetched
 REBALANCE_PAUSE_S = 0.1  # notices within this time cause one rebalance
 COMMIT_INTERVAL_S = 5.0
-
-
-class Consumption(Protocol):
-    """What becomes of the messages that are pulled."""
-
-    def start(self) -> None: ...
-
-    def submit(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Takes `messages`, which are in `process_queue`; perhaps none."""
-
-    async def close(self, timeout_s: float) -> None:
-        """Ends; waits up to `timeout_s` for what is being consumed."""
 
 
 C = TypeVar("C", bound=Consumption)
@@ -74,24 +60,17 @@ class Membership(Generic[C]):
         self.consumption = consumption
         self._consume_type = consume_type
         self._rebalance_now = asyncio.Event()
-        self.assignment = Assignment(
-            instance,
-            offsets,
+        self.pulled = PulledQueues(
             consumer_group,
+            instance,
+            subscriptions,
             options,
-            pull=self._pull,
+            offsets=offsets,
+            consumption=consumption,
             request_rebalance=self._rebalance_now.set,
-        )
-        self._puller = Puller(
-            instance,
-            offsets,
-            consumer_group,
-            batch_size=options.pull_batch_size,
-            on_messages=consumption.submit,
-            on_offset_moved=self.assignment.on_offset_moved,
-            on_topic_deleted=self.assignment.on_topic_deleted,
             on_failure=on_failure,
         )
+        self.assignment = self.pulled.assignment
         self._on_rebalance = rebalance_listener(options.interceptors, consumer_group)
         self._order: OrderedQueues | None = None
         self._statistics: Callable[[], ConsumerStatistics] | None = None
@@ -111,17 +90,6 @@ class Membership(Generic[C]):
     def tell_statistics(self, statistics: Callable[[], ConsumerStatistics]) -> None:
         """Before start: what each heartbeat tells."""
         self._statistics = statistics
-
-    def waiting(self) -> tuple[int, int, int]:
-        """Messages that are pulled and not consumed, their bytes, and the messages between the
-        offsets of the queues and their ends."""
-        held = self.assignment.process_queues()
-        lag = sum(
-            max(queue.max_offset - offset, 0)
-            for queue in held
-            if (offset := self._offsets.get(queue.queue)) is not None
-        )
-        return sum(map(len, held)), sum(queue.size_bytes for queue in held), lag
 
     async def start(self, commit_interval_s: float | None = None) -> None:
         """Joins the group and acquires its share. Raises MqError; `close` is still to be called.
@@ -187,10 +155,6 @@ class Membership(Generic[C]):
                     raise
                 if topic != retry_topic(self._consumer_group):  # created by the first heartbeat
                     log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
-
-    def _pull(self, process_queue: ProcessQueue, queue_offset: int) -> Coroutine[None, None, None]:
-        subscription = self._subscriptions[process_queue.queue.topic]
-        return self._puller.run(process_queue, subscription, queue_offset)
 
     def _heartbeat(self) -> client_pb2.HeartbeatRequest:
         request = self._instance.new_heartbeat()

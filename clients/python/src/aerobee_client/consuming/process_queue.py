@@ -91,6 +91,12 @@ class ProcessQueue:
         return self._size_bytes
 
     @property
+    def consumed_to(self) -> int:
+        """The offset that may be committed: that of the first message here, or the one to pull next
+        when there is none."""
+        return next(iter(self._waiting)) if self._waiting else self.pulled_to
+
+    @property
     def span(self) -> int:
         """Last queue offset minus first."""
         if not self._waiting:
@@ -116,8 +122,7 @@ class ProcessQueue:
         self.update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
-        """Removes `messages`, which are consumed. Returns the offset that may be committed: that of
-        the first message left, or the one to pull next when none is left."""
+        """Removes `messages`, which are consumed. Returns `consumed_to`."""
         held, before = len(self._waiting), self._size_bytes
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
@@ -125,7 +130,7 @@ class ProcessQueue:
         if self._allowances and self._counts:
             self._change(len(self._waiting) - held, self._size_bytes - before)
         self.update_room()
-        return next(iter(self._waiting)) if self._waiting else self.pulled_to
+        return self.consumed_to
 
     def has_room(self) -> bool:
         options = self._options

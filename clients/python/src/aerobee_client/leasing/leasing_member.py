@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aerobee.broker.v1 import client_pb2, message_pb2, pop_pb2
 
@@ -14,9 +15,11 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.leasing.lease_calls import Change, Changed, DeadLetterEntry, LeaseCalls, Outcome
 from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.on_lease import OnLease
 from aerobee_client.leasing.order_check import warn_without_order
 from aerobee_client.leasing.receiving import Receive, Receiver
 from aerobee_client.leasing.renewal import LeaseRenewal, Renewal
+from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.options.simple_consumer import SimpleConsumerOptions
 from aerobee_wire.handles.leases import key_of
@@ -56,7 +59,8 @@ class LeasingMember:
             fifo=options.fifo,
             start=_STARTS[options.consume_from_where],
         )
-        self._renewal = LeaseRenewal(self._calls, instance.clock)
+        self._on_lease = OnLease(instance.clock)
+        self._renewal = LeaseRenewal(self._calls, instance.clock, self._on_lease.extended)
 
     async def start(self) -> None:
         """Registers the member. Raises MqError; `close` is still to be called."""
@@ -97,11 +101,17 @@ class LeasingMember:
             steps.push_async_callback(self._receiver.close)
 
     async def receive(self, asked: Receive) -> list[LeasedMessage]:
-        return await self._receiver.receive(asked)
+        messages = await self._receiver.receive(asked)
+        if messages:
+            self._on_lease.received(messages)
+        return messages
+
+    def statistics(self) -> ConsumerStatistics:
+        return self._on_lease.statistics(self._receiver.failures)
 
     async def acknowledge(self, leased: Sequence[Leased]) -> list[Outcome]:
         """An outcome of each. A message that this client has settled before is a success."""
-        return await self._settle(leased, self._calls.acknowledge)
+        return await self._settle(leased, self._calls.acknowledge, self._on_lease.consumed)
 
     async def dead_letter(
         self, leased: Sequence[Leased], failure: message_pb2.Failure
@@ -111,17 +121,22 @@ class LeasingMember:
         async def dead_letter(handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
             return await self._calls.dead_letter([DeadLetterEntry(one, failure) for one in handles])
 
-        return await self._settle(leased, dead_letter)
+        return await self._settle(
+            leased, dead_letter, partial(self._on_lease.failed, sent_back=True)
+        )
 
     async def _settle(
         self,
         leased: Sequence[Leased],
         settle: Callable[[Sequence[ReceiptHandle]], Awaitable[Sequence[Outcome]]],
+        count: Callable[[Sequence[ReceiptHandle]], None],
     ) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(leased)
         places = [place for place, one in enumerate(leased) if not _is_settled(one)]
         with self._renewal.suspended(_messages(leased)) as ended:
-            answers = await settle([_handle(leased[place]) for place in places])
+            handles = [_handle(leased[place]) for place in places]
+            answers = await settle(handles)
+            self._count(handles, answers, count)
             for place, outcome in zip(places, answers, strict=True):
                 one, outcomes[place] = leased[place], outcome
                 if isinstance(one, LeasedMessage) and _has_ended(outcome):
@@ -129,6 +144,25 @@ class LeasingMember:
                     if outcome is None:
                         one.settle()
         return outcomes
+
+    def _count(
+        self,
+        handles: Sequence[ReceiptHandle],
+        outcomes: Sequence[object],
+        count: Callable[[Sequence[ReceiptHandle]], None],
+    ) -> None:
+        """Of what was done to leases, by `count`, and of those that were over."""
+        if not any(isinstance(outcome, MqError) for outcome in outcomes):
+            count(handles)
+            return
+        asked = list(zip(handles, outcomes, strict=True))
+        count([handle for handle, outcome in asked if not isinstance(outcome, MqError)])
+        over = [
+            handle
+            for handle, outcome in asked
+            if isinstance(outcome, MqError) and outcome.code is Code.INVALID_RECEIPT_HANDLE
+        ]
+        self._on_lease.failed(over, sent_back=False)
 
     async def change(
         self, leased: Sequence[Leased], duration_ms: int | None, *, counted: bool
@@ -139,12 +173,19 @@ class LeasingMember:
         asked_ms = self._instance.clock.monotonic_ms()
         changes = [Change(_handle(one), duration_ms, counted) for one in leased]
         with self._renewal.suspended(_messages(leased)) as ended:
-            for one, answer in zip(leased, await self._calls.change(changes), strict=True):
+            answers = await self._calls.change(changes)
+            self._count(
+                [change.handle for change in changes],
+                answers,
+                partial(self._on_lease.changed, duration_ms=duration_ms, counted=counted),
+            )
+            for one, answer in zip(leased, answers, strict=True):
                 outcomes.append(outcome := answer if isinstance(answer, MqError) else None)
                 if isinstance(one, LeasedMessage) and _has_ended(outcome):
                     ended.add(key_of(one.handle))
                 if isinstance(one, LeasedMessage) and isinstance(answer, Changed):
                     one.extend(*answer, asked_ms + answer.invisible_duration_ms)
+                    self._on_lease.extended(one.handle, one.until_ms)
         return outcomes
 
     def renew(self, renewal: Renewal) -> None:
@@ -161,6 +202,7 @@ class LeasingMember:
             message_model=client_pb2.CLUSTERING,
             consume_from_where=self._options.consume_from_where.value,
             subscriptions=self._subscriptions.values(),
+            statistics=self.statistics().to_proto(),
         )
         return request
 

@@ -21,6 +21,7 @@ from aerobee.broker.v1 import client_pb2, message_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
+from aerobee_client.cluster.transport import Q, R
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.leasing.lease_calls import Change, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
@@ -28,6 +29,7 @@ from aerobee_client.leasing.receive_line import RETRY_S, Popped, ReceiveLine, So
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import handle_for, handles_of
 from aerobee_wire.record import CorruptRecord, iter_records
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ class _LineKey(NamedTuple):
 
 class Receiver:
     """`fifo`: messages are consumed message group by message group. `start`: where the group begins
-    in a queue that it has no offset in."""
+    in a queue that it has no offset in. `failures`: requests that have failed."""
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class Receiver:
         fifo: bool,
         start: pop_pb2.PopStart,
     ) -> None:
+        self.failures = 0
         self._instance = instance
         self._consumer_group = consumer_group
         self._calls = calls
@@ -252,9 +255,7 @@ class Receiver:
         request = self._pop_request(source, asked, asked.max_messages, attempt_id=attempt_id)
         asked_ms = clock.monotonic_ms()
         try:
-            answer = await self._instance.call_broker(
-                source.broker_name, rpcs.POP, request, timeout_s=VISIT_S + ANSWER_S
-            )
+            answer = await self._call(source, rpcs.POP, request, VISIT_S + ANSWER_S)
         except MqError as error:
             if attempt_id and not asked.attempt_id and error.code in _ANSWER_LOST:
                 self._lost_attempts[source].append(attempt_id)
@@ -308,9 +309,7 @@ class Receiver:
         async def pop(source: Source, max_messages: int, hold_s: float) -> Popped | bool:
             hold_s = min(hold_s, HELD_S)
             request = self._pop_request(source, asked, max_messages, hold_s=hold_s)
-            answer = await self._instance.call_broker(
-                source.broker_name, rpcs.POP, request, timeout_s=hold_s + ANSWER_S
-            )
+            answer = await self._call(source, rpcs.POP, request, hold_s + ANSWER_S)
             until_ms = clock.monotonic_ms() + answer.invisible_duration_ms
             found = Popped(source, answer, until_ms, 0, answer.message_count)
             return found if found.size else False
@@ -335,15 +334,22 @@ class Receiver:
             subscription=asked.subscriptions[source.topic],
         )
         try:
-            answer = await self._instance.call_broker(
-                source.broker_name, rpcs.NOTIFICATION, request, timeout_s=hold_s + answer_s
-            )
+            answer = await self._call(source, rpcs.NOTIFICATION, request, hold_s + answer_s)
         except MqError as error:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             await asyncio.sleep(RETRY_S)
             return True  # an older broker: who waits looks for himself, once a second
         return answer.has_message
+
+    async def _call(self, source: Source, rpc: Rpc[Q, R], request: Q, timeout_s: float) -> R:
+        try:
+            return await self._instance.call_broker(
+                source.broker_name, rpc, request, timeout_s=timeout_s
+            )
+        except MqError:
+            self.failures += 1
+            raise
 
     def _pop_request(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from aerobee_client.leasing.lease_calls import Change, Changed, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire.handles.leases import LeaseKey, key_of
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,16 @@ class _Tracked:
 
 
 class LeaseRenewal:
-    def __init__(self, calls: LeaseCalls, clock: Clock) -> None:
+    """`on_renewed` is called with the handle of a lease and when it ends now, monotonic."""
+
+    def __init__(
+        self,
+        calls: LeaseCalls,
+        clock: Clock,
+        on_renewed: Callable[[ReceiptHandle, int], None] = lambda handle, until_ms: None,
+    ) -> None:
         self._calls = calls
+        self._on_renewed = on_renewed
         self._clock = clock
         self._tracked: dict[LeaseKey, _Tracked] = {}
         self._sooner = asyncio.Event()
@@ -146,6 +155,7 @@ class LeaseRenewal:
             if isinstance(outcome, Changed):
                 duration_ms = outcome.invisible_duration_ms
                 tracked.message.extend(*outcome, asked_ms + duration_ms)
+                self._on_renewed(tracked.message.handle, asked_ms + duration_ms)
                 tracked.due_ms = asked_ms + duration_ms // 2
                 tracked.uncertain = False
             else:

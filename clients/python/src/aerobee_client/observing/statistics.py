@@ -20,7 +20,8 @@ SPANS = 6
 class ConsumerStatistics:
     """Counts are since the start; rates and times are of the last minute."""
 
-    # Messages: consumed by the listener, and rejected by it.
+    # Messages: consumed by the listener, returned by polls before the last one, or acknowledged;
+    # rejected by the listener, given back, dead-lettered, or settled too late for their lease.
     consumed: int = 0
     failed: int = 0
     # Sent back to a broker, for a retry or as dead letters; given up by a broadcasting member.
@@ -28,14 +29,17 @@ class ConsumerStatistics:
     passed_over: int = 0
     consumed_per_second: float = 0.0
     failed_per_second: float = 0.0
-    # Of a call of the listener.
+    # Of a call of the listener; between two polls; from the receipt of a message to its settlement.
     average_ms: float = 0.0
-    # Pulled, and not consumed yet.
+    # Pulled or on lease, and not consumed yet.
     waiting: int = 0
     waiting_bytes: int = 0
+    # Of its own: a simple consumer has none, and what is left is not known to it.
     queues: int = 0
-    # Messages between the offsets of its queues and their ends, as of its last pulls.
+    # Messages between what is consumed of its queues and their ends, as of its last pulls.
     lag: int = 0
+    # Pulls and receives that failed.
+    failed_requests: int = 0
 
     def to_proto(self) -> client_pb2.ConsumerStatistics:
         return client_pb2.ConsumerStatistics(**asdict(self))

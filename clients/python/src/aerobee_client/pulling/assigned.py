@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.assignment import Assignment
-from aerobee_client.consuming.process_queue import ProcessQueue
-from aerobee_client.consuming.puller import Puller, TopicSubscription
+from aerobee_client.consuming.pulled_queues import PulledQueues
+from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.pull_consumer import PullConsumerOptions
 from aerobee_client.pulling.pull_offsets import PullOffsets
@@ -41,31 +40,23 @@ class Assigned:
     ) -> None:
         self._instance = instance
         self._chosen = chosen
-        self._subscriptions = subscriptions
         self._options = options
         self._offsets = offsets
         self._now = asyncio.Event()
         self._acquiring = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self.consumption = consumption
-        self.assignment = Assignment(
-            instance,
-            offsets,
+        self.pulled = PulledQueues(
             consumer_group,
+            instance,
+            subscriptions,
             options,
-            pull=self._pull,
+            offsets=offsets,
+            consumption=consumption,
             request_rebalance=self._now.set,
-        )
-        self._puller = Puller(
-            instance,
-            offsets,
-            consumer_group,
-            batch_size=options.pull_batch_size,
-            on_messages=consumption.submit,
-            on_offset_moved=self.assignment.on_offset_moved,
-            on_topic_deleted=self.assignment.on_topic_deleted,
             on_failure=consumption.failed,
         )
+        self.assignment = self.pulled.assignment
 
     def start(self) -> None:
         self._tasks = [
@@ -104,10 +95,6 @@ class Assigned:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _pull(self, process_queue: ProcessQueue, queue_offset: int) -> Coroutine[None, None, None]:
-        subscription = self._subscriptions[process_queue.queue.topic]
-        return self._puller.run(process_queue, subscription, queue_offset)
 
     async def _acquire_forever(self) -> None:
         logged = ""

@@ -13,9 +13,11 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.pulled_queues import statistics_of
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.pull_consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
 from aerobee_client.pulling.pull_offsets import PullOffsets
@@ -33,7 +35,9 @@ class Reader:
         self.instance = instance
         self.offsets = PullOffsets(instance, consumer_group, auto_commit=options.auto_commit)
         self.unread = UnreadMessages(
-            self.offsets, partial(tell, options.interceptors, "after_receive", consumer_group)
+            self.offsets,
+            instance.clock,
+            partial(tell, options.interceptors, "after_receive", consumer_group),
         )
         self._consumer_group = consumer_group
         self._options = options
@@ -57,7 +61,14 @@ class Reader:
             consume_type=client_pb2.PULL,
             on_failure=self._on_failure_of_member,
         )
+        self._membership.tell_statistics(self.statistics)
         await self._membership.start(self._options.auto_commit_interval.total_seconds())
+
+    def statistics(self) -> ConsumerStatistics:
+        source = self._membership or self._assigned
+        if source is None:
+            return ConsumerStatistics()
+        return statistics_of(self.unread.tally, source.pulled)
 
     async def find_routes(self, topics: Iterable[str]) -> None:
         """Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""

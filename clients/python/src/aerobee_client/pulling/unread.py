@@ -15,17 +15,26 @@ from contextlib import suppress
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.statistics import Tally
 from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire.status import Code, MqError
 
 
 class UnreadMessages:
     """The consumption of a pull consumer. One task polls at a time. `on_returned` is called with
-    what each poll returns, unless that is nothing."""
+    what each poll returns, unless that is nothing. `tally`: messages that are consumed, and the
+    time that the caller took for each poll."""
 
     def __init__(
-        self, offsets: PullOffsets, on_returned: Callable[[list[ReceivedMessage]], None]
+        self,
+        offsets: PullOffsets,
+        clock: Clock,
+        on_returned: Callable[[list[ReceivedMessage]], None],
     ) -> None:
+        self.tally = Tally(clock)
+        self._clock = clock
+        self._returned_ms = 0
         self.closed = False
         self.paused: set[MessageQueue] = set()
         self._offsets = offsets
@@ -78,10 +87,14 @@ class UnreadMessages:
 
     def consume_last(self) -> None:
         """What the last poll returned is consumed: its offsets may be committed."""
+        if not self._returned:
+            return
         for process_queue, messages in self._returned:
             committable = process_queue.remove(messages)
             if not process_queue.dropped:
                 self._offsets.advance(process_queue.queue, committable)
+        count = sum(len(messages) for _, messages in self._returned)
+        self.tally.add(count, 0, self._clock.monotonic_ms() - self._returned_ms)
         self._returned.clear()
 
     def take_back(self) -> None:
@@ -114,6 +127,7 @@ class UnreadMessages:
                 if len(taken) == max_messages:
                     break
         if taken:
+            self._returned_ms = self._clock.monotonic_ms()
             self._on_returned(taken)
         return taken
 

@@ -65,7 +65,7 @@ class ConsumerData(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., consume_type: _Optional[_Union[ConsumeType, str]] = ..., message_model: _Optional[_Union[MessageModel, str]] = ..., consume_from_where: _Optional[_Union[ConsumeFromWhere, str]] = ..., subscriptions: _Optional[_Iterable[_Union[_message_pb2.Subscription, _Mapping]]] = ..., strategy: _Optional[str] = ..., statistics: _Optional[_Union[ConsumerStatistics, _Mapping]] = ...) -> None: ...
 
 class ConsumerStatistics(_message.Message):
-    __slots__ = ("consumed", "failed", "sent_back", "passed_over", "consumed_per_second", "failed_per_second", "average_ms", "waiting", "waiting_bytes", "queues", "lag")
+    __slots__ = ("consumed", "failed", "sent_back", "passed_over", "consumed_per_second", "failed_per_second", "average_ms", "waiting", "waiting_bytes", "queues", "lag", "failed_requests")
     CONSUMED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     SENT_BACK_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class ConsumerStatistics(_message.Message):
     WAITING_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    FAILED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     consumed: int
     failed: int
     sent_back: int
@@ -88,7 +89,8 @@ class ConsumerStatistics(_message.Message):
     waiting_bytes: int
     queues: int
     lag: int
-    def __init__(self, consumed: _Optional[int] = ..., failed: _Optional[int] = ..., sent_back: _Optional[int] = ..., passed_over: _Optional[int] = ..., consumed_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., average_ms: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., queues: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+    failed_requests: int
+    def __init__(self, consumed: _Optional[int] = ..., failed: _Optional[int] = ..., sent_back: _Optional[int] = ..., passed_over: _Optional[int] = ..., consumed_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., average_ms: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., queues: _Optional[int] = ..., lag: _Optional[int] = ..., failed_requests: _Optional[int] = ...) -> None: ...
 
 class ProducerStatistics(_message.Message):
     __slots__ = ("sent", "failed", "retries", "sent_per_second", "failed_per_second", "average_ms", "waiting", "waiting_bytes")

@@ -42,7 +42,7 @@ class ConsumerDescription:
             strategy=data.strategy if divides else "",
             queues=tuple(_name(broker_name, queue) for queue in queues),
             locks=tuple(_name(broker_name, queue) for queue in queues if queue.locked),
-            statistics=_numbers(data.statistics),
+            statistics=_consumer_numbers(data),
         )
 
     def with_queues_of(self, other: ConsumerDescription | None) -> ConsumerDescription:
@@ -62,6 +62,14 @@ def _numbers(
     if not statistics.ListFields():
         return {}
     return {name: getattr(statistics, name) for name in statistics.DESCRIPTOR.fields_by_name}
+
+
+def _consumer_numbers(data: client_pb2.ConsumerData) -> dict[str, float]:
+    """Without queues and lag of one that pops: it has no queues, and does not know what is left."""
+    numbers = _numbers(data.statistics)
+    if data.consume_type == client_pb2.POP:
+        return {name: value for name, value in numbers.items() if name not in ("queues", "lag")}
+    return numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,68 @@
+"""Reading without a listener: the class for programs without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Unpack
+
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.pull_consumer import PullConsumerSettings
+from aerobee_client.pull_consumer import AsyncPullConsumer
+from aerobee_client.runtime.facade import StartedFacade, blocking, iterating, on_loop, settled
+
+
+class PullConsumer(StartedFacade[AsyncPullConsumer]):
+    """AsyncPullConsumer for programs without asyncio. One thread polls at a time."""
+
+    def __init__(
+        self,
+        consumer_group: str | None = None,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        **settings: Unpack[PullConsumerSettings],
+    ) -> None:
+        client = AsyncPullConsumer(consumer_group, namesrv=namesrv, **settings)
+        super().__init__(client, "aerobee pull consumer")
+
+    @property
+    def consumer_group(self) -> str | None:
+        return self._client.consumer_group
+
+    @property
+    def queues(self) -> frozenset[MessageQueue]:
+        """The queues that are read now."""
+        return self._client.queues
+
+    @property
+    def paused(self) -> frozenset[MessageQueue]:
+        """The queues of which polls return nothing."""
+        return self._client.paused
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages without end, each as by a poll of its own, until the consumer is closed."""
+        return self._iterate(self._client, AsyncPullConsumer.take_back)
+
+    add_interceptor = on_loop(AsyncPullConsumer.add_interceptor)
+    subscribe = settled(AsyncPullConsumer.subscribe)
+    unsubscribe = on_loop(AsyncPullConsumer.unsubscribe)
+    assign = on_loop(AsyncPullConsumer.assign)
+    fetch_message_queues = blocking(AsyncPullConsumer.fetch_message_queues)
+    statistics = on_loop(AsyncPullConsumer.statistics)
+    take_back = on_loop(AsyncPullConsumer.take_back)
+    poll = blocking(AsyncPullConsumer.poll, AsyncPullConsumer.take_back)
+    read_to_end = iterating(AsyncPullConsumer.read_to_end, AsyncPullConsumer.take_back)
+    seek = blocking(AsyncPullConsumer.seek)
+    seek_to_begin = blocking(AsyncPullConsumer.seek_to_begin)
+    seek_to_end = blocking(AsyncPullConsumer.seek_to_end)
+    seek_to_time = blocking(AsyncPullConsumer.seek_to_time)
+    pause = on_loop(AsyncPullConsumer.pause)
+    resume = on_loop(AsyncPullConsumer.resume)
+    position = blocking(AsyncPullConsumer.position)
+    begin_offsets = blocking(AsyncPullConsumer.begin_offsets)
+    end_offsets = blocking(AsyncPullConsumer.end_offsets)
+    offsets_for_times = blocking(AsyncPullConsumer.offsets_for_times)
+    lag = blocking(AsyncPullConsumer.lag)
+    committed = blocking(AsyncPullConsumer.committed)
+    reply = blocking(AsyncPullConsumer.reply)
+    commit = blocking(AsyncPullConsumer.commit)
