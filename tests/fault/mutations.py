@@ -85,14 +85,14 @@ def ignore_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 def expose_before_flush(patch: pytest.MonkeyPatch) -> None:
-    good = Flush._write_sealed
+    good = Flush.write_sealed
 
     def write(self: Flush) -> int:
         written = good(self)
         self._dispatch.confirm(written)
         return written
 
-    patch.setattr(Flush, "_write_sealed", write)
+    patch.setattr(Flush, "write_sealed", write)
 
 
 def keep_records_behind_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
@@ -146,11 +146,9 @@ def trust_the_page_cache_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None
 def acknowledge_appends_of_the_running_sync(patch: pytest.MonkeyPatch) -> None:
     async def flush(self: GroupCommit) -> None:
         self._store.flush.write()
-        flushed = await self._flusher(self._store.flush.sync)
-        arrivals = self._store.flush.confirm(flushed)
-        self._flush_waiters.release_up_to(self._store.end_offset)
-        if arrivals:
-            self._on_arrivals(arrivals)
+        self._flushed = await self._flusher(self._store.flush.sync)
+        self.advance()
+        self._send_waiters.release_up_to(self._store.end_offset)
 
     patch.setattr(GroupCommit, "_flush", flush)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
+from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.send.send import SendMessage, SendResult
@@ -70,7 +71,14 @@ class BrokerHarness:
     """`options` are keys of broker.conf. Unit tests start and end it by fixture `begin`."""
 
     def __init__(
-        self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any], flusher: InlineWorker
+        self,
+        path: Path,
+        clock: Clock,
+        disk: Disk,
+        options: dict[str, Any],
+        flusher: InlineWorker,
+        *,
+        replicas: Replicas = ALONE,
     ) -> None:
         self.options = BrokerOptions.from_values(
             {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
@@ -111,6 +119,7 @@ class BrokerHarness:
             identity,
             announce=self._announce,
             spread=self._spread,
+            replicas=replicas,
         )
         self.lifecycle = Lifecycle()
         self._ended = False
@@ -123,10 +132,11 @@ class BrokerHarness:
         clock: Clock | None = None,
         disk: Disk | None = None,
         flusher: InlineWorker | None = None,
+        replicas: Replicas = ALONE,
         **options: Any,
     ) -> BrokerHarness:
         clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or InlineWorker()
-        harness = cls(path / "store", clock, disk, options, flusher)
+        harness = cls(path / "store", clock, disk, options, flusher, replicas=replicas)
         await harness.lifecycle.start(*harness.broker.components())
         return harness
 

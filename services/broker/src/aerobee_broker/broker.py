@@ -14,6 +14,7 @@ from aerobee.broker.v1 import (
     transaction_pb2,
 )
 
+from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges
@@ -43,7 +44,7 @@ TRANSACTION_ROUND_MS = 1_000  # between two looks at the transactions that are d
 
 class Broker:
     """`announce` registers changed topics with the name servers, `spread` creates a topic on the
-    other brokers of the cluster.
+    other brokers of the cluster. `replicas`: which this broker's log has.
     """
 
     def __init__(
@@ -55,8 +56,11 @@ class Broker:
         *,
         announce: Announce,
         spread: Spread,
+        replicas: Replicas = ALONE,
     ) -> None:
-        core = self._core = Core(environment, store, tables, announce=announce, spread=spread)
+        core = self._core = Core(
+            environment, store, tables, announce=announce, spread=spread, replicas=replicas
+        )
         self._identity = identity
         self.store, self.commit, self.log, self.polls = store, core.commit, core.log, core.polls
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients

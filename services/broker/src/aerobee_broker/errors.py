@@ -23,6 +23,8 @@ MqError (aerobee_wire.status)
 ├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
 ├── TransactionNotOpen  INVALID_TRANSACTION_ID  never begun, ended, or given up
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
+│   └── FlushSlaveTimeout  FLUSH_SLAVE_TIMEOUT  stored, and not known to be on the replicas
+├── TooFewReplicas      SLAVE_NOT_AVAILABLE     nothing was stored; another broker may take it
 ├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 ├── TooManyTimers       FLOW_CONTROL            no more messages may wait for a time of their own
 ├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
@@ -256,6 +258,30 @@ class FlushTimeout(MqError):
             Code.FLUSH_DISK_TIMEOUT,
             f"stored, but not on the disk within {timeout_ms} ms (syncFlushTimeout): "
             "sending again may make a duplicate",
+        )
+
+
+class FlushSlaveTimeout(FlushTimeout):
+    """Durable here."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        MqError.__init__(
+            self,
+            Code.FLUSH_SLAVE_TIMEOUT,
+            f"stored, but not on enough replicas within {timeout_ms} ms: sending again may make a "
+            "duplicate",
+        )
+
+
+class TooFewReplicas(MqError):
+    """`missing`: the replicas that are not in sync, as an operator knows them."""
+
+    def __init__(self, in_sync: int, required: int, missing: str) -> None:
+        super().__init__(
+            Code.SLAVE_NOT_AVAILABLE,
+            f"nothing was stored: {in_sync} of the {required} copies that inSyncReplicas asks for "
+            f"are in sync, without {missing}; send to another broker, or bring that replica back",
+            about="inSyncReplicas",
         )
 
 

@@ -1,9 +1,9 @@
 """When an append counts: what synchronous and asynchronous flush have in common.
 
-A commit keeps its own offset up to which everything is durable *and* visible. The store's
-`flushed_offset` would not do: the flusher's thread sets it before the loop confirms, and a reader
-that asked between the two would not find the message yet. Its `confirmed_offset` ends with the last
-record, so it leaves out a blank behind that.
+Two things let it count: the disk, and the replicas (`replicas.py`) of a broker that has some. A
+commit keeps its own watermarks. The store's `flushed_offset` would not do: the flusher's thread
+sets it before the loop confirms, and a reader that asked between the two would not find the message
+yet. Its `confirmed_offset` ends with the last record, so it leaves out a blank behind that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
+from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.errors import FlushSlaveTimeout, FlushTimeout
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.status import MqError
@@ -25,31 +26,58 @@ OnArrivals = Callable[[list[Arrival]], None]
 class Commit(ABC):
     """Makes appends durable, then visible. Two exist: GroupCommit and IntervalCommit.
 
-    `on_arrivals` is called with what has become visible. `timeout_ms`: of each wait (FlushTimeout).
+    `on_arrivals` is called with what has become visible. `timeout_ms`: of each wait, which then
+    ends with FlushTimeout, or with FlushSlaveTimeout where only replicas are waited for.
     """
 
     def __init__(
-        self, store: MessageStore, flusher: Worker, on_arrivals: OnArrivals, timeout_ms: int
+        self,
+        store: MessageStore,
+        flusher: Worker,
+        on_arrivals: OnArrivals,
+        timeout_ms: int,
+        *,
+        replicas: Replicas = ALONE,
     ) -> None:
         self._store = store
         self._flusher = flusher
         self._on_arrivals = on_arrivals
-        self._flush_waiters = CommitWaiters(timeout_ms)
-        self._visible = store.flushed_offset  # opening the store confirmed everything below
+        self._replicas = replicas
+        self._timeout_ms = timeout_ms
+        self._flushed = store.flushed_offset  # as far as the loop knows
+        self._visible = store.confirmed_offset
+        self._sent = self._settled = self._visible
+        self._send_waiters = CommitWaiters(timeout_ms, self._expired)
+        self._settle_waiters = CommitWaiters(timeout_ms, self._expired)
+        self._flush_waiters = CommitWaiters(timeout_ms, self._flush_expired)
         self._task: asyncio.Task[None] | None = None  # while something is to be flushed
+        self.check_sends = replicas.check_sends
 
     @property
     def is_awaited(self) -> bool:
         """Whether anybody waits for a flush."""
-        return len(self._flush_waiters) > 0
+        return any((self._send_waiters, self._settle_waiters, self._flush_waiters))
 
+    @property
     @abstractmethod
+    def _own(self) -> int:
+        """What this broker holds as its flush type demands it."""
+
+    # ---- waits ----
+
     async def durable(self, end_offset: int) -> None:
-        """Returns when everything below this physical offset may be acknowledged.
+        """Returns when sends up to this physical offset may be acknowledged.
 
         Raises MqError: StoreWriteError, StoreFlushError, DiskFull, StoreReadOnly: it was rolled
         back; FlushTimeout: it stands in the log, and may become durable later.
         """
+        if end_offset > self._sent:
+            await self._wait(self._send_waiters, end_offset)
+
+    async def settled(self, end_offset: int) -> None:
+        """`durable` for what is no send: it does not wait for more replicas than there are."""
+        if end_offset > self._settled:
+            await self._wait(self._settle_waiters, end_offset)
 
     async def flushed(self, end_offset: int) -> None:
         """Returns when everything below is on the disk and visible, whatever the flush type.
@@ -57,7 +85,7 @@ class Commit(ABC):
         Raises like `durable`.
         """
         if end_offset > self._visible:
-            await self.flushing(end_offset)
+            await self._wait(self._flush_waiters, end_offset)
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
         """`flushed` as a future, whose wait begins with this call. A coroutine may begin to wait
@@ -67,32 +95,64 @@ class Commit(ABC):
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
             return done
-        future = self._flush_waiters.add(end_offset)
+        return self._wait(self._flush_waiters, end_offset)
+
+    def _wait(self, waiters: CommitWaiters, end_offset: int) -> asyncio.Future[None]:
+        future = waiters.add(end_offset)
         self.schedule()
         return future
+
+    def _expired(self, end_offset: int) -> MqError:
+        return self._timeout(is_here=end_offset <= self._own)
+
+    def _flush_expired(self, end_offset: int) -> MqError:
+        return self._timeout(is_here=end_offset <= self._flushed)
+
+    def _timeout(self, *, is_here: bool) -> MqError:
+        kind = FlushSlaveTimeout if is_here else FlushTimeout
+        return kind(self._timeout_ms)
+
+    # ---- progress ----
 
     @abstractmethod
     def schedule(self) -> None:
         """Schedules the write of what was appended, and its flush."""
 
     async def drain(self) -> None:
-        """Flushes everything, to stop. What cannot be flushed is logged."""
+        """Flushes everything, to stop. What cannot be flushed is logged. Does not wait for
+        replicas."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
-    def _confirm(self, flushed: int) -> None:
-        arrivals = self._store.flush.confirm(flushed)
-        self._visible = flushed
-        self._flush_waiters.release_up_to(flushed)
+    def advance(self) -> None:
+        """Shows what the watermarks have passed, and ends the waits for it: after a flush, and when
+        a replica has moved or the set of replicas has changed."""
+        sent, settled, visible = self._replicas.watermarks(self._own, self._flushed)
+        arrivals: list[Arrival] = []
+        if visible > self._visible:
+            arrivals = self._store.flush.confirm(visible)
+            self._visible = visible
+            self._flush_waiters.release_up_to(visible)
+        if settled > self._settled:
+            self._settled = settled
+            self._settle_waiters.release_up_to(settled)
+        if sent > self._sent:
+            self._sent = sent
+            self._send_waiters.release_up_to(sent)
         if arrivals:
             self._on_arrivals(arrivals)
 
-    def _fail(self, error: MqError, above: int = -1) -> None:
+    def _fail_waiters(self, error: Exception, above: int) -> None:
+        # Callbacks that roll back what is in memory (DurableLog.when_flushed) are of the first.
+        for waiters in (self._flush_waiters, self._settle_waiters, self._send_waiters):
+            waiters.fail(error, above)
+
+    def _fail(self, error: MqError, above: int) -> None:
         """Fails every waiter above this offset, and refuses appends for one turn of the loop, so
         that they can first roll back what they did in memory: an entry that builds on it would stay
         in the log.
         """
-        self._flush_waiters.fail(error, above)
+        self._fail_waiters(error, above)
         self._store.flush.block_appends(error)
         asyncio.get_running_loop().call_soon(self._store.flush.unblock_appends)
 
@@ -103,8 +163,10 @@ class CommitWaiters:
     One timer watches the oldest waiter: a timer for each would cost more than the wait.
     """
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, expired: Callable[[int], Exception]) -> None:
+        """`expired`: the error with which the wait for an offset ends after `timeout_ms`."""
         self._timeout_ms = timeout_ms
+        self._expired = expired
         self._queue: deque[tuple[int, float, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -128,7 +190,7 @@ class CommitWaiters:
             if not future.done():
                 future.set_result(None)
 
-    def fail(self, error: Exception, above: int = -1) -> None:
+    def fail(self, error: Exception, above: int) -> None:
         """Ends the waits for more than the offset `above` with the error."""
         queue = self._queue
         self._queue = deque(waiter for waiter in queue if waiter[0] <= above)
@@ -141,8 +203,8 @@ class CommitWaiters:
         self._timer = None
         queue = self._queue
         while queue and queue[0][1] <= loop.time():
-            future = queue.popleft()[2]
+            end_offset, _, future = queue.popleft()
             if not future.done():
-                future.set_exception(FlushTimeout(self._timeout_ms))
+                future.set_exception(self._expired(end_offset))
         if queue:
             self._timer = loop.call_at(queue[0][1], self._expire)

@@ -27,7 +27,7 @@ Flushed = Callable[[BaseException | None], None]
 
 class DurableLog:
     """The store and its commit. A caller with work between append and wait appends to `store`, then
-    calls `durable`, `flushed` or `when_flushed`: each covers all that was appended before the call.
+    calls `durable`, `settled`, `flushed` or `when_flushed`: each covers what was appended before.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:
@@ -40,9 +40,9 @@ class DurableLog:
         """Appends messages of a client; they may be acknowledged when it returns. Without `wait`
         it returns at once, and the flush is only scheduled.
 
-        Raises TooMuchUnflushed; what MessageStore.append and Commit.durable raise.
+        Raises TooFewReplicas, TooMuchUnflushed; what MessageStore.append and Commit.durable raise.
         """
-        self.check_room()
+        self.check_sends()
         appended = self.store.append(messages)
         if wait:
             await self._commit.durable(self.store.end_offset)
@@ -52,7 +52,7 @@ class DurableLog:
 
     async def put_batch(self, batch: NewBatch) -> AppendedBatch:
         """`put` for messages of one topic and queue."""
-        self.check_room()
+        self.check_sends()
         appended = self.store.append_batch(batch)
         await self._commit.durable(self.store.end_offset)
         return appended
@@ -77,9 +77,18 @@ class DurableLog:
             else:
                 return appended
 
+    def check_sends(self) -> None:
+        """Before messages of clients are stored. Raises TooFewReplicas, TooMuchUnflushed."""
+        self.check_replicas()
+        self.check_room()
+
+    def check_replicas(self) -> None:
+        """Before what counts as a send is stored. Raises TooFewReplicas."""
+        self._commit.check_sends()
+
     def check_room(self) -> None:
         """Before clients add to the log. Raises TooMuchUnflushed."""
-        unflushed = self.store.end_offset - self.store.flushed_offset
+        unflushed = self.store.end_offset - self.store.confirmed_offset
         if unflushed > MAX_UNFLUSHED_BYTES:
             raise TooMuchUnflushed(unflushed)
 
@@ -88,8 +97,12 @@ class DurableLog:
     # Not coroutines of their own, since every pop and acknowledgement waits here.
 
     def durable(self) -> Coroutine[Any, Any, None]:
-        """Returns when it may be acknowledged. Raises like Commit.durable."""
+        """Returns when it may be acknowledged as a send. Raises like Commit.durable."""
         return self._commit.durable(self.store.end_offset)
+
+    def settled(self) -> Coroutine[Any, Any, None]:
+        """Returns when it may be acknowledged and is no send. Raises like Commit.durable."""
+        return self._commit.settled(self.store.end_offset)
 
     def flushed(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
         """Returns when it is on the disk and visible, whatever the flush type; with `end_offset`

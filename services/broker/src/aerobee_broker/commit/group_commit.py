@@ -1,5 +1,8 @@
 """Synchronous flush: one write and one disk flush make every append before them durable.
 
+While a replica follows, write and flush are two jobs: the log is shipped as soon as it is written,
+beside this broker's own flush. Otherwise they are one, which spares the loop a turn.
+
 The flush begins at the end of the loop turn in which something was appended, so that whatever else
 the turn appends shares it; what is appended while the disk works shares the next. Write and flush
 run on the flusher's thread: the loop takes in messages meanwhile. Measured, 64 senders: 10 times
@@ -17,10 +20,12 @@ from aerobee_wire.status import MqError
 
 
 class GroupCommit(Commit):
-    durable = Commit.flushed  # a message is acknowledged once it is on the disk
+    @property
+    def _own(self) -> int:
+        return self._flushed  # a message is acknowledged once it is on the disk
 
     def schedule(self) -> None:
-        if self._task is None and self._store.end_offset > self._visible:
+        if self._task is None and self._store.end_offset > self._flushed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="group commit")
 
     async def drain(self) -> None:
@@ -29,15 +34,16 @@ class GroupCommit(Commit):
 
     async def _run(self) -> None:
         try:
-            while self._store.end_offset > self._visible:
+            while self._store.end_offset > self._flushed:
                 await self._flush()
                 # The waiters just released, and new senders, may append to the next group.
                 await asyncio.sleep(0)
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
-            self._fail(error)
+            # What is flushed stands in the log, and may wait for replicas.
+            self._fail(error, above=self._flushed)
         except Exception as error:
-            self._flush_waiters.fail(error)
+            self._fail_waiters(error, above=-1)
             raise
         finally:
             self._task = None
@@ -45,9 +51,28 @@ class GroupCommit(Commit):
     async def _flush(self) -> None:
         self._store.flush.seal()
         try:
-            flushed = await self._flusher(self._store.flush.write_and_sync)
+            if self._replicas.follow:
+                self._flushed = await self._write_then_sync()
+            else:
+                self._flushed = await self._flusher(self._store.flush.write_and_sync)
         except MqError:
             # Rolls back what was appended meanwhile too: it would lie behind a gap.
             self._store.flush.roll_back()
             raise
-        self._confirm(flushed)
+        self.advance()
+
+    async def _write_then_sync(self) -> int:
+        """Both jobs are given at once: the disk does not wait for the loop between them. After a
+        failed write the sync makes durable what was written before."""
+        flush = self._store.flush
+        writing = asyncio.ensure_future(self._flusher(flush.write_sealed))
+        syncing = asyncio.ensure_future(self._flusher(flush.sync))
+        await asyncio.wait([writing])
+        if writing.exception() is None:
+            self._replicas.written(writing.result())
+        await asyncio.wait([syncing])
+        failures = [job.exception() for job in (writing, syncing)]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        return syncing.result()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit, CommitWaiters, OnArrivals
+from aerobee_broker.commit.commit import Commit, OnArrivals
+from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import MqError
@@ -19,10 +21,18 @@ from aerobee_wire.status import MqError
 PAGE_BYTES = 4_096
 
 
-class IntervalCommit(Commit):
-    """Each `interval_ms` it flushes if `least_pages` are written, or if the last flush was
-    `thorough_interval_ms` ago, or if `is_awaited`: a reader waits for messages to become visible.
+class FlushTiming(NamedTuple):
+    """Each `interval_ms` it is flushed if `least_pages` are written, or if the last flush was
+    `thorough_interval_ms` ago.
     """
+
+    interval_ms: int
+    least_pages: int
+    thorough_interval_ms: int
+
+
+class IntervalCommit(Commit):
+    """Flushes as `timing` says, and when `is_awaited`: a reader waits for messages."""
 
     def __init__(
         self,
@@ -32,26 +42,22 @@ class IntervalCommit(Commit):
         timeout_ms: int,
         *,
         is_awaited: Callable[[], bool],
-        interval_ms: int,
-        least_pages: int,
-        thorough_interval_ms: int,
+        timing: FlushTiming,
+        replicas: Replicas = ALONE,
     ) -> None:
-        super().__init__(store, flusher, on_arrivals, timeout_ms)
+        super().__init__(store, flusher, on_arrivals, timeout_ms, replicas=replicas)
         self._is_awaited = is_awaited
-        self._write_waiters = CommitWaiters(timeout_ms)
-        self._interval_s = interval_ms / 1000
-        self._least_bytes = least_pages * PAGE_BYTES
-        self._thorough_s = thorough_interval_ms / 1000
+        self._interval_s = timing.interval_ms / 1000
+        self._least_bytes = timing.least_pages * PAGE_BYTES
+        self._thorough_s = timing.thorough_interval_ms / 1000
         self._written = store.flushed_offset
         self._flushed_at = 0.0
         self._scheduled_write: asyncio.Handle | None = None
         self._draining = False
 
-    async def durable(self, end_offset: int) -> None:
-        if end_offset > self._written:
-            future = self._write_waiters.add(end_offset)
-            self.schedule()
-            await future
+    @property
+    def _own(self) -> int:
+        return self._written
 
     def schedule(self) -> None:
         if self._scheduled_write is None:
@@ -73,35 +79,33 @@ class IntervalCommit(Commit):
             # What earlier writes took stands in the log, and is flushed as before.
             self._fail(error, above=self._written)
             return
-        self._write_waiters.release_up_to(self._written)
-        if self._task is None and self._written > self._visible:
+        if self._replicas.follow:
+            self._replicas.written(self._written)
+        self.advance()
+        if self._task is None and self._written > self._flushed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="interval commit")
 
     async def _run(self) -> None:
         """Runs while something is written and not flushed."""
         try:
-            while self._written > self._visible:
+            while self._written > self._flushed:
                 if not self._draining:
                     await asyncio.sleep(self._interval_s)
                 if self._draining or self._is_due():
                     await self._flush()
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
-            self._fail(error)
+            self._fail(error, above=self._flushed)
         finally:
             self._task = None
 
     def _is_due(self) -> bool:
-        behind = self._written - self._visible
+        behind = self._written - self._flushed
         since = asyncio.get_running_loop().time() - self._flushed_at
-        awaited = bool(self._flush_waiters) or self._is_awaited()
+        awaited = len(self._flush_waiters) > 0 or self._is_awaited()
         return behind >= self._least_bytes or since >= self._thorough_s or awaited
 
     async def _flush(self) -> None:
-        flushed = await self._flusher(self._store.flush.sync)
+        self._flushed = await self._flusher(self._store.flush.sync)
         self._flushed_at = asyncio.get_running_loop().time()
-        self._confirm(flushed)
-
-    def _fail(self, error: MqError, above: int = -1) -> None:
-        self._write_waiters.fail(error, above)
-        super()._fail(error, above)
+        self.advance()

@@ -5,7 +5,8 @@
 Nothing is visible before it is durable. After a failed sync the store is read-only for good: the
 system may have dropped what it could not write, and a later sync that succeeds proves nothing.
 
-Owned by the loop's thread. `write_and_sync` and `sync` run on the flusher's, one at a time.
+Owned by the loop's thread. `write_sealed`, `write_and_sync` and `sync` run on the flusher's, one at
+a time.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Flush:
         """
         self.seal()
         try:
-            return self._write_sealed()
+            return self.write_sealed()
         except MqError:
             self.roll_back()
             raise
@@ -96,10 +97,13 @@ class Flush:
 
         Returns what `sync` does. Raises as both; then `roll_back` must follow on the loop.
         """
-        self._write_sealed()
+        self.write_sealed()
         return self.sync()
 
-    def _write_sealed(self) -> int:
+    def write_sealed(self) -> int:
+        """On the flusher's thread: `write` of what was sealed. Raises as that does; then
+        `roll_back` must follow on the loop.
+        """
         try:
             return self._log.write()
         except OSError as error:
@@ -147,9 +151,9 @@ class Flush:
             ) from error
         return flushed
 
-    def confirm(self, flushed: int) -> list[Arrival]:
-        """On the loop: makes visible what is durable up to `flushed`. Returns the queues that got
-        messages.
+    def confirm(self, confirmed: int) -> list[Arrival]:
+        """On the loop: makes visible what ends at or below `confirmed`, which must be durable.
+        Returns the queues that got messages.
         """
         self._log.close_flushed_writers()
-        return self._dispatch.confirm(flushed)
+        return self._dispatch.confirm(confirmed)

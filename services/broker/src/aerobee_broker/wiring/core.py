@@ -7,7 +7,8 @@ import structlog
 from aerobee_broker.commit.commit import Commit
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
-from aerobee_broker.commit.interval_commit import IntervalCommit
+from aerobee_broker.commit.interval_commit import FlushTiming, IntervalCommit
+from aerobee_broker.commit.replicas import Replicas
 from aerobee_broker.delivery.pull.arrivals import Arrivals
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -35,6 +36,7 @@ class Core:
         *,
         announce: Announce,
         spread: Spread,
+        replicas: Replicas,
     ) -> None:
         options = environment.options
         self.environment = environment
@@ -43,7 +45,7 @@ class Core:
         self.permission = BrokerPermission(options.broker_permission, tables.drain)
         self.polls = LongPolls()
         self.arrivals = Arrivals(self.polls)
-        self.commit = self._make_commit()
+        self.commit = self._make_commit(replicas)
         self.log = DurableLog(store, self.commit)
         self.topics = TopicRegistry(
             tables.topics, tables.saved_topics, options, announce=announce, spread=spread
@@ -69,19 +71,24 @@ class Core:
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
 
-    def _make_commit(self) -> Commit:
+    def _make_commit(self, replicas: Replicas) -> Commit:
         options, flusher = self.environment.options, self.environment.flusher
         if options.flush_disk_type == "SYNC_FLUSH":
-            return GroupCommit(self.store, flusher, self.arrivals, options.sync_flush_timeout)
+            return GroupCommit(
+                self.store, flusher, self.arrivals, options.sync_flush_timeout, replicas=replicas
+            )
         return IntervalCommit(
             self.store,
             flusher,
             self.arrivals,
             options.sync_flush_timeout,
             is_awaited=self.arrivals.awaited,
-            interval_ms=options.flush_interval_commit_log,
-            least_pages=options.flush_commit_log_least_pages,
-            thorough_interval_ms=options.flush_commit_log_thorough_interval,
+            timing=FlushTiming(
+                options.flush_interval_commit_log,
+                options.flush_commit_log_least_pages,
+                options.flush_commit_log_thorough_interval,
+            ),
+            replicas=replicas,
         )
 
     def _notifies(self, consumer_group: str) -> bool:

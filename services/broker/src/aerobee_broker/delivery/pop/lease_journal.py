@@ -56,7 +56,7 @@ class LeaseJournal(Component):
         """
         try:
             self._append(record, dead_letters)
-            await self.log.durable()
+            await self.log.settled()
         except FlushTimeout:
             raise
         except MqError:
@@ -118,7 +118,7 @@ class LeaseJournal(Component):
 
     async def flush(self) -> None:
         """Returns when everything that was appended until now is durable."""
-        await self.log.durable()
+        await self.log.settled()
 
     def _append(self, record: JournalRecord, before: Sequence[NewMessage] = ()) -> None:
         entry = lease_journal_format.encode(record, self.topic, self.clock.now_ms())

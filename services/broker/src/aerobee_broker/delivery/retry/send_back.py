@@ -64,12 +64,12 @@ class SendBack:
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
         """An outcome for each entry, in their order. Raises GroupNotExist, NoPermission,
-        TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
+        TooFewReplicas, TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
         group = self.groups.get(consumer_group)
         self.permission.check_send_back()
         if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
             return [Outcome() for _ in entries]
-        self.log.check_room()
+        self.log.check_sends()
         await self.groups.ensure_retry_topic(group)
         await self.topics.for_group(names.dead_letter_topic(group.consumer_group))
         outcomes: list[Outcome] = []

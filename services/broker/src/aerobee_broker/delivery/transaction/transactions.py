@@ -113,7 +113,7 @@ class Transactions:
         sender still waits or not: the next half message gets its name (queue offset).
         """
         now_ms = self.clock.now_ms()
-        self.log.check_room()
+        self.log.check_sends()
         places = self.log.store.append(messages)
         op_floor = self.log.store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
         begun = [
@@ -157,7 +157,8 @@ class Transactions:
                 batch = _EndBatch()
         appended |= self._append_batch(batch, outcomes)
         if appended:
-            await self.log.durable()
+            committed = any(end.resolution is Resolution.COMMIT for end in ends)
+            await (self.log.durable() if committed else self.log.settled())
         return outcomes
 
     def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
@@ -172,6 +173,7 @@ class Transactions:
         if end.resolution is Resolution.UNKNOWN:
             return
         if end.resolution is Resolution.COMMIT:
+            self.log.check_replicas()  # the message that it stores is a producer's
             message, properties = half_messages.committed(
                 self.record(transaction), transaction.name
             )

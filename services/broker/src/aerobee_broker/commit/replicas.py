@@ -1,0 +1,58 @@
+"""What a commit asks of the replicas of this broker, and what it tells them.
+
+`Replicas` is the interface; whoever replicates the log implements it and calls `Commit.advance`
+when a replica has moved. `ALONE` is a broker without replicas: what is on its own disk counts.
+
+Three watermarks, all physical offsets that never fall:
+
+    sent      sends that end at or below may be acknowledged
+    settled   so may everything else that a client waits for: leases, acknowledgements of messages,
+              transactions that are rolled back. These go on where too few replicas are left for
+              sends, so it may be ahead of `sent`
+    visible   the confirm offset: everything below may be shown, for no failover takes it back. At
+              most what is durable here
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Watermarks(NamedTuple):
+    sent: int
+    settled: int
+    visible: int
+
+
+class Replicas(Protocol):
+    @property
+    def follow(self) -> bool:
+        """Whether a replica takes in what is written. Then a write is told before it is synced, so
+        that it is shipped meanwhile."""
+
+    def written(self, end_offset: int) -> None:
+        """The operating system has the log up to here: it may be shipped. Told while `follow`."""
+
+    def watermarks(self, own: int, flushed: int) -> Watermarks:
+        """What counts now. `own`: what this broker holds as its flush type demands, `flushed` with
+        synchronous flush, what is written with asynchronous flush; `flushed`: what is durable here.
+        """
+
+    def check_sends(self) -> None:
+        """Before a message of a producer is stored. Raises TooFewReplicas: it is not stored."""
+
+
+class _Alone:
+    follow = False
+
+    def written(self, end_offset: int) -> None:
+        pass
+
+    def watermarks(self, own: int, flushed: int) -> Watermarks:
+        return Watermarks(own, own, flushed)
+
+    def check_sends(self) -> None:
+        pass
+
+
+ALONE: Replicas = _Alone()

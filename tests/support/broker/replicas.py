@@ -1,0 +1,34 @@
+"""Replicas as a commit sees them, moved by the test."""
+
+from __future__ import annotations
+
+from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.errors import TooFewReplicas
+
+
+class ScriptedReplicas:
+    """One replica. `has`: up to where it is in sync (physical offset); `enough` False: a send would
+    need more replicas, what is none goes on; `waits` False: as with asynchronous replication, only
+    what is shown waits for the replica.
+    """
+
+    def __init__(self) -> None:
+        self.follow = True
+        self.has = 0
+        self.enough = True
+        self.waits = True
+        self.told: list[int] = []
+        self._sent = 0
+
+    def written(self, end_offset: int) -> None:
+        self.told.append(end_offset)
+
+    def watermarks(self, own: int, flushed: int) -> Watermarks:
+        settled = min(own, self.has) if self.waits else own
+        if self.enough:
+            self._sent = settled
+        return Watermarks(self._sent, settled, min(flushed, self.has))
+
+    def check_sends(self) -> None:
+        if not self.enough:
+            raise TooFewReplicas(1, 2, "broker-a/1")
