@@ -59,11 +59,16 @@ class SimulatedEtcd:
     def __init__(self, rng: random.Random, faults: Faults = NO_FAULTS) -> None:
         self.faults = faults
         self.away = False
+        self.silent = False  # watches tell nothing: of a member that is cut off from the others
         self.rng = rng
         self.revision = 1
         # What was written below every key, in order: (revision, key, value or None).
         self.history: list[tuple[int, str, bytes | None]] = []
         self.compacted = 0
+        # Is told of each key and its new value, None: deleted. What it raises first is kept, for
+        # nobody who writes may see it.
+        self.on_write: Callable[[str, bytes | None], None] | None = None
+        self.broken: AssertionError | None = None
         self._items: dict[str, tuple[KeyValue, int]] = {}  # with the lease
         self._leases: dict[int, _Lease] = {}
         self._lease_ids = itertools.count(1)
@@ -162,7 +167,17 @@ class SimulatedEtcd:
             if write.lease_id:
                 self._leases[write.lease_id].keys.add(write.key)
             self.history.append((self.revision, write.key, write.value))
+        self._tell(writes)
         self._wake()
+
+    def _tell(self, writes: Sequence[Write]) -> None:
+        if (on_write := self.on_write) is None:
+            return
+        for write in writes:
+            try:
+                on_write(write.key, None if isinstance(write, Delete) else write.value)
+            except AssertionError as error:
+                self.broken = self.broken or error
 
     def _schedule(self, lease_id: int, lease: _Lease) -> None:
         if lease.end is not None:
@@ -227,7 +242,7 @@ class SimulatedEtcdClient:
             ):
                 raise WatchCompacted("changes are forgotten")
             newer = [at for at, key, _ in etcd.history if at > seen and key.startswith(prefix)]
-            if newer and not self.cut:
+            if newer and not (self.cut or etcd.silent):
                 await self._delay()
                 seen = newer[-1]
                 yield seen

@@ -1,0 +1,210 @@
+"""What brokers rely on in a coordinator, as tests: on a real etcd and on a simulated one.
+
+A subclass of `CoordinatorContract` gives the fixture `group`: members of one new broker group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+import pytest
+
+from aerobee_broker.etcd import Etcd, Put
+from aerobee_broker.replication.coordinator import Candidacy, CoordinatorDamaged, View
+from aerobee_broker.replication.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.identity import Replica
+from aerobee_chassis.clock import Clock
+from support.clock.polling import until
+
+LEASE_TTL_S = 2
+_groups = itertools.count()
+
+
+class Closable(Etcd, Protocol):
+    async def close(self) -> None: ...
+
+
+class Group:
+    """Replicas of one broker group, each with a client of its own. `etcd`: one more client."""
+
+    def __init__(self, make_client: Callable[[], Closable], clock: Clock) -> None:
+        self.prefix = f"/aerobee/cluster/broker-{next(_groups)}/"
+        self.etcd = make_client()
+        self._make_client = make_client
+        self._clock = clock
+        self._closing = contextlib.AsyncExitStack()
+        self._closing.push_async_callback(self.etcd.close)
+
+    async def join(self, replica_id: int, store_id: str = "") -> EtcdCoordinator:
+        """A process that has announced itself. Again: another process of that replica."""
+        replica = replica_of(replica_id, store_id)
+        client = self._make_client()
+        coordinator = EtcdCoordinator(
+            client,
+            self.prefix,
+            replica,
+            lease_ttl_s=LEASE_TTL_S,
+            clock=self._clock,
+            rng=random.Random(f"{replica} {id(client)}"),
+        )
+        self._closing.push_async_callback(client.close)
+        self._closing.push_async_callback(coordinator.close)
+        coordinator.announce(candidacy(replica))
+        await until(lambda: coordinator.alive_until_ms() > 0)
+        return coordinator
+
+    async def close(self) -> None:
+        await self._closing.aclose()
+
+
+def replica_of(replica_id: int, store_id: str = "") -> Replica:
+    return Replica(replica_id, store_id or f"store-{replica_id}")
+
+
+def candidacy(replica: Replica, *, end: int = 0) -> Candidacy:
+    return Candidacy(replica, f"127.0.0.1:{replica.replica_id}", epoch=0, end=end, priority=0)
+
+
+async def until_view(coordinator: EtcdCoordinator, condition: Callable[[View], object]) -> View:
+    view = coordinator.view
+    while view is None or not condition(view):
+        view = await coordinator.changed(view)
+    return view
+
+
+class CoordinatorContract:
+    async def test_a_new_group_has_no_state(self, group: Group) -> None:
+        first = await group.join(0)
+        view = await first.read()
+        assert (view.state, view.state_revision, view.master) == (None, 0, None)
+        assert view.candidacies == {0: candidacy(replica_of(0))}
+
+    async def test_every_replica_hears_of_an_election(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        elected = await first.elect(await first.read())
+        assert elected and elected.epoch == 1
+        assert elected.state.in_sync == {replica_of(0)}
+
+        view = await until_view(second, lambda view: view.master)
+
+        assert view.master and view.master.nonce == elected.nonce
+        assert (view.master.address, view.master.epoch) == ("127.0.0.1:0", 1)
+        assert view.state == elected.state
+        assert elected.seen_in(view) == elected
+
+    async def test_of_two_elections_by_one_view_one_wins(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        view = await first.read()
+        assert await second.elect(view)
+        assert await first.elect(view) is None
+
+    async def test_a_replica_outside_of_the_set_is_not_elected(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        elected = await first.elect(await first.read())
+        assert elected
+        await first.resign(elected)
+        view = await until_view(second, lambda view: view.state and not view.master)
+        with pytest.raises(ValueError):
+            await second.elect(view)
+        unclean = await second.elect(view, unclean=True)
+        assert unclean and unclean.epoch == 2
+
+    async def test_a_new_store_under_an_old_number_is_another_replica(self, group: Group) -> None:
+        first = await group.join(0, "old")
+        elected = await first.elect(await first.read())
+        assert elected
+        await first.resign(elected)
+        again = await group.join(0, "new")
+        with pytest.raises(ValueError):
+            await again.elect(await again.read())
+
+    async def test_a_member_of_the_set_is_elected_over_a_key_that_stands(
+        self, group: Group
+    ) -> None:
+        first, second = await group.join(0), await group.join(1)
+        old = await first.elect(await first.read())
+        assert old
+        old = await first.change_in_sync(old, frozenset({replica_of(0), replica_of(1)}))
+        assert old
+
+        new = await second.elect(await second.read())
+
+        assert new and new.epoch == 2
+        assert new.state.in_sync == {replica_of(1)}
+        assert await first.change_in_sync(old, frozenset({replica_of(0)})) is None
+        await first.resign(old)
+        view = await second.read()
+        assert view.master and view.master.nonce == new.nonce
+        assert old.seen_in(view) is None
+
+    async def test_the_set_changes_step_by_step(self, group: Group) -> None:
+        first = await group.join(0)
+        alone = await first.elect(await first.read())
+        assert alone
+        two = await first.change_in_sync(alone, frozenset({replica_of(0), replica_of(1)}))
+        assert two and two.epoch == 1
+        assert await first.change_in_sync(alone, frozenset({replica_of(0)})) is None
+        view = await first.read()
+        assert view.state == two.state
+        assert view.may_be_elected(replica_of(1)) and not view.may_be_elected(replica_of(2))
+
+    async def test_a_key_without_a_lease_is_put_again_in_the_same_epoch(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        elected = await first.elect(await first.read())
+        assert elected
+        await first.resign(elected)  # as when its lease ends
+        gone = elected.seen_in(await first.read())
+        assert gone and gone.revisions == (0, elected.state_revision)
+
+        again = await first.reclaim(gone)
+
+        assert again and again.epoch == 1
+        assert await first.reclaim(gone) is None
+        view = await second.read()
+        assert view.master and view.master.nonce == elected.nonce
+        assert again.seen_in(view) == again
+
+    async def test_after_another_election_a_key_is_not_put_again(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        both = frozenset({replica_of(0), replica_of(1)})
+        elected = await first.elect(await first.read())
+        assert elected
+        elected = await first.change_in_sync(elected, both)
+        assert elected
+        new = await second.elect(await second.read())
+        assert new
+        await second.resign(new)
+        assert await first.reclaim(elected) is None
+        assert (await first.read()).master is None
+
+    async def test_the_keys_of_a_replica_end_with_it(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        assert await first.elect(await first.read())
+        await until_view(second, lambda view: view.master and len(view.candidacies) == 2)
+
+        await first.close()
+
+        view = await until_view(second, lambda view: len(view.candidacies) == 1)
+        assert view.master is None and view.state
+
+    async def test_a_replica_says_anew_what_has_changed(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        first.announce(candidacy(replica_of(0), end=100))
+        await until_view(second, lambda view: view.candidacies[0].end == 100)
+
+    async def test_a_lease_is_kept_for_longer_than_it_lasts(self, group: Group) -> None:
+        first = await group.join(0)
+        assert await first.elect(await first.read())
+        began = first.alive_until_ms()
+        await until(lambda: first.alive_until_ms() > began + 2 * LEASE_TTL_S * 1000)
+        assert (await first.read()).master
+
+    async def test_what_no_broker_wrote_is_damage(self, group: Group) -> None:
+        first = await group.join(0)
+        await group.etcd.write([], [Put(group.prefix + "state", b'{"epoch":"x"}')])
+        with pytest.raises(CoordinatorDamaged):
+            await first.read()

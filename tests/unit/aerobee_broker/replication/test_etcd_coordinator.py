@@ -1,0 +1,124 @@
+"""The coordinator on a simulated etcd: its contract, and what happens when answers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from aerobee_broker.replication.coordinator import CoordinatorAway
+from support.clock.polling import until
+from support.clock.virtual_loop import LoopClock
+from support.etcd.coordinator_contract import (
+    LEASE_TTL_S,
+    CoordinatorContract,
+    Group,
+    replica_of,
+    until_view,
+)
+from support.etcd.simulated_etcd import Faults, SimulatedEtcd
+
+
+@pytest.fixture
+def cluster() -> SimulatedEtcd:
+    return SimulatedEtcd(random.Random(1))
+
+
+@pytest.fixture
+async def group(cluster: SimulatedEtcd) -> AsyncIterator[Group]:
+    group = Group(cluster.client, LoopClock())
+    yield group
+    await group.close()
+
+
+class TestOnSimulatedEtcd(CoordinatorContract):
+    """What brokers rely on."""
+
+
+async def test_an_election_whose_answer_is_lost_is_found_by_its_nonce(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first = await group.join(0)
+    view = await first.read()
+    cluster.faults = Faults(lost_answer=1.0)
+    electing = asyncio.create_task(first.elect(view))
+    await until(lambda: cluster.snapshot(group.prefix + "master").items)
+    cluster.faults = Faults()
+    elected = await electing
+    assert elected and elected.epoch == 1
+    assert elected.seen_in(await first.read()) == elected
+
+
+async def test_an_election_that_is_carried_out_late_is_told_by_a_view(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first = await group.join(0)
+    view = await first.read()
+    cluster.faults = Faults(late_write=1.0)
+    assert await first.elect(view) is None
+    cluster.faults = Faults()
+
+    view = await until_view(first, lambda view: view.master)
+
+    elected = first.claimed_in(view)
+    assert elected and elected.epoch == 1
+    assert first.claimed_in(view) is None
+
+
+async def test_while_etcd_is_away_every_call_says_so_and_nothing_ends(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first = await group.join(0)
+    elected = await first.elect(await first.read())
+    assert elected
+    cluster.go_away()
+    with pytest.raises(CoordinatorAway):
+        await first.read()
+    with pytest.raises(CoordinatorAway):
+        await first.change_in_sync(elected, frozenset({replica_of(0), replica_of(1)}))
+    await asyncio.sleep(10 * LEASE_TTL_S)
+    assert first.alive_until_ms() < LoopClock().monotonic_ms()
+
+    cluster.come_back()
+
+    await until(lambda: first.alive_until_ms() > LoopClock().monotonic_ms())
+    assert elected.seen_in(await first.read()) == elected
+
+
+async def test_a_replica_whose_lease_ended_early_is_alive_again_under_another(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first, second = await group.join(0), await group.join(1)
+    elected = await first.elect(await first.read())
+    assert elected
+    cluster.end_leases()
+    view = await second.read()
+    assert view.master is None and not view.candidacies
+
+    view = await until_view(second, lambda view: len(view.candidacies) == 2)
+
+    gone = elected.seen_in(view)
+    assert gone and await first.reclaim(gone)
+
+
+async def test_a_watch_that_etcd_forgot_is_taken_up_again(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first, second = await group.join(0), await group.join(1)
+    cluster.compact()
+    assert await first.elect(await first.read())
+    cluster.compact()
+    await until_view(second, lambda view: view.master)
+
+
+async def test_a_silent_watch_delays_news_by_a_renewal(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first, second = await group.join(0), await group.join(1)
+    cluster.silent = True
+    began = asyncio.get_running_loop().time()
+    assert await first.elect(await first.read())
+    await until_view(second, lambda view: view.master)
+    assert asyncio.get_running_loop().time() - began <= LEASE_TTL_S / 3 + 0.01
