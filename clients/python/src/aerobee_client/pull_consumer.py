@@ -287,13 +287,10 @@ class AsyncPullConsumer(Replier):
     def pause(self, *queues: MessageQueue) -> None:
         """Polls return nothing of `queues` until they are resumed, also when a rebalance takes a
         queue away and gives it back. What was pulled of them stays."""
-        reader = self._running()
-        for queue in queues:
-            reader.check_read(queue)
-        reader.unread.paused.update(queues)
+        self._running().pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        self._running().unread.resume(queues)
+        self._running().resume(queues)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message of `queue` that a poll can return."""
@@ -355,7 +352,12 @@ class AsyncPullConsumer(Replier):
             self._reader.subscriptions_changed(subscription.topic)
 
     def _new_reader(self) -> Reader:
-        instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
+        instance = ClientInstance(
+            self._namesrv,
+            machine_room=self.options.machine_room,
+            transport=self._transport,
+            clock=self._clock,
+        )
         return Reader(self.consumer_group or "", instance, self.options)
 
     def _running(self) -> Reader:

@@ -142,7 +142,12 @@ class AsyncSimpleConsumer(Replier):
         PROCESS.check()
         if self._member is not None:
             return
-        instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
+        instance = ClientInstance(
+            self._namesrv,
+            machine_room=self.options.machine_room,
+            transport=self._transport,
+            clock=self._clock,
+        )
         member = LeasingMember(self.consumer_group, instance, self._subscriptions, self.options)
         self._instance, self._member = instance, member
         try:

@@ -3,8 +3,10 @@ and consume every message; a group that differs in its strategy is told."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from aerobee_client import (
     AsyncAdminClient,
     AsyncProducer,
+    AsyncPullConsumer,
     AsyncPushConsumer,
+    AsyncSimpleConsumer,
     Message,
     MessageQueue,
     rebalance,
@@ -120,3 +124,64 @@ async def test_members_with_different_strategies_are_told(
     assert broker.events("members_differ")[0]["found"] == ["AVG", "CONSISTENT_HASH"]
     assert "warning" in shown.stderr and "CONSISTENT_HASH" in shown.stdout
     assert "differ-g" in found.stdout
+
+
+async def test_pull_consumers_divide_by_rooms_too(rooms: tuple[str, ServiceProcess]) -> None:
+    address, _ = rooms
+    topic = "t-pulled-rooms"
+    async with AsyncAdminClient(address) as admin, AsyncExitStack() as stack:
+        await admin.create_topic(topic, queues=4)
+        members = [
+            AsyncPullConsumer(
+                "g-pulled-rooms", namesrv=address, strategy="MACHINE_ROOM_NEARBY", machine_room=room
+            )
+            for room in ROOMS
+        ]
+        for member in members:
+            member.subscribe(topic)
+            await stack.enter_async_context(member)
+        near = [{MessageQueue(topic, name, n) for n in range(4)} for name in BROKERS]
+        await until(lambda: [member.queues for member in members] == near, timeout_s=40)
+
+
+async def test_simple_consumers_receive_near_by(rooms: tuple[str, ServiceProcess]) -> None:
+    """Each gets what the broker of its room stores; when one leaves, a receive that waits already
+    brings what its room gets from then on."""
+    address, _ = rooms
+    topic = "t-leased-rooms"
+    async with (
+        AsyncAdminClient(address) as admin,
+        AsyncProducer(namesrv=address) as producer,
+        AsyncExitStack() as stack,
+    ):
+        await admin.create_topic(topic, queues=4)
+        queues = [MessageQueue(topic, name, 0) for name in BROKERS]
+        members = [
+            await stack.enter_async_context(
+                AsyncSimpleConsumer("g-leased-rooms", namesrv=address, machine_room=room)
+            )
+            for room in ROOMS
+        ]
+        for member in members:
+            member.subscribe(topic)
+        await asyncio.gather(*(member.receive(1, wait=timedelta(0)) for member in members))
+
+        async def divided() -> bool:
+            """Whether each knows of the other by now."""
+            for queue in queues:
+                await producer.send_batch(
+                    [Message(topic, queue.broker_name.encode())] * 4, queue=queue
+                )
+            right = True
+            for member, queue in zip(members, queues, strict=True):
+                while found := await member.receive(32, wait=timedelta(0)):
+                    right = right and {each.body.decode() for each in found} == {queue.broker_name}
+                    await member.ack(found)
+            return right
+
+        while not await divided():
+            pass
+        waiting = asyncio.create_task(members[0].receive(32, wait=timedelta(minutes=1)))
+        await members[1].close()
+        await producer.send(Message(topic, b"left"), queue=queues[1])
+        assert [message.body for message in await waiting] == [b"left"]

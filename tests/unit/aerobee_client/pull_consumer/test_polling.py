@@ -14,6 +14,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.pull_consumer import AsyncPullConsumer
+from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, Join, delete_topic, fill
 from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
@@ -315,3 +316,64 @@ async def test_a_deleted_topic_is_waited_for(broker: MemoryBroker, join: Join) -
             seen += [message.body for message in await consumer.poll()]
         except MqError as error:
             pytest.fail(f"{error!r}")
+
+
+async def take(consumer: AsyncPullConsumer, count: int) -> list[ReceivedMessage]:
+    taken: list[ReceivedMessage] = []
+    while len(taken) < count:
+        taken += await consumer.poll(count - len(taken))
+    return taken
+
+
+async def test_no_more_is_pulled_than_the_threshold_of_all_queues(
+    broker: MemoryBroker, join: Join
+) -> None:
+    fill(broker, 4_000)
+    limits = {"pull_threshold_for_queue": 1_000, "pull_batch_size": 10}
+    consumer = await join(pull_threshold_for_all=100, **limits)
+    await until(lambda: consumer.statistics().waiting > 100)
+    await asyncio.sleep(0.05)
+    assert consumer.statistics().waiting <= 100 + 4 * 10
+    seen = 0
+    while seen < 4_000:
+        seen += len(await consumer.poll(50))
+        assert consumer.statistics().waiting <= 100 + 50 + 4 * 10
+
+
+async def test_paused_queues_take_no_room_from_others(broker: MemoryBroker, join: Join) -> None:
+    fill(broker, 400)
+    consumer = await join(pull_threshold_for_topic=20, pull_batch_size=10)
+    await until(lambda: len(consumer.queues) == 4)
+    others = [queue for queue in consumer.queues if queue != QUEUE]
+    await until(lambda: consumer.statistics().waiting >= 20)
+    consumer.pause(*others)
+    read = await take(consumer, 100)
+    assert [message.queue_offset for message in read] == list(range(100))
+    assert {message.queue_id for message in read} == {0}
+    consumer.resume(*others)
+    rest = await take(consumer, 300)
+    assert Counter(message.queue_id for message in rest) == {1: 100, 2: 100, 3: 100}
+
+
+async def test_a_reading_to_the_end_waits_for_no_room_that_later_messages_take(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    def append(queue_id: int, count: int, body: bytes) -> None:
+        for _ in range(count):
+            broker.append(TOPIC, queue_id, body, properties.encode({}))
+
+    reader = AsyncPullConsumer(
+        namesrv=NAMESRV, transport=cluster, pull_threshold_for_all=100, pull_batch_size=10
+    )
+    reader.assign([MessageQueue(TOPIC, "a", n) for n in range(4)])
+    for n in range(4):
+        append(n, 100 if n == 3 else 1, b"x")
+    async with reader:
+        reading = reader.read_to_end(timedelta(seconds=20))
+        first = await anext(reading)
+        for n in range(3):  # behind their ends, more than all may hold
+            append(n, 5_000, b"late")
+        await broker.wake()
+        rest = [message async for message in reading]
+        assert {message.body for message in (first, *rest)} == {b"x"}
+        assert len(rest) == 102 and reader.statistics().waiting > 100

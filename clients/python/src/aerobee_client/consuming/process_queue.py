@@ -139,7 +139,10 @@ class ProcessQueue:
             and self._size_bytes <= options.pull_threshold_size_for_queue
             and self.span <= options.consume_concurrently_max_span
             and not self.paused
-            and all(allowance.has_room() for allowance in self._allowances)
+            and (
+                (options.pulls_empty_queues and not self._waiting)
+                or all(allowance.has_room() for allowance in self._allowances)
+            )
         )
 
     async def wait_for_room(self) -> None:

@@ -58,15 +58,17 @@ class LeasingMember:
             self._calls,
             fifo=options.fifo,
             start=_STARTS[options.consume_from_where],
+            machine_room=options.machine_room,
         )
         self._on_lease = OnLease(instance.clock)
         self._renewal = LeaseRenewal(self._calls, instance.clock, self._on_lease.extended)
 
     async def start(self) -> None:
         """Registers the member. Raises MqError; `close` is still to be called."""
-        # The stream of notices tells brokers at once when this client is gone; none concerns it.
-        self._instance.start(self._heartbeat, lambda broker_address, notice: None)
+        # The stream of notices tells brokers at once when this client is gone.
+        self._instance.start(self._heartbeat, self._receiver.sources.on_notice)
         await self._announce()
+        await self._receiver.sources.start()
         if self._options.fifo:
             await warn_without_order(self._instance, self._consumer_group, self._subscriptions)
 
@@ -77,7 +79,7 @@ class LeasingMember:
 
     def subscriptions_changed(self) -> None:
         """Brokers are told before the next receive."""
-        self._receiver.announce_again()
+        self._receiver.sources.announce_again()
 
     async def _announce(self) -> None:
         """Tells every broker what the group subscribes to. Raises a refusal that all give."""

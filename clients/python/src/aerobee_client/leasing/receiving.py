@@ -20,12 +20,12 @@ from uuid import uuid4
 from aerobee.broker.v1 import client_pb2, message_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
 from aerobee_client.cluster.transport import Q, R
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.leasing.lease_calls import Change, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.receive_line import RETRY_S, Popped, ReceiveLine, Source, Wanted
+from aerobee_client.leasing.sources import Sources
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import handle_for, handles_of
 from aerobee_wire.record import CorruptRecord, iter_records
@@ -75,6 +75,7 @@ class Receive:
 class _LineKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
     invisible_duration_ms: int  # 0 in order: then a line leases nothing by itself
+    sources: tuple[Source, ...]  # once others are near by than at first
 
 
 class Receiver:
@@ -89,6 +90,7 @@ class Receiver:
         *,
         fifo: bool,
         start: pop_pb2.PopStart,
+        machine_room: str = "",
     ) -> None:
         self.failures = 0
         self._instance = instance
@@ -97,9 +99,7 @@ class Receiver:
         self._fifo = fifo
         self._start = start
         self._lines: dict[_LineKey, ReceiveLine] = {}
-        self._brokers: dict[str, tuple[TopicRoute, Sequence[str]]] = {}  # by topic
-        self._announced: frozenset[str] = frozenset()
-        self._announcing = asyncio.Lock()
+        self.sources = Sources(instance, consumer_group, machine_room, on_change=self._end_waits)
         # Attempts to receive whose answer was lost: the same name brings their messages again.
         self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
         self._receives: set[asyncio.Task[Any]] = set()
@@ -128,21 +128,21 @@ class Receiver:
         finally:
             self._receives.discard(task)
 
-    def announce_again(self) -> None:
-        """Before the next receive, brokers are told what the group subscribes to."""
-        self._announced = frozenset()
-        self._brokers.clear()
-
     async def close(self) -> None:
         """Ends the receives that wait. Returns when what came too late is given back."""
         self._closed = True
-        for line in self._lines.values():
-            line.end_waits()
+        await self.sources.close()
+        self._end_waits()
         if self._receives:
             await asyncio.wait(self._receives, timeout=VISIT_S + ANSWER_S)
         await self._end_held_calls()
         if self._background:
             await asyncio.wait(self._background, timeout=VISIT_S + ANSWER_S)
+
+    def _end_waits(self) -> None:
+        """Receives that wait look where to receive, and whether their time is over."""
+        for line in self._lines.values():
+            line.end_waits()
 
     async def _end_held_calls(self) -> None:
         """Brokers end them when this client leaves, and answer what they leased by then, which is
@@ -169,21 +169,30 @@ class Receiver:
     # ---- one receive ----
 
     async def _receive(self, asked: Receive) -> Popped | None:
+        time = asyncio.get_running_loop().time
         while not self._closed:
             try:
-                sources = await self._sources(asked.subscriptions)
+                sources = await self.sources.of(asked.subscriptions)
             except MqError:
-                left_s = asked.deadline_s - asyncio.get_running_loop().time()
-                if left_s <= 0:
+                if asked.deadline_s <= time():
                     raise
+                sources = ()
+            if sources:
+                changes = self.sources.changes
+                popped = await self._receive_from(sources, asked)
+                if popped is not None or self.sources.changes == changes:
+                    return popped
+            elif (left_s := asked.deadline_s - time()) > 0:
                 await asyncio.sleep(min(left_s, NO_ROUTE_PAUSE_S))
             else:
-                return await self._receive_from(sources, asked)
+                return None  # every broker is for the members in its room
         raise ClientClosed("consumer")
 
     async def _receive_from(self, sources: Sequence[Source], asked: Receive) -> Popped | None:
+        """None: the time is over, or other sources are near by."""
+        changes = self.sources.changes
         time = asyncio.get_running_loop().time
-        line = self._line(asked)
+        line = self._line(asked, sources)
         holder = await self._holder(sources, asked.attempt_id) if asked.attempt_id else None
         unvisited = dict.fromkeys(sources)
         source = line.begin(sources) if holder is None else line.visit(holder)
@@ -204,7 +213,8 @@ class Receiver:
             if isinstance(found, Source):
                 source = found
                 continue
-            if found is None and not self._closed and (failure := line.failure(sources)):
+            ended = found is None and not self._closed and self.sources.changes == changes
+            if ended and (failure := line.failure(sources)):
                 raise failure
             return found
         raise ClientClosed("consumer")
@@ -291,10 +301,11 @@ class Receiver:
 
     # ---- lines ----
 
-    def _line(self, asked: Receive) -> ReceiveLine:
+    def _line(self, asked: Receive, sources: Sequence[Source]) -> ReceiveLine:
         key = _LineKey(
             tuple(one.SerializeToString() for one in asked.subscriptions.values()),
             0 if self._fifo else asked.invisible_duration_ms,
+            tuple(sources) if self.sources.changes else (),
         )
         line = self._lines.get(key)
         if line is None:
@@ -372,41 +383,6 @@ class Receiver:
             start=self._start,
             client_id=self._instance.client_id,
         )
-
-    # ---- sources ----
-
-    async def _sources(
-        self, subscriptions: Mapping[str, message_pb2.Subscription]
-    ) -> Sequence[Source]:
-        """At least one. Raises MqError: no topic has a route, or every broker refuses the group."""
-        sources: list[Source] = []
-        failure: MqError | None = None
-        for topic in subscriptions:
-            try:
-                route = await self._instance.routes.route(topic)
-            except MqError as error:
-                failure = error
-                continue
-            known = self._brokers.get(topic)
-            if known is None or known[0] is not route:
-                names = dict.fromkeys(queue.broker_name for queue in readable_queues(topic, route))
-                known = self._brokers[topic] = (route, tuple(names))
-                await self._announce()
-            sources += [Source(topic, name) for name in known[1]]
-        if not sources:
-            topics = ", ".join(subscriptions)
-            raise failure or MqError(
-                Code.NO_PERMISSION, f"no broker lets topic {topics} be read now", retryable=True
-            )
-        return sources
-
-    async def _announce(self) -> None:
-        """A broker that is new in the routes may have the group only once it has a heartbeat."""
-        async with self._announcing:
-            addresses = frozenset(self._instance.routes.master_addresses())
-            if not addresses <= self._announced:
-                await self._instance.announce()
-                self._announced = addresses
 
     # ---- messages ----
 

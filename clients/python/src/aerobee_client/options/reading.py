@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 from aerobee.broker.v1 import client_pb2
 
@@ -51,6 +51,10 @@ class ReadingSettings(TypedDict, total=False):
 class ReadingOptions:
     """RocketMQ's names and defaults, but for `pull_batch_size` (32 there, or 10)."""
 
+    # Whether a queue that holds nothing is pulled also over the thresholds of its topic and of all:
+    # where the caller decides which queue he reads on, the others may wait for that one.
+    pulls_empty_queues: ClassVar[bool] = False
+
     # Messages of one pull, at most. A pull costs the same for 32 as for 128.
     pull_batch_size: int = 128
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
@@ -80,20 +84,23 @@ class ReadingOptions:
     def __post_init__(self) -> None:
         """Raises INVALID_PARAMETER that names the bounds."""
         check_bounds(self, _BOUNDS)
-        if not (self.machine_room.isascii() and self.machine_room.isprintable()) or (
-            "@" in self.machine_room
-        ):
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"machine_room is {self.machine_room!r}: give a name in ASCII without @",
-                about="machine_room",
-            )
+        check_machine_room(self.machine_room)
         self.allocation()
 
     def allocation(self) -> rebalance.Strategy:
         """The strategy, also when it was given by its name. Raises INVALID_PARAMETER."""
         given = self.strategy
         return rebalance.by_name(given, self.machine_room) if isinstance(given, str) else given
+
+
+def check_machine_room(name: str) -> None:
+    """Raises INVALID_PARAMETER for what cannot be a part of a client id."""
+    if not (name.isascii() and name.isprintable()) or "@" in name:
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"machine_room is {name!r}: give a name in ASCII without @",
+            about="machine_room",
+        )
 
 
 # As in RocketMQ's client; the last is what the contract has room for.

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import Bounds, check_bounds, check_value
-from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_client.options.reading import ConsumeFromWhere, check_machine_room
 from aerobee_wire.status import Code, MqError
 
 
@@ -19,6 +19,7 @@ class SimpleConsumerSettings(TypedDict, total=False):
     fifo: bool
     consume_from_where: ConsumeFromWhere
     request_timeout: timedelta
+    machine_room: str
     interceptors: Sequence[Interceptor]
 
 
@@ -34,11 +35,15 @@ class SimpleConsumerOptions:
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
     # Bounds an acknowledgement, a change or a dead letter; while its broker is away it is repeated.
     request_timeout: timedelta = timedelta(seconds=10)
+    # Where this member is; brokers are named "room@name". It receives from those of its room, and
+    # of rooms without members of the group. It becomes part of the client id. "": from every one.
+    machine_room: str = ""
     # Are told of what is received and of what is settled.
     interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:
         check_bounds(self, _BOUNDS)
+        check_machine_room(self.machine_room)
         if self.consume_from_where is ConsumeFromWhere.TIMESTAMP:
             raise MqError(
                 Code.INVALID_PARAMETER,

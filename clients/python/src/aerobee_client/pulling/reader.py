@@ -153,6 +153,20 @@ class Reader:
             self.offsets.sought(queue, queue_offset)
             source.assignment.move(queue, queue_offset)
 
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Nothing more is pulled of `queues` either, and what is pulled of them takes no room from
+        others. Raises ILLEGAL_OPERATION, and does nothing, when one of them is not read."""
+        for queue in queues:
+            self.check_read(queue)
+        self.unread.paused.update(queues)
+        if source := self._membership or self._assigned:
+            source.assignment.pause(queues)
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        self.unread.resume(queues)
+        if source := self._membership or self._assigned:
+            source.assignment.resume(queues)
+
     def reads(self, queue: MessageQueue) -> bool:
         """Whether this consumer reads the queue, or is about to."""
         wanted = self._assigned is not None and self._assigned.wants(queue)

@@ -79,7 +79,11 @@ def machine_room(rooms: Collection[str]) -> Strategy:
 
 def room_of_broker(queue: MessageQueue) -> str:
     """The room of a queue whose broker is named "room@name"; "" when the name has none."""
-    room, at, _ = queue.broker_name.partition("@")
+    return room_of_broker_name(queue.broker_name)
+
+
+def room_of_broker_name(name: str) -> str:
+    room, at, _ = name.partition("@")
     return room if at else ""
 
 

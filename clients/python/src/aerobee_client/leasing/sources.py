@@ -1,0 +1,142 @@
+"""Where a simple consumer receives: each of its topics at each broker that lets it be read.
+
+With a machine room only near by, as RocketMQ's strategy MACHINE_ROOM_NEARBY divides queues: at the
+brokers of its own room, and of rooms in which no member of the group is. Brokers are named
+"room@name"; a member says its room in its client id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
+from aerobee_client.leasing.receive_line import Source
+from aerobee_client.rebalance.strategies import room_of_broker_name, room_of_client_id
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_S = 3.0
+LOOK_INTERVAL_S = 20.0  # between two looks for members of other rooms, unless a broker tells
+
+
+class Sources:
+    """`machine_room` "": every broker. `on_change` is called when other brokers are near by than
+    before; `changes` counts that."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        consumer_group: str,
+        machine_room: str,
+        *,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.changes = 0
+        self._instance = instance
+        self._consumer_group = consumer_group
+        self._room = machine_room
+        self._on_change = on_change
+        self._brokers: dict[str, tuple[TopicRoute, Sequence[str]]] = {}  # by topic
+        self._announced: frozenset[str] = frozenset()
+        self._announcing = asyncio.Lock()
+        self._rooms = frozenset({machine_room})  # of the members
+        self._look_now = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        if self._room:
+            await self._look()
+            self._looking = asyncio.create_task(self._look_forever(), name="members by room")
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def announce_again(self) -> None:
+        """Before the next receive, brokers are told what the group subscribes to."""
+        self._announced = frozenset()
+        self._brokers.clear()
+
+    def on_notice(self, _: str, notice: client_pb2.ClientNotice) -> None:
+        changed = notice.HasField("group_members_changed")
+        if not changed or notice.group_members_changed.consumer_group == self._consumer_group:
+            self._look_now.set()
+
+    async def of(self, topics: Collection[str]) -> Sequence[Source]:
+        """None when no broker is near by. Raises MqError: no topic has a route, or every broker
+        refuses the group."""
+        sources: list[Source] = []
+        failure: MqError | None = None
+        readable = False
+        for topic in topics:
+            try:
+                route = await self._instance.routes.route(topic)
+            except MqError as error:
+                failure = error
+                continue
+            known = self._brokers.get(topic)
+            if known is None or known[0] is not route:
+                names = dict.fromkeys(queue.broker_name for queue in readable_queues(topic, route))
+                known = self._brokers[topic] = (route, tuple(names))
+                await self._announce()
+            readable = readable or bool(known[1])
+            sources += [Source(topic, name) for name in known[1] if self._is_near(name)]
+        if not readable:
+            raise failure or MqError(
+                Code.NO_PERMISSION,
+                f"no broker lets topic {', '.join(topics)} be read now",
+                retryable=True,
+            )
+        return sources
+
+    def _is_near(self, broker_name: str) -> bool:
+        room = room_of_broker_name(broker_name)
+        return not self._room or room == self._room or room not in self._rooms
+
+    async def _announce(self) -> None:
+        """A broker that is new in the routes may have the group only once it has a heartbeat."""
+        async with self._announcing:
+            addresses = frozenset(self._instance.routes.master_addresses())
+            if not addresses <= self._announced:
+                await self._instance.announce()
+                self._announced = addresses
+
+    async def _look_forever(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_INTERVAL_S):
+                    await self._look_now.wait()
+            self._look_now.clear()
+            try:
+                await self._look()
+            except Exception:
+                log.exception("members of %s not found out", self._consumer_group)
+
+    async def _look(self) -> None:
+        """Asks brokers, one after the other until one answers, which members there are. Without an
+        answer the rooms stay as they were known."""
+        request = client_pb2.ListGroupMembersRequest(consumer_group=self._consumer_group)
+        for address in sorted(self._instance.routes.master_addresses()):
+            try:
+                answer = await self._instance.transport.call(
+                    address, rpcs.LIST_GROUP_MEMBERS, request, timeout_s=CALL_TIMEOUT_S
+                )
+            except MqError as error:
+                log.debug("%s does not say who is in %s: %s", address, self._consumer_group, error)
+                continue
+            rooms = frozenset({self._room, *map(room_of_client_id, answer.client_ids)})
+            if rooms != self._rooms:
+                log.info("members of %s are in %s", self._consumer_group, ", ".join(sorted(rooms)))
+                self._rooms = rooms
+                self.changes += 1
+                self._on_change()
+            return
