@@ -51,7 +51,7 @@ $(STAMP): $(BIN)/python requirements.lock deploy/requirements-build.lock $(DISTR
 
 include tests/conformance/sdk/build.mk
 
-demo: install java ## the main job end to end on real data; ARGS=--all for the whole year
+demo: install ## the main job end to end on real data; ARGS=--all for the whole year
 	@exec $(BIN)/aerobee demo $(ARGS)
 
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them

@@ -69,6 +69,7 @@ SUITES = {
         "store_append_20_files",
     ),
     "startup": ("up_ready", "up_memory", "suite_memory"),
+    "report": ("report_10k",),
 }
 
 

@@ -109,7 +109,8 @@ def test_a_report_has_every_dead_letter_and_is_complete(namesrv: str, tmp_path: 
     extra = tmp_path / "extra.json"
     extra.write_text(json.dumps({"messages_sent": SENT, "mean_delay_by_tag": {"UA": -1.5}}))
     made = report(
-        *("--namesrv", namesrv, "--group", GROUP, "--out", str(out), "--extra-json", str(extra))
+        *("--namesrv", namesrv, "--group", GROUP, "--out", str(out), "--extra-json", str(extra)),
+        *("--engine", "spark"),
     )
     assert made.returncode == 0, made.stderr
     assert "90 of 90 " in made.stdout
@@ -147,8 +148,6 @@ def test_a_report_has_every_dead_letter_and_is_complete(namesrv: str, tmp_path: 
     assert names == ["csv", "facts", "redrive.jsonl", "report.html", "summary.json"]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 def test_a_broker_that_is_down_makes_the_report_incomplete(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
@@ -179,6 +178,7 @@ def test_a_stopped_report_leaves_nothing_behind(cluster: FakeCluster, tmp_path: 
         [
             *(sys.executable, "-m", "aerobee_spark", "report"),
             *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path)),
+            *("--engine", "spark"),
         ],
         stderr=subprocess.PIPE,
         text=True,
@@ -223,9 +223,10 @@ def test_an_unreachable_name_server_is_one_line(tmp_path: Path) -> None:
     assert_one_line(made.stderr, "no name server answers at 127.0.0.1:1")
 
 
-def test_without_java_the_report_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_spark_says_what_to_install(tmp_path: Path) -> None:
     made = report(
         *("--namesrv", "127.0.0.1:1", "--group", GROUP, "--out", str(tmp_path)),
+        *("--engine", "spark"),
         JAVA_HOME=str(tmp_path / "nowhere"),
     )
     assert made.returncode == 1
@@ -236,6 +237,7 @@ def test_a_missing_spark_leaves_nothing_behind(cluster: FakeCluster, tmp_path: P
     cluster["broker-a"].put(DEAD, b"{}")
     made = report(
         *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path), "--quiet"),
+        *("--engine", "spark"),
         SPARK_HOME=str(tmp_path / "nowhere"),
     )
     assert made.returncode == 1

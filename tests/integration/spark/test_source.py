@@ -17,10 +17,11 @@ from aerobee_client import AdminClient, Message, Producer
 from aerobee_spark import source
 from aerobee_spark.jvm.session import session
 from aerobee_spark.reading.offsets import Queue
-from aerobee_spark.report.data import facts, figures, survey
+from aerobee_spark.report.data import facts, survey
 from aerobee_spark.report.data.coverage import Coverage, with_rows
 from aerobee_spark.report.data.summary import Summary, build
-from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_spark.report.engines.spark_engine import figures_of, write_facts
+from aerobee_spark.report.request import DLQ, RETRY, SPARK, ReportRequest
 from aerobee_spark.report.view import listing
 from aerobee_wire import record, topics
 from support.client.fake_broker import FakeBroker, FakeCluster
@@ -271,11 +272,13 @@ def report_on(
     request = ReportRequest(cluster.namesrv, GROUP, folder, **more)
     planned = survey.plan(request)
     target = folder / "facts"
-    schema = facts.write(spark, request, Coverage(tuple(planned)).to_read, target)
-    found = figures.compute(spark, target, schema, bucket_ms=10_000, top=request.top)
+    schema = write_facts(spark, request, Coverage(tuple(planned)).to_read, target)
+    found = figures_of(spark, target, schema, bucket_ms=10_000, top=request.top)
     rows = found.rows_by_queue()
     coverage = with_rows(planned, rows, survey.reasons(request, planned, rows))
-    summary = build(request, coverage, found, now_ms=NOW_MS, bucket_ms=10_000, earlier=None)
+    summary = build(
+        request, coverage, found, engine=SPARK, now_ms=NOW_MS, bucket_ms=10_000, earlier=None
+    )
     return summary, target
 
 

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading.options import KINDS, timestamp_ms
-from aerobee_spark.report.request import ReportRequest
-from aerobee_spark.report.view.buckets import parse_width
+from aerobee_spark.report.data.buckets import parse_width
+from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
 from aerobee_wire.topics import check_group
 
 FAILED = 1
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """Ends like Ctrl-C: Spark is stopped and the unfinished report removed."""
+    """Ends like Ctrl-C: the engine is stopped and the unfinished report removed."""
     raise SystemExit(128 + number)
 
 
@@ -96,9 +96,9 @@ def _parser() -> argparse.ArgumentParser:
         "report",
         prog="aerobee report",
         help="the dead letters of a consumer group, and why they failed",
-        description="Reads the dead-letter and retry topics of a consumer group with Spark and "
-        "writes Parquet, summary.json, CSV and report.html. Consumes nothing. Needs Java 17 or "
-        "newer.",
+        description="Reads the dead-letter and retry topics of a consumer group and writes "
+        "Parquet, summary.json, CSV and report.html. Consumes nothing. The engine spark needs "
+        "Java 17 or newer, the engine local does not.",
         epilog="Exit codes: 0 complete, 1 failed, 2 wrong arguments, 3 not complete, "
         "4 --fail-if-new.",
     )
@@ -112,6 +112,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--bucket", type=_checked(parse_width), metavar="WIDTH", help="of the timeline: 5m, 1h, 1d")
     add("--top", type=_checked(_positive), default=20, metavar="N", help="rows of a ranking (20)")
     add("--no-bodies", action="store_true", help="leave message bodies out of every file")
+    add("--engine", choices=ENGINES, default=AUTO, help="what reads and computes (auto)")
+    add(
+        "--local-up-to",
+        type=_checked(_count),
+        default=LOCAL_UP_TO,
+        metavar="N",
+        help=f"with --engine auto: messages up to which it takes local ({LOCAL_UP_TO})",
+    )
     add(
         "--fail-if-new",
         type=_checked(_positive),
@@ -147,6 +155,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError("write a number")
+    return int(text)
+
+
 def _time(text: str) -> int:
     if _AGO.fullmatch(text):
         return round(time.time() * 1000) - parse_width(text)
@@ -167,6 +181,8 @@ def _request(given: argparse.Namespace) -> ReportRequest:
         since_ms=given.since,
         until_ms=given.until,
         bucket_ms=given.bucket,
+        engine=given.engine,
+        local_up_to=given.local_up_to,
         extra=_extra(given.extra_json) if given.extra_json else {},
     )
 

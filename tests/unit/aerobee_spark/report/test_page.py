@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
+from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, choose, parse_width
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.summary import build, iso
 from aerobee_spark.report.request import DLQ, ReportRequest
 from aerobee_spark.report.view import charts, page
-from aerobee_spark.report.view.buckets import DAY, HOUR, MINUTE, choose, parse_width
 from aerobee_wire import topics
 
 EVIL = "\"><script>alert(1)</script>'&amp;"
@@ -116,7 +116,13 @@ def rendered(found: Figures, *, rows: int = 3, problem: str = "", **request: Any
     covered = QueueCoverage(queue, Bounds(0, 3), OffsetRange(queue, 0, 3), rows, problem)
     asked = ReportRequest("h:1", "g", Path("out"), **request)
     summary = build(
-        asked, Coverage((covered,)), found, now_ms=1_760_000_100_000, bucket_ms=1000, earlier=None
+        asked,
+        Coverage((covered,)),
+        found,
+        engine="local",
+        now_ms=1_760_000_100_000,
+        bucket_ms=1000,
+        earlier=None,
     )
     return page.render(summary, asked.extra)
 

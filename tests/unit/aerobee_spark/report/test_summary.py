@@ -35,6 +35,7 @@ def summary_of(
         ReportRequest("h:1", "g", Path("out"), **request),
         Coverage((covered,)),
         figures or Figures(),
+        engine="local",
         now_ms=NOW_MS,
         bucket_ms=1000,
         earlier=earlier,

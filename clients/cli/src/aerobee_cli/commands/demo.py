@@ -27,7 +27,8 @@ def demo(
 
     Starts a name server and a broker, sends flights that left New York City in 2013, computes the
     mean arrival delay by carrier, lets flights without an arrival be retried and dead-lettered,
-    and runs the Spark report over the dead letters. Then it stops what it started.
+    and runs the report over the dead letters, with Spark where there is Java. Then it stops what it
+    started.
     """
     from aerobee_cli.demo import run
 

@@ -73,7 +73,7 @@ def proxy(context: typer.Context) -> None:
 
 
 def report(context: typer.Context) -> None:
-    """Write the report over the dead letters and retries of a group. Needs Java 17 or newer.
+    """Write the report over the dead letters and retries of a group.
 
     Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job shows.
     """

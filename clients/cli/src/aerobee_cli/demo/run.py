@@ -93,7 +93,7 @@ async def _run(plan: Plan, data: Path, log: TextIO) -> None:
         showing.say(f"Sending {plan.total:,} flights, consuming them as group {GROUP}")
         await signals.guard(job.run(), suite.watch())
         showing.close()
-        showing.say("Reporting on the dead letters with Spark")
+        showing.say("Reporting on the dead letters, with Spark where there is Java")
         await signals.guard(_report(job, plan.out, showing, log), suite.watch())
         summary.complete(plan.out, job)
         summary.show(plan.out, job)
@@ -116,15 +116,17 @@ async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
         arguments = [
             *("report", "--group", GROUP, "--out", str(out), "--namesrv", job.namesrv),
             *("--extra-json", figures.name),
+            # Spark for any number of messages; the other engine where there is no Java.
+            *("--engine", "auto", "--local-up-to", "0"),
         ]
-        spark = Child("report", SPARK_MODULE, arguments, on_line)
-        await spark.launch()
+        report = Child("report", SPARK_MODULE, arguments, on_line)
+        await report.launch()
         try:
-            await spark.begin()
-            if await spark.wait() != 0:
-                raise spark.failure()
+            await report.begin()
+            if await report.wait() != 0:
+                raise report.failure()
         finally:
-            await spark.stop()
+            await report.stop()
 
 
 def _write(log: TextIO, line: str) -> None:

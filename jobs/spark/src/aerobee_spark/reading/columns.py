@@ -15,16 +15,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from aerobee_spark.reading.schema import SCHEMA
+from aerobee_spark.reading import message_columns as kinds
 from aerobee_wire import message_id, record
 from aerobee_wire import properties as props
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-ARROW_SCHEMA = to_arrow_schema(SCHEMA, timezone="UTC")
+# As Spark has the columns in Arrow: a batch of another type is refused.
+_TYPES = {
+    kinds.STRING: pa.string(),
+    kinds.INT: pa.int32(),
+    kinds.LONG: pa.int64(),
+    kinds.BINARY: pa.binary(),
+    kinds.TIMESTAMP: pa.timestamp("us", "UTC"),
+    kinds.STRING_MAP: pa.map_(pa.string(), pa.string()),
+}
+ARROW_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in kinds.COLUMNS.items()])
 TIMESTAMP = ARROW_SCHEMA.field("storeTimestamp").type
 PROPERTIES = ARROW_SCHEMA.field("properties").type
 

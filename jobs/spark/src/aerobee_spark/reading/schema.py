@@ -6,8 +6,11 @@ not have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.types import (
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     MapType,
@@ -18,34 +21,17 @@ from pyspark.sql.types import (
 )
 
 from aerobee_spark.errors import OptionError
+from aerobee_spark.reading import message_columns as columns
 
-SCHEMA = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("brokerName", StringType()),
-        StructField("queueId", IntegerType()),
-        StructField("queueOffset", LongType()),
-        # The property UNIQ_KEY, which the producer set; else offsetMsgId.
-        StructField("msgId", StringType()),
-        # Store host and physical offset, in hex.
-        StructField("offsetMsgId", StringType()),
-        StructField("tags", StringType()),
-        # Several are separated by spaces.
-        StructField("keys", StringType()),
-        StructField("body", BinaryType()),
-        # Bytes of the whole body, also when it is cut or left out.
-        StructField("bodySize", IntegerType()),
-        StructField("flag", IntegerType()),
-        StructField("sysFlag", IntegerType()),
-        StructField("bornTimestamp", TimestampType()),
-        StructField("storeTimestamp", TimestampType()),
-        # "ip:port"
-        StructField("bornHost", StringType()),
-        StructField("storeHost", StringType()),
-        StructField("reconsumeTimes", IntegerType()),
-        StructField("properties", MapType(StringType(), StringType())),
-    ]
-)
+_TYPES: Mapping[str, DataType] = {
+    columns.STRING: StringType(),
+    columns.INT: IntegerType(),
+    columns.LONG: LongType(),
+    columns.BINARY: BinaryType(),
+    columns.TIMESTAMP: TimestampType(),
+    columns.STRING_MAP: MapType(StringType(), StringType()),
+}
+SCHEMA = StructType([StructField(name, _TYPES[kind]) for name, kind in columns.COLUMNS.items()])
 
 
 def check(wanted: StructType) -> None:

@@ -1,4 +1,4 @@
-"""Making a report, step by step: plan, read, compute, write, publish.
+"""Making a report, step by step: plan, choose the engine, read, compute, write, publish.
 
 The plan fixes the offsets: messages that are stored later belong to the next report. Slow imports
 come after the plan, so that a wrong name fails at once.
@@ -7,29 +7,20 @@ come after the plan, so that a wrong name fails at once.
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java
-from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import survey
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
-from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import Summary, build, check_extra
-from aerobee_spark.report.request import ReportRequest
-from aerobee_spark.report.view import buckets
+from aerobee_spark.report.engines import choice, local_engine, spark_engine
+from aerobee_spark.report.request import LOCAL, SPARK, ReportRequest
 
 ProgressSink = Callable[[str], None]
-# Of Spark's log, in the message of a failure.
-LOG_LINES = 15
-# Up to so many, starting Spark takes longer than the work.
-FEW_MESSAGES = 300_000
+_ENGINES = {LOCAL: local_engine.make, SPARK: spark_engine.make}
 
 
 def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
@@ -38,7 +29,7 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     Raises MqError, also ReportError; the folder is then unchanged.
     """
     check_extra(request.extra)
-    java.require_java()
+    choice.check(request.engine)
     publishing.check_target(request.out)
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
     planned = survey.plan(request, previous.queues(request.kinds))
@@ -57,13 +48,16 @@ def _make(
 ) -> Summary:
     ranges = Coverage(tuple(planned)).to_read
     messages = sum(map(len, ranges))
-    on_step(f"{messages:,} messages in {len(ranges)} queues of {request.consumer_group} to read")
-    figures, bucket_ms = _with_spark(request, ranges, folder, on_step)
+    chosen = choice.choose(request.engine, messages, local_up_to=request.local_up_to)
+    where = f"{len(ranges)} queues of {request.consumer_group}"
+    on_step(f"{messages:,} messages in {where} to read, by the {chosen}")
+    figures, bucket_ms = _ENGINES[chosen.engine](request, ranges, folder, on_step)
     rows = figures.rows_by_queue()
     summary = build(
         request,
         with_rows(planned, rows, survey.reasons(request, planned, rows)),
         figures,
+        engine=chosen.engine,
         now_ms=round(time.time() * 1000),
         bucket_ms=bucket_ms,
         earlier=previous.earlier,
@@ -71,62 +65,6 @@ def _make(
     on_step("writing tables and page")
     _write(summary, request, folder)
     return summary
-
-
-def _with_spark(
-    request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path, on_step: ProgressSink
-) -> tuple[Figures, int]:
-    """Writes the facts; returns the figures, and the bucket width of the timeline in ms.
-
-    Raises ReportError with the end of Spark's log.
-    """
-    from aerobee_spark.jvm.session import session
-    from aerobee_spark.report.data import facts, figures
-
-    log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
-    with _with_log(log), _plain_name(folder) as plain:
-        scratch, target = plain / "spark", plain / publishing.FACTS
-        scratch.mkdir()
-        on_step("starting Spark")
-        with session(scratch, log, brief=brief) as spark, _first_line():
-            on_step("reading from the brokers")
-            schema = facts.write(spark, request, ranges, target)
-            bucket_ms = buckets.choose(facts.time_span(target), request.bucket_ms)
-            on_step("computing the figures")
-            found = figures.compute(spark, target, schema, bucket_ms=bucket_ms, top=request.top)
-    return found, bucket_ms
-
-
-@contextmanager
-def _plain_name(folder: Path) -> Iterator[Path]:
-    """The same folder by a path without commas, brackets and colons, which mean lists, patterns and
-    URIs to Spark."""
-    with tempfile.TemporaryDirectory(prefix="aerobee-report-") as directory:
-        link = Path(directory) / "work"
-        link.symlink_to(folder.resolve(), target_is_directory=True)
-        yield link
-
-
-@contextmanager
-def _first_line() -> Iterator[None]:
-    """Turns a failure inside Spark into a ReportError with its first line. Its text must be read
-    before Spark stops."""
-    try:
-        yield
-    except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ReportError(f"Spark failed: {first}") from error
-
-
-@contextmanager
-def _with_log(log: Path) -> Iterator[None]:
-    """Adds the end of Spark's log to a ReportError."""
-    try:
-        yield
-    except ReportError as error:
-        lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-        tail = [f"  {line}" for line in lines[-LOG_LINES:]]
-        raise ReportError("\n".join([error.message, *tail]), error.about) from error
 
 
 def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:

@@ -10,6 +10,14 @@ from typing import Any
 DLQ = "dlq"
 RETRY = "retry"
 
+# Engines. AUTO: chosen by the number of messages.
+AUTO = "auto"
+LOCAL = "local"
+SPARK = "spark"
+ENGINES = (AUTO, LOCAL, SPARK)
+# Up to so many messages AUTO takes the local engine.
+LOCAL_UP_TO = 2_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
@@ -26,5 +34,7 @@ class ReportRequest:
     until_ms: int | None = None
     # Width of a bucket of the timeline; None: chosen so that there are sixty at most.
     bucket_ms: int | None = None
+    engine: str = AUTO
+    local_up_to: int = LOCAL_UP_TO
     # Further figures for summary.json and the page, by --extra-json.
     extra: Mapping[str, Any] = field(default_factory=dict)

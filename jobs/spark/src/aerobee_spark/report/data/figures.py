@@ -1,4 +1,4 @@
-"""The figures of a report, computed by Spark from the facts in few passes.
+"""The figures of a report, computed in SQL from the facts in few passes, by Spark or by DuckDB.
 
 One pass groups by every dimension at once (GROUPING SETS); three more find messages that were
 dead-lettered again, keys that many dead letters share, and samples. They run concurrently: each is
@@ -11,23 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.report.data.dialect import Dialect
 from aerobee_spark.report.request import DLQ
 from aerobee_wire.record import COMPRESSED
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
-
 Row = dict[str, Any]
+# Runs a query and returns its rows, each by the names of its columns.
+Query = Callable[[str], list[Row]]
 
 # Different values of one dimension that are counted; further ones are only in the totals.
 MOST_VALUES = 1000
-# Of percentile_approx: a relative error of 1/10,000 of the rank.
-ACCURACY = 10_000
+# Tags and reasons that are named with a poison key.
+MOST_NAMED = 5
 # Of a body in a sample; of a compressed one more, because its first block is needed whole.
 SAMPLE_BYTES = 2048
 COMPRESSED_SAMPLE_BYTES = 256 * 1024
@@ -47,17 +45,6 @@ DIMENSIONS = {
     "total": (),
 }
 _COLUMNS = list(dict.fromkeys(name for names in DIMENSIONS.values() for name in names))
-
-# Not below 0, also when the clock of the producer is ahead.
-_DURATION = "greatest(unix_millis(storeTimestamp) - unix_millis(bornTimestamp), 0)"
-_MEASURES = f"""
-  count(*) AS messages,
-  sum(bodySize) AS body_bytes,
-  min(unix_millis(storeTimestamp)) AS first_ms,
-  max(unix_millis(storeTimestamp)) AS last_ms,
-  percentile_approx({_DURATION}, array(0.5D, 0.95D), {ACCURACY}) AS quantiles,
-  max({_DURATION}) AS longest_ms
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +72,25 @@ class Figures:
         return next(iter(self.of("total", kind)), {})
 
 
-def compute(
-    spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
-) -> Figures:
-    """Computes the figures from the Parquet files in `folder`. `schema`: of the files, so that
-    Spark does not have to find it."""
-    spark.read.schema(schema).parquet(str(folder)).createOrReplaceTempView("facts")
-    queries: tuple[Callable[[], Any], ...] = (
-        lambda: _groups(spark, bucket_ms),
-        lambda: _collect(spark, _MESSAGES)[0],
-        lambda: _collect(spark, _POISON_KEYS.format(top=top)),
-        lambda: _collect(spark, _SAMPLES.format(top=top)),
+def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figures:
+    """Computes the figures from the table or view `facts`. `query` is called on several threads at
+    once."""
+    questions: tuple[Callable[[], Any], ...] = (
+        lambda: _groups(query, dialect, bucket_ms),
+        lambda: query(_MESSAGES)[0],
+        lambda: query(_poison_keys(dialect, top)),
+        lambda: query(_samples(dialect, top)),
     )
-    with ThreadPoolExecutor(len(queries), "aerobee figures") as executor:
-        results = [executor.submit(query) for query in queries]
+    with ThreadPoolExecutor(len(questions), "aerobee figures") as executor:
+        results = [executor.submit(question) for question in questions]
         return Figures(*(result.result() for result in results))
 
 
-def _collect(spark: SparkSession, query: str) -> list[Row]:
-    return [row.asDict() for row in spark.sql(query).collect()]
-
-
-def _groups(spark: SparkSession, bucket_ms: int) -> dict[str, list[Row]]:
+def _groups(query: Query, dialect: Dialect, bucket_ms: int) -> dict[str, list[Row]]:
     """Rows by dimension, which the grouping id of a row names."""
     ids = {_grouping_id(names): dimension for dimension, names in DIMENSIONS.items()}
     groups: dict[str, list[Row]] = {dimension: [] for dimension in DIMENSIONS}
-    for row in _collect(spark, _group_query(bucket_ms)):
+    for row in query(_group_query(dialect, bucket_ms)):
         groups[ids[row["dimension"]]].append(row)
     return groups
 
@@ -121,20 +101,31 @@ def _grouping_id(names: tuple[str, ...]) -> int:
     return int("".join(bits), 2)
 
 
-def _group_query(bucket_ms: int) -> str:
+def _group_query(dialect: Dialect, bucket_ms: int) -> str:
     columns = ", ".join(["kind", *_COLUMNS])
     sets = ", ".join(f"({', '.join(['kind', *names])})" for names in DIMENSIONS.values())
+    stored = dialect.millis("storeTimestamp")
+    # Not below 0, also when the clock of the producer is ahead; null when the born time is unknown.
+    duration = (
+        "CASE WHEN bornTimestamp IS NOT NULL THEN "
+        f"greatest({stored} - {dialect.millis('bornTimestamp')}, 0) END"
+    )
     return f"""
       SELECT * FROM (
         SELECT *, row_number() OVER (
           PARTITION BY dimension, kind ORDER BY messages DESC, first_ms, {", ".join(_COLUMNS)}
         ) AS place
         FROM (
-          SELECT {columns}, grouping_id({columns}) AS dimension, {_MEASURES}
-          FROM (
-            SELECT *, unix_millis(storeTimestamp) DIV {bucket_ms} * {bucket_ms} AS bucket FROM facts
-          )
-          GROUP BY {columns} GROUPING SETS ({sets})
+          SELECT
+            {columns}, grouping_id({columns}) AS dimension,
+            count(*) AS messages,
+            sum(bodySize) AS body_bytes,
+            min({stored}) AS first_ms,
+            max({stored}) AS last_ms,
+            {dialect.quantiles(duration)} AS quantiles,
+            max({duration}) AS longest_ms
+          FROM (SELECT *, {dialect.quotient(stored, bucket_ms)} * {bucket_ms} AS bucket FROM facts)
+          GROUP BY GROUPING SETS ({sets})
         )
       )
       WHERE place <= {MOST_VALUES}
@@ -155,57 +146,68 @@ _MESSAGES = f"""
   )
 """
 
-# Keys that different dead-lettered messages have in common: probably bad input.
-_POISON_KEYS = f"""
-  SELECT
-    key,
-    count(*) AS dead_letters,
-    count(DISTINCT msgId) AS messages,
-    array_sort(slice(collect_set(coalesce(tags, '')), 1, 5)) AS tags,
-    array_sort(slice(collect_set(coalesce(reason, '')), 1, 5)) AS reasons,
-    min(unix_millis(storeTimestamp)) AS first_ms,
-    max(unix_millis(storeTimestamp)) AS last_ms
-  FROM (
-    SELECT explode(array_distinct(split(keys, ' '))) AS key, msgId, tags, reason, storeTimestamp
-    FROM facts WHERE kind = '{DLQ}'
-  )
-  WHERE key != ''
-  GROUP BY key HAVING count(DISTINCT msgId) >= 2
-  ORDER BY messages DESC, dead_letters DESC, key
-  LIMIT {{top}}
-"""
 
-# In the names and the order of summary.json; times in ms.
-_SAMPLE_COLUMNS = f"""
-  msgId AS message_id, originMsgId AS origin_message_id, originTopic AS origin_topic,
-  coalesce(tags, '') AS tag, coalesce(keys, '') AS keys, coalesce(reason, '') AS reason,
-  coalesce(reasonDescription, '') AS description, reconsumeTimes AS reconsume_times,
-  unix_millis(bornTimestamp) AS born_at, unix_millis(storeTimestamp) AS stored_at,
-  producerHost AS producer, topic, brokerName AS broker_name, queueId AS queue_id,
-  queueOffset AS queue_offset, properties, bodySize AS body_size,
-  substring(
-    body, 1, if((sysFlag & {COMPRESSED}) = 0, {SAMPLE_BYTES}, {COMPRESSED_SAMPLE_BYTES})
-  ) AS body, sysFlag AS sys_flag
-"""
+def _poison_keys(dialect: Dialect, top: int) -> str:
+    """Keys that different dead-lettered messages have in common: probably bad input."""
+    return f"""
+      SELECT
+        key,
+        count(*) AS dead_letters,
+        count(DISTINCT msgId) AS messages,
+        {dialect.first_distinct("coalesce(tags, '')", MOST_NAMED)} AS tags,
+        {dialect.first_distinct("coalesce(reason, '')", MOST_NAMED)} AS reasons,
+        min(stored) AS first_ms,
+        max(stored) AS last_ms
+      FROM (
+        SELECT
+          {dialect.distinct_words("keys")} AS key, msgId, tags, reason,
+          {dialect.millis("storeTimestamp")} AS stored
+        FROM facts WHERE kind = '{DLQ}'
+      )
+      WHERE key != ''
+      GROUP BY key HAVING count(DISTINCT msgId) >= 2
+      ORDER BY messages DESC, dead_letters DESC, key
+      LIMIT {top}
+    """
 
-# The newest of each tag and reason, so that no tag fills the list, and the oldest of all.
-_SAMPLES = f"""
-  SELECT * FROM (
-    SELECT 'newest' AS chosen, {_SAMPLE_COLUMNS} FROM (
-      SELECT *, row_number() OVER (
-        PARTITION BY tags, reason
-        ORDER BY storeTimestamp DESC, brokerName, queueId, queueOffset DESC
-      ) AS newest
-      FROM facts WHERE kind = '{DLQ}'
+
+def _samples(dialect: Dialect, top: int) -> str:
+    """The newest of each tag and reason, so that no tag fills the list, and the oldest of all."""
+    columns = _sample_columns(dialect)
+    return f"""
+      SELECT * FROM (
+        SELECT 'newest' AS chosen, {columns} FROM (
+          SELECT *, row_number() OVER (
+            PARTITION BY tags, reason
+            ORDER BY storeTimestamp DESC, brokerName, queueId, queueOffset DESC
+          ) AS newest
+          FROM facts WHERE kind = '{DLQ}'
+        )
+        WHERE newest <= {NEWEST_OF_A_TAG}
+        ORDER BY newest, storeTimestamp DESC, tag, reason, brokerName, queueId, queueOffset DESC
+        LIMIT {top}
+      )
+      UNION ALL
+      SELECT * FROM (
+        SELECT 'oldest' AS chosen, {columns} FROM facts WHERE kind = '{DLQ}'
+        ORDER BY storeTimestamp, brokerName, queueId, queueOffset
+        LIMIT {OLDEST}
+      )
+    """
+
+
+def _sample_columns(dialect: Dialect) -> str:
+    """In the names and the order of summary.json; times in ms."""
+    length = (
+        f"CASE WHEN (sysFlag & {COMPRESSED}) = 0 THEN {SAMPLE_BYTES} "
+        f"ELSE {COMPRESSED_SAMPLE_BYTES} END"
     )
-    WHERE newest <= {NEWEST_OF_A_TAG}
-    ORDER BY newest, storeTimestamp DESC, tag, reason
-    LIMIT {{top}}
-  )
-  UNION ALL
-  SELECT * FROM (
-    SELECT 'oldest' AS chosen, {_SAMPLE_COLUMNS} FROM facts WHERE kind = '{DLQ}'
-    ORDER BY storeTimestamp, brokerName, queueId, queueOffset
-    LIMIT {OLDEST}
-  )
-"""
+    return f"""
+      msgId AS message_id, originMsgId AS origin_message_id, originTopic AS origin_topic,
+      coalesce(tags, '') AS tag, coalesce(keys, '') AS keys, coalesce(reason, '') AS reason,
+      coalesce(reasonDescription, '') AS description, reconsumeTimes AS reconsume_times,
+      {dialect.millis("bornTimestamp")} AS born_at, {dialect.millis("storeTimestamp")} AS stored_at,
+      producerHost AS producer, topic, brokerName AS broker_name, queueId AS queue_id,
+      queueOffset AS queue_offset, properties, bodySize AS body_size,
+      {dialect.start("body", length)} AS body, sysFlag AS sys_flag
+    """

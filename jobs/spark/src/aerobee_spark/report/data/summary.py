@@ -55,16 +55,19 @@ def build(
     coverage: Coverage,
     figures: Figures,
     *,
+    engine: str,
     now_ms: int,
     bucket_ms: int,
     earlier: Earlier | None,
 ) -> Summary:
+    """`engine`: which one computed the figures."""
     summary = {
         "schema_version": SCHEMA_VERSION,
         "group": request.consumer_group,
         "kinds": list(request.kinds),
         "generated_at": iso(now_ms),
         "generated_timestamp_ms": now_ms,
+        "engine": engine,
         "complete": coverage.complete,
         "problems": coverage.problems,
         "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
@@ -177,6 +180,8 @@ def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summa
     for kind in request.kinds:
         for row in figures.of("bucket", kind):
             start = row["bucket"]
+            if start is None:  # stored outside of the years 1 to 9999
+                continue
             empty = {"start": iso(start), "start_ms": start, "dead_letters": 0, "retries": 0}
             buckets.setdefault(start, empty)[names[kind]] = row["messages"]
     return {"bucket_ms": bucket_ms, "buckets": [buckets[start] for start in sorted(buckets)]}
@@ -208,6 +213,7 @@ KEYS = frozenset(
         ReportRequest("", "", Path()),
         Coverage(()),
         Figures(),
+        engine="",
         now_ms=0,
         bucket_ms=1,
         earlier=None,

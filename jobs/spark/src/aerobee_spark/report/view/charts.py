@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from aerobee_spark.report.view.buckets import DAY, HOUR, MINUTE, SECOND
+from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, SECOND
 
 MOST_BARS = 16
 

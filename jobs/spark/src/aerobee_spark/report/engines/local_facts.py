@@ -1,0 +1,86 @@
+"""Facts without Spark: ranges are read one after the other, decoded as Spark's workers decode them,
+and written as one Parquet file. Memory is bounded by a row group, however many messages there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from aerobee_spark.errors import ReportError
+from aerobee_spark.reading import columns, planning
+from aerobee_spark.reading.chunks import read_range
+from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.report.data import facts
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_wire import topics
+from aerobee_wire.record import CorruptRecord
+
+FILE = "part-00000.parquet"
+# A row group is written when it has so many rows, or so many bytes in memory.
+GROUP_ROWS = 100_000
+GROUP_BYTES = 64 * 1024 * 1024
+
+_ADDED = ["kind", "consumerGroup", *facts.HISTORY, "producerHost"]
+SCHEMA = pa.schema([*columns.ARROW_SCHEMA, *((name, pa.string()) for name in _ADDED)])
+
+
+def write(request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path) -> None:
+    """Reads `ranges` and writes `folder`. Raises MqError, also ReportError for a record that cannot
+    be decoded."""
+    folder.mkdir()
+    with pq.ParquetWriter(folder / FILE, SCHEMA) as writer:
+        waiting: list[pa.RecordBatch] = []
+        for batch in _batches(request, ranges):
+            waiting.append(with_history(batch, request.consumer_group))
+            rows, size = sum(each.num_rows for each in waiting), sum(map(_size, waiting))
+            if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(waiting, SCHEMA), row_group_size=rows)
+                waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, SCHEMA))
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    size: int = batch.nbytes
+    return size
+
+
+def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    if not ranges:
+        return
+    options = ReadOptions.parse(facts.read_options(request, ranges))
+    with planning.connect(request.name_server) as admin:
+        for wanted in ranges:
+            for chunk in read_range(admin, wanted, options):
+                try:
+                    yield columns.decode(
+                        chunk.records,
+                        wanted.queue.broker_name,
+                        include_body=options.include_body,
+                    )
+                except CorruptRecord as error:
+                    problem = f"{wanted.queue}: a record cannot be decoded: {error.reason}"
+                    raise ReportError(problem, str(wanted.queue)) from None
+
+
+def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:
+    """Adds the columns that facts have besides those of the data source."""
+    properties = rows.column("properties")
+
+    def first_of(names: Sequence[str]) -> pa.Array:
+        return pc.coalesce(*(pc.map_lookup(properties, name, "first") for name in names))
+
+    dead = pc.equal(rows.column("topic"), topics.dead_letter_topic(consumer_group))
+    added = [
+        pc.if_else(dead, DLQ, RETRY),
+        pa.repeat(consumer_group, rows.num_rows),
+        *(first_of(names) for names in facts.HISTORY.values()),
+        pc.replace_substring_regex(rows.column("bornHost"), facts.PORT, ""),
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, *added], schema=SCHEMA)

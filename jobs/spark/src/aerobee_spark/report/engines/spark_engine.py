@@ -1,0 +1,125 @@
+"""Facts and figures by Spark: a session of its own for one report, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aerobee_spark.errors import ReportError
+from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.report import publishing
+from aerobee_spark.report.data import buckets, facts, figures
+from aerobee_spark.report.data.dialect import SPARK
+from aerobee_spark.report.data.figures import Figures, Row
+from aerobee_spark.report.engines.plain_path import plain_path
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_wire import topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# Of Spark's log, in the message of a failure.
+LOG_LINES = 15
+# Up to so many, starting Spark takes longer than the work.
+FEW_MESSAGES = 300_000
+# Below this a second task costs more than it saves.
+MESSAGES_FOR_TWO_TASKS = 20_000
+
+
+def make(
+    request: ReportRequest,
+    ranges: Sequence[OffsetRange],
+    folder: Path,
+    on_step: Callable[[str], None],
+) -> tuple[Figures, int]:
+    """Raises ReportError with the end of Spark's log."""
+    from aerobee_spark.jvm.session import session
+
+    log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
+    with _with_log(log), plain_path(folder) as plain:
+        scratch, target = plain / "spark", plain / publishing.FACTS
+        scratch.mkdir()
+        on_step("starting Spark")
+        with session(scratch, log, brief=brief) as spark, _first_line():
+            on_step("reading from the brokers")
+            schema = write_facts(spark, request, ranges, target)
+            bucket_ms = buckets.choose(facts.time_span(target), request.bucket_ms)
+            on_step("computing the figures")
+            found = figures_of(spark, target, schema, bucket_ms=bucket_ms, top=request.top)
+    return found, bucket_ms
+
+
+def figures_of(
+    spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
+) -> Figures:
+    """The figures of the facts in `folder`. `schema`: of its files, so that Spark does not have to
+    find it."""
+    spark.read.schema(schema).parquet(str(folder)).createOrReplaceTempView("facts")
+
+    def query(text: str) -> list[Row]:
+        return [row.asDict() for row in spark.sql(text).collect()]
+
+    return figures.compute(query, SPARK, bucket_ms=bucket_ms, top=top)
+
+
+def write_facts(
+    spark: SparkSession, request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path
+) -> StructType:
+    """Reads `ranges` and writes `folder`; returns the schema of the files."""
+    from aerobee_spark.reading.schema import SCHEMA
+    from aerobee_spark.source import FORMAT, register
+
+    register(spark)
+    if ranges:
+        many = sum(map(len, ranges)) >= MESSAGES_FOR_TWO_TASKS
+        tasks = spark.sparkContext.defaultParallelism if many else 1
+        options = facts.read_options(request, ranges, tasks)
+        read = spark.read.format(FORMAT).options(**options).load()
+    else:
+        read = spark.createDataFrame([], SCHEMA)
+    rows = with_history(read, request.consumer_group)
+    rows.write.parquet(str(folder))
+    return rows.schema
+
+
+def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
+    """Adds the columns that facts have besides those of the data source."""
+    from pyspark.sql import functions as F
+
+    def first_of(names: Sequence[str]) -> Column:
+        return F.coalesce(*(F.col("properties")[name] for name in names))
+
+    dead = topics.dead_letter_topic(consumer_group)
+    return rows.withColumns(
+        {
+            "kind": F.when(F.col("topic") == dead, F.lit(DLQ)).otherwise(F.lit(RETRY)),
+            "consumerGroup": F.lit(consumer_group),
+            **{column: first_of(names) for column, names in facts.HISTORY.items()},
+            "producerHost": F.regexp_replace("bornHost", facts.PORT, ""),
+        }
+    )
+
+
+@contextmanager
+def _first_line() -> Iterator[None]:
+    """Turns a failure inside Spark into a ReportError with its first line. Its text must be read
+    before Spark stops."""
+    try:
+        yield
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ReportError(f"Spark failed: {first}") from error
+
+
+@contextmanager
+def _with_log(log: Path) -> Iterator[None]:
+    """Adds the end of Spark's log to a ReportError."""
+    try:
+        yield
+    except ReportError as error:
+        lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+        tail = [f"  {line}" for line in lines[-LOG_LINES:]]
+        raise ReportError("\n".join([error.message, *tail]), error.about) from error
