@@ -30,6 +30,8 @@ MqError (aerobee_wire.status)
 ├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
 ├── RequesterAbsent     CONSUMER_NOT_ONLINE     nobody waits here for a reply
 ├── TooManyReplies      FLOW_CONTROL            a requester does not read its replies
+├── ReplicaRefused      ILLEGAL_OPERATION       a slave with another log, or with other options
+├── MasterOutdated      SERVICE_NOT_AVAILABLE   there is a higher epoch than this master's
 └── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
 
@@ -329,6 +331,25 @@ class TooManyReplies(MqError):
             Code.FLOW_CONTROL,
             f"{count} replies wait until client {client_id} reads them: reply later",
         )
+
+
+class ReplicaRefused(MqError):
+    """A slave that cannot follow this master until somebody changes something: `about`."""
+
+    def __init__(self, message: str, about: str) -> None:
+        super().__init__(Code.ILLEGAL_OPERATION, message, about=about)
+
+
+class MasterOutdated(MqError):
+    """`highest`: the epoch that its slave has heard of."""
+
+    def __init__(self, master: str, epoch: int, highest: int) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"replica {master} serves as master in epoch {epoch}, and there is epoch {highest}: "
+            "ask a name server for the master again",
+        )
+        self.highest = highest
 
 
 class MessagesUnreadable(MqError):

@@ -13,6 +13,7 @@ from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 FILE = Path("/data/config/epochs.json")
 A, B, C = "a" * 16, "b" * 16, "c" * 16
+ORIGIN = EpochEntry(0, A, 0)
 HISTORY = EpochHistory().begin(1, A, 0).begin(2, B, 100).begin(4, A, 250)
 
 
@@ -31,15 +32,22 @@ def test_an_epoch_of_a_master_that_is_being_copied_ends_with_the_log_at_most() -
 
 def test_of_epochs_with_one_start_only_the_last_counts() -> None:
     history = HISTORY.begin(5, B, 250).begin(6, C, 250)
-    assert [entry.epoch for entry in history.entries] == [1, 2, 6]
+    assert [entry.epoch for entry in history.entries] == [0, 1, 2, 6]
     assert history.highest == 6
 
 
 def test_an_epoch_that_begins_at_or_behind_a_cut_goes_with_it() -> None:
-    assert [entry.epoch for entry in HISTORY.cut(251).entries] == [1, 2, 4]
-    assert [entry.epoch for entry in HISTORY.cut(250).entries] == [1, 2]
-    assert HISTORY.cut(0).entries == ()
+    assert [entry.epoch for entry in HISTORY.cut(251).entries] == [0, 1, 2, 4]
+    assert [entry.epoch for entry in HISTORY.cut(250).entries] == [0, 1, 2]
+    assert HISTORY.cut(0).entries == (EpochEntry(0, A, 0),)
     assert HISTORY.cut(0).highest == 4
+
+
+def test_the_origin_of_a_log_stays_when_its_first_epoch_had_no_byte() -> None:
+    history = EpochHistory().begin(1, A, 0).begin(2, B, 0)
+    assert history.entries == (ORIGIN, EpochEntry(2, B, 0))
+    assert history.newest_common(EpochHistory().begin(1, A, 0)) == ORIGIN
+    assert history.end_of(0, 7) == 0
 
 
 def test_a_master_takes_only_an_epoch_above_all_that_it_has_heard_of() -> None:
@@ -58,10 +66,7 @@ def test_a_slave_adopts_all_entries_of_its_master_and_forgets_no_epoch() -> None
 
 
 def test_the_newest_common_entry_has_one_epoch_one_store_and_one_start() -> None:
-    other = EpochHistory(
-        (EpochEntry(1, A, 0), EpochEntry(2, C, 100), EpochEntry(3, B, 200), EpochEntry(4, A, 260)),
-        4,
-    )
+    other = EpochHistory().begin(1, A, 0).begin(2, C, 100).begin(3, B, 200).begin(4, A, 260)
     assert HISTORY.newest_common(other) == EpochEntry(1, A, 0)
     assert HISTORY.newest_common(EpochHistory()) is None
 
@@ -69,10 +74,12 @@ def test_the_newest_common_entry_has_one_epoch_one_store_and_one_start() -> None
 @pytest.mark.parametrize(
     ("entries", "highest"),
     [
-        ((EpochEntry(2, A, 0), EpochEntry(2, A, 5)), 2),
-        ((EpochEntry(1, A, 5), EpochEntry(2, A, 5)), 2),
+        ((ORIGIN, EpochEntry(2, A, 0), EpochEntry(2, A, 5)), 2),
+        ((ORIGIN, EpochEntry(1, A, 5), EpochEntry(2, A, 5)), 2),
+        ((ORIGIN, EpochEntry(1, A, -1)), 2),
         ((EpochEntry(0, A, 5),), 2),
-        ((EpochEntry(2, A, 5),), 1),
+        ((EpochEntry(1, A, 0),), 2),
+        ((ORIGIN, EpochEntry(2, A, 5)), 1),
     ],
 )
 def test_entries_that_are_no_history_are_refused(
@@ -113,8 +120,8 @@ def test_a_saved_history_survives_a_power_cut_at_every_step_of_the_next_save() -
     [
         b"",
         b"{}",
-        encode({"highestEpoch": 1, "epochs": [{"epoch": 2, "storeId": A, "start": 0}]}),
-        encode({"highestEpoch": 1, "epochs": [{"epoch": 1, "start": 0}]}),
+        encode({"highestEpoch": -1, "epochs": [{"epoch": 0, "storeId": A, "start": 0}]}),
+        encode({"highestEpoch": 1, "epochs": [{"epoch": 0, "start": 0}]}),
         encode({"highestEpoch": 1, "epochs": None}),
     ],
 )

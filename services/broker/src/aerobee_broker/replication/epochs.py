@@ -5,6 +5,9 @@ where the next entry begins, or with the log. Two logs that have one entry alike
 the lower of its two ends, so the entries say where logs part, without reading them
 (`handshake.py`).
 
+Epoch 0 is the log as its first master found it, mostly empty. Its entry is never dropped: two logs
+of one origin may have no byte in common, and no other entry.
+
 The history is a value, `EpochFile` keeps it: `config/epochs.json`, synced before anything of a
 new epoch is written or confirmed. The file has no backup beside it: an older history would let a
 replica confirm an epoch that it has left.
@@ -23,8 +26,8 @@ from aerobee_wire.checked_json import decode, encode
 
 
 class EpochEntry(NamedTuple):
-    """`epoch`: from 1. `store_id`: of its master. `start`: the log's end, a physical offset, when
-    that master began."""
+    """`store_id`: of the epoch's master; of epoch 0 that of the first. `start`: the log's end, a
+    physical offset, when that master began; of epoch 0 it is 0."""
 
     epoch: int
     store_id: str
@@ -33,9 +36,9 @@ class EpochEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochHistory:
-    """`entries`: epochs and starts both ascend; of entries with one start only the last counts, for
-    the epochs before it have no byte. Entries of a master that a slave copies may begin behind the
-    slave's end.
+    """`entries`: none, or epoch 0 and others behind it. Epochs ascend, and so do starts but for
+    that of epoch 0: of other entries with one start only the last counts, for the epochs before it
+    have no byte. Entries of a master that a slave copies may begin behind the slave's end.
 
     `highest`: the highest epoch that this replica has heard of. It takes part in no lower one.
     Raises ValueError for entries that are no history.
@@ -45,17 +48,19 @@ class EpochHistory:
     highest: int = 0
 
     def __post_init__(self) -> None:
+        if self.entries and (self.entries[0].epoch, self.entries[0].start) != (0, 0):
+            raise ValueError("the first entry is not of epoch 0, or does not begin at 0")
+        least = 0
         for before, entry in zip(self.entries, self.entries[1:], strict=False):
-            if entry.epoch <= before.epoch or entry.start <= before.start:
+            if entry.epoch <= before.epoch or entry.start < least:
                 raise ValueError(f"epoch {entry.epoch} does not follow epoch {before.epoch}")
-        if any(entry.epoch < 1 or entry.start < 0 for entry in self.entries):
-            raise ValueError("an epoch is below 1, or begins below 0")
+            least = entry.start + 1
         if self.highest < self.newest_epoch:
             raise ValueError(f"{self.highest} is below the newest epoch, {self.newest_epoch}")
 
     @property
     def newest_epoch(self) -> int:
-        """0: there is none."""
+        """0: this log has had no master."""
         return self.entries[-1].epoch if self.entries else 0
 
     def begin(self, epoch: int, store_id: str, end: int) -> EpochHistory:
@@ -63,8 +68,8 @@ class EpochHistory:
         when it knows of that epoch already."""
         if epoch <= self.highest:
             raise ValueError(f"epoch {epoch} is not above {self.highest}")
-        entry = EpochEntry(epoch, store_id, end)
-        return EpochHistory((*self._before(end), entry), epoch)
+        before = self._before(end) or (EpochEntry(0, store_id, 0),)
+        return EpochHistory((*before, EpochEntry(epoch, store_id, end)), epoch)
 
     def adopt(self, entries: Iterable[EpochEntry]) -> EpochHistory:
         """This replica follows a master with those entries, once its log is cut to where both are
@@ -79,7 +84,7 @@ class EpochHistory:
 
     def cut(self, end: int) -> EpochHistory:
         """The log is cut to `end`: an entry that begins there or behind it goes, although no byte
-        of it may."""
+        of it may; not that of epoch 0."""
         return EpochHistory(self._before(end), self.highest)
 
     def end_of(self, epoch: int, log_end: int) -> int:
@@ -95,7 +100,7 @@ class EpochHistory:
         return next((entry for entry in reversed(self.entries) if entry in known), None)
 
     def _before(self, end: int) -> tuple[EpochEntry, ...]:
-        return tuple(entry for entry in self.entries if entry.start < end)
+        return tuple(entry for entry in self.entries if entry.epoch == 0 or entry.start < end)
 
 
 class EpochFile:

@@ -1,0 +1,172 @@
+"""The handshake of a slave with its master: where their logs part, and what the slave then does.
+
+Pure: both sides' descriptions in, an agreement out. The master computes it to send the checksum of
+what lies before the agreed point, the slave to act on it; both come to the same.
+
+    slave's log                                    the slave
+    ends where the agreed point is                 follows on from there
+    goes on behind it                              keeps that tail in a file, cuts it off, follows
+    is empty                                       copies the master's log from its lowest offset
+    has an epoch in common, but the point is       keeps what lies behind the point, is wiped,
+      below either log's lowest offset               and copies
+    has bytes, and no epoch in common              is refused: it may hold the only copy of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from aerobee_broker.errors import MasterOutdated, ReplicaRefused
+from aerobee_broker.replication.epochs import EpochHistory
+from aerobee_broker.replication.identity import Replica
+
+PROTOCOL_VERSION = 1
+CHECKED_BYTES = 64 * 1024  # before the agreed point: their CRC-32 must be the same on both sides
+
+
+class Action(Enum):
+    """What a slave does before it follows. All but FOLLOW begin with the master's snapshot."""
+
+    FOLLOW = "follow"
+    CUT = "cut"
+    COPY = "copy"
+    WIPE = "wipe"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """What one side says of itself.
+
+    `epoch`: of a master the one that it serves in, of a slave the highest that it has heard of.
+    Offsets are physical: `lowest` is the first byte that the log has, `end` is after its last,
+    below `confirmed` everything was confirmed, as far as this side knows. `settings`: options that
+    shape the log and what is derived from it, by RocketMQ's key. `from_last_file`: a slave with an
+    empty log wants the master's last file only.
+    """
+
+    cluster: str
+    broker_name: str
+    replica: Replica
+    history: EpochHistory
+    epoch: int
+    lowest: int
+    end: int
+    confirmed: int
+    file_size: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    from_last_file: bool = False
+    protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def is_empty(self) -> bool:
+        return self.lowest == self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """`begin`: the physical offset of the first byte that the master sends. `agreed`: below it both
+    logs are alike; bytes of the slave from there on are not the master's, and are kept in a file
+    before they go. `rebuild`: confirmed bytes go (the master was elected although it lacked them),
+    so what the slave derived from them is built again.
+    """
+
+    action: Action
+    begin: int
+    agreed: int
+    rebuild: bool = False
+
+    @property
+    def takes_snapshot(self) -> bool:
+        return self.action is not Action.FOLLOW
+
+
+def agree(slave: LogDescription, master: LogDescription) -> Agreement:
+    """Raises ReplicaRefused; MasterOutdated: the slave has heard of a higher epoch."""
+    _check_identity(slave, master)
+    _check_settings(slave, master)
+    if slave.epoch > master.epoch:
+        raise MasterOutdated(str(master.replica), master.epoch, slave.epoch)
+    if slave.is_empty:
+        begin = _copied_from(slave, master)
+        return Agreement(Action.COPY, begin, agreed=slave.end)
+    common = slave.history.newest_common(master.history)
+    if common is None:
+        raise ReplicaRefused(
+            f"the log of replica {slave.replica} and that of the master, {master.replica}, have no "
+            "epoch in common: it was written under another master, and is not touched; if none of "
+            "its messages is missed, start it with an empty storePathRootDir",
+            about="storePathRootDir",
+        )
+    agreed = min(
+        slave.history.end_of(common.epoch, slave.end),
+        master.history.end_of(common.epoch, master.end),
+    )
+    if agreed < master.lowest or agreed < slave.lowest:
+        return Agreement(
+            Action.WIPE,
+            _copied_from(slave, master),
+            agreed=max(agreed, slave.lowest),
+            rebuild=max(agreed, slave.lowest) < slave.confirmed,
+        )
+    action = Action.FOLLOW if agreed == slave.end else Action.CUT
+    return Agreement(action, agreed, agreed, rebuild=agreed < slave.confirmed)
+
+
+def checked_range(slave: LogDescription, master: LogDescription, agreed: int) -> tuple[int, int]:
+    """The physical offsets, from and to, of the bytes whose checksum both sides compare. Empty
+    where the logs have no bytes in common."""
+    start = max(agreed - CHECKED_BYTES, slave.lowest, master.lowest)
+    return min(start, agreed), agreed
+
+
+def _copied_from(slave: LogDescription, master: LogDescription) -> int:
+    if not slave.from_last_file:
+        return master.lowest
+    return max(master.lowest, master.end - master.end % master.file_size)
+
+
+def _check_identity(slave: LogDescription, master: LogDescription) -> None:
+    if slave.protocol_version != master.protocol_version:
+        raise ReplicaRefused(
+            f"replica {slave.replica} speaks version {slave.protocol_version} of the replication "
+            f"protocol, the master {master.protocol_version}: run one version of Aerobee on both",
+            about="protocol_version",
+        )
+    for option, of_slave, of_master in (
+        ("brokerClusterName", slave.cluster, master.cluster),
+        ("brokerName", slave.broker_name, master.broker_name),
+    ):
+        if of_slave != of_master:
+            raise ReplicaRefused(_differs(slave, option, of_slave, of_master), about=option)
+    if slave.replica.replica_id == master.replica.replica_id:
+        raise ReplicaRefused(
+            f"the master has the number {slave.replica.replica_id} too: give each replica of "
+            f"{master.broker_name} another brokerId",
+            about="brokerId",
+        )
+    if slave.replica.store_id == master.replica.store_id:
+        raise ReplicaRefused(
+            f"replica {slave.replica} has the store of the master: the directory was copied; start "
+            "it with an empty storePathRootDir",
+            about="storePathRootDir",
+        )
+
+
+def _check_settings(slave: LogDescription, master: LogDescription) -> None:
+    of_slave = {**slave.settings, "mappedFileSizeCommitLog": str(slave.file_size)}
+    of_master = {**master.settings, "mappedFileSizeCommitLog": str(master.file_size)}
+    for option in sorted(of_slave.keys() | of_master.keys()):
+        if of_slave.get(option) != of_master.get(option):
+            text = _differs(
+                slave, option, of_slave.get(option, "unset"), of_master.get(option, "unset")
+            )
+            raise ReplicaRefused(text, about=option)
+
+
+def _differs(slave: LogDescription, option: str, of_slave: str, of_master: str) -> str:
+    return (
+        f"replica {slave.replica} has {option} = {of_slave}, the master {of_master}: set it alike "
+        "on all replicas, and restart them"
+    )

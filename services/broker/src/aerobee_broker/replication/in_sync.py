@@ -1,0 +1,291 @@
+"""The in-sync set of a master: what is confirmed, what may be acknowledged, who joins and leaves.
+
+Pure: times and ends in, decisions out. Physical offsets; times are of one monotonic clock, in ms.
+
+The set at the coordinator says who may be elected, and this master never waits for less:
+
+    join    wait for the replica first, then write the set with it
+    leave   write the set without it first, then stop waiting
+    a write whose outcome is not known counts as both, done and not done, until the set is read
+
+So whoever is elected has everything below `confirmed`, whatever happens to this master.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aerobee_broker.replication.identity import Replica
+
+Members = frozenset[Replica]
+
+NEVER_MS = -(1 << 62)
+_MARK_INTERVAL_MS = 20
+_MARKS = 256  # five seconds of a log that grows all the time
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncRules:
+    """`synchronous`: acknowledge what the set has, on `in_sync_replicas` replicas at least; else
+    what this master has. `auto_in_sync_replicas`: then the size of the set will do, but not less
+    than `min_in_sync_replicas`.
+
+    `max_not_caught_up_ms`: a replica that has been behind for longer leaves. `join_within_ms`: one
+    that was up to date so short a time ago may join. `max_gap`: bytes that log files are kept for a
+    replica that is behind.
+    """
+
+    synchronous: bool = False
+    in_sync_replicas: int = 1
+    auto_in_sync_replicas: bool = False
+    min_in_sync_replicas: int = 1
+    max_not_caught_up_ms: int = 2_000
+    join_within_ms: int = 500
+    max_gap: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerState:
+    """`synced`: its end, as last reported. `caught_up_ms`: when it last had all that the master
+    had."""
+
+    replica: Replica
+    lowest: int
+    synced: int
+    caught_up_ms: int
+    connected: bool
+    learner: bool
+
+
+class InSyncSet:
+    """Of one epoch. It begins as this replica alone, so that its whole log counts at once; `start`:
+    where the log ended then."""
+
+    def __init__(self, me: Replica, start: int, rules: InSyncRules) -> None:
+        self.confirmed = 0  # visible below; never falls
+        self.acknowledged = 0  # sends may be answered below; never falls
+        self._me = me
+        self._start = start
+        self._rules = rules
+        self._lowest = 0
+        self._end = start
+        self._synced = 0
+        self._progress = _Progress()
+        self._followers: dict[Replica, _Follower] = {}
+        self._certain: Members = frozenset({me})  # in the set at the coordinator, in any case
+        self._possible: Members = self._certain  # in it if a write under way took effect
+        self._joining: Members = frozenset()  # waited for, and not written yet
+        self._writing = False
+
+    # ---- what it says ----
+
+    @property
+    def members(self) -> Members:
+        """The set, without those of whom it is not known whether they are in it."""
+        return self._certain
+
+    @property
+    def waited_for(self) -> Members:
+        return self._possible | self._joining
+
+    @property
+    def required(self) -> int:
+        """So many replicas, this one among them, must have what is acknowledged."""
+        rules = self._rules
+        if not rules.synchronous:
+            return 1
+        if not rules.auto_in_sync_replicas:
+            return rules.in_sync_replicas
+        return max(rules.min_in_sync_replicas, min(rules.in_sync_replicas, len(self._certain)))
+
+    @property
+    def suffices(self) -> bool:
+        """Whether the set has as many replicas as are required: else sends are refused."""
+        return len(self._certain) >= self.required
+
+    @property
+    def is_unresolved(self) -> bool:
+        """A write ended without an answer: the set must be read before it can be changed."""
+        return not self._writing and self._possible != self._certain
+
+    def followers(self) -> list[FollowerState]:
+        return [follower.state() for follower in self._followers.values()]
+
+    def needed_from(self) -> int:
+        """Files of the log that end at or below this offset are needed by no replica of the set and
+        by none that follows, but for those that are more than `max_gap` behind."""
+        ends = [
+            follower.position
+            for replica, follower in self._followers.items()
+            if (follower.connected or replica in self.waited_for)
+            and self._end - follower.position <= self._rules.max_gap
+        ]
+        return min([self._synced, *ends])
+
+    # ---- what it is told ----
+
+    def stored(self, lowest: int, end: int, synced: int, now_ms: int) -> None:
+        """The log of this master: from `lowest` to `end`, and below `synced` it counts as stored
+        (on the disk; with asynchronous flush: written)."""
+        if end > self._end:
+            self._progress.note(self._end, now_ms)
+        self._lowest, self._end, self._synced = lowest, end, synced
+        self._advance()
+
+    def began(self, replica: Replica, lowest: int, begin: int, *, learner: bool = False) -> None:
+        """A replica follows in this epoch, from `begin` on; its log is from `lowest` on, and has
+        what this one has. `learner`: it never joins. Before its stream `ended` it has no other."""
+        follower = _Follower(replica, lowest, begin, learner=learner)
+        if (known := self._followers.get(replica)) is not None:
+            follower.take_over(known)
+        self._followers[replica] = follower
+
+    def reported(self, replica: Replica, synced: int, now_ms: int) -> None:
+        """A follower has everything below `synced` on its disk."""
+        caught_up_ms = now_ms if synced >= self._end else self._progress.reached_ms(synced)
+        self._followers[replica].report(synced, caught_up_ms)
+        self._advance()
+
+    def ended(self, replica: Replica) -> None:
+        """A replica follows no more. In the set it is waited for until it has left."""
+        follower = self._followers[replica]
+        follower.disconnect()
+        self._joining -= {replica}
+        if replica not in self._possible:
+            del self._followers[replica]
+        self._advance()
+
+    # ---- changes of the set ----
+
+    def next_change(self, now_ms: int) -> Members | None:
+        """The set that the coordinator is to get now in place of `members`, or None. `change_ended`
+        must follow. Joining replicas are waited for from here on."""
+        if self._writing or self.is_unresolved:
+            return None
+        self._joining = frozenset(
+            follower.replica
+            for follower in self._followers.values()
+            if self._joins(follower, now_ms)
+        )
+        ready = {
+            replica
+            for replica in self._joining
+            if self._followers[replica].synced >= max(self.confirmed, self._start)
+        }
+        leaving = {
+            replica
+            for replica in self._certain - {self._me}
+            if self._leaves(self._followers[replica], now_ms)
+        }
+        wanted = (self._certain - leaving) | ready
+        self._advance()  # fewer may be waited for: some no longer join
+        if wanted == self._certain:
+            return None
+        self._writing = True
+        self._possible = self._certain | wanted
+        self._certain &= wanted
+        return wanted
+
+    def change_ended(self, members: Iterable[Replica] | None) -> None:
+        """The set as the coordinator has it now; None: nobody knows whether it was changed. Raises
+        ValueError for a set that this master did not write."""
+        self._writing = False
+        if members is None:
+            return
+        found = frozenset(members)
+        if not self._certain <= found <= self._possible:
+            raise ValueError(f"{sorted(found)} is not of this master")
+        self._certain = self._possible = found
+        self._joining -= self._certain
+        gone = [
+            replica
+            for replica, follower in self._followers.items()
+            if not follower.connected and replica not in self._possible
+        ]
+        for replica in gone:
+            del self._followers[replica]
+        self._advance()
+
+    def _joins(self, follower: _Follower, now_ms: int) -> bool:
+        if follower.replica in self._certain or follower.learner or not follower.connected:
+            return False
+        if follower.lowest > self._lowest:
+            return False
+        # One that is waited for already has longer to come up to `confirmed`, which stands still.
+        rules = self._rules
+        joining = follower.replica in self._joining
+        within_ms = rules.max_not_caught_up_ms if joining else rules.join_within_ms
+        return follower.has_reported and now_ms - follower.caught_up_ms <= within_ms
+
+    def _leaves(self, follower: _Follower, now_ms: int) -> bool:
+        behind_ms = now_ms - follower.caught_up_ms
+        return not follower.connected or behind_ms > self._rules.max_not_caught_up_ms
+
+    def _advance(self) -> None:
+        ends = [self._followers[replica].synced for replica in self.waited_for - {self._me}]
+        self.confirmed = max(self.confirmed, min([self._synced, *ends]))
+        if not self._rules.synchronous:
+            self.acknowledged = max(self.acknowledged, self._synced)
+        elif self.suffices:
+            self.acknowledged = max(self.acknowledged, self.confirmed)
+
+
+class _Progress:
+    """When the master's log ended where: marks of (time, end at that time)."""
+
+    def __init__(self) -> None:
+        self._times: deque[int] = deque(maxlen=_MARKS)
+        self._ends: deque[int] = deque(maxlen=_MARKS)
+
+    def note(self, end: int, now_ms: int) -> None:
+        if not self._times or now_ms - self._times[-1] >= _MARK_INTERVAL_MS:
+            self._times.append(now_ms)
+            self._ends.append(end)
+
+    def reached_ms(self, offset: int) -> int:
+        """The latest time known at which the log did not go beyond `offset`."""
+        found = bisect_right(self._ends, offset)
+        return self._times[found - 1] if found else NEVER_MS
+
+
+class _Follower:
+    """One replica that follows, or that followed and is in the set."""
+
+    def __init__(self, replica: Replica, lowest: int, begin: int, *, learner: bool) -> None:
+        self.replica = replica
+        self.lowest = lowest
+        self.synced = 0
+        self.learner = learner
+        self.connected = True
+        self.has_reported = False
+        self.caught_up_ms = NEVER_MS
+        self._begin = begin
+
+    @property
+    def position(self) -> int:
+        return max(self.synced, self._begin)
+
+    def take_over(self, before: _Follower) -> None:
+        """Its stream is another one, its log the same."""
+        self.synced, self.caught_up_ms = before.synced, before.caught_up_ms
+
+    def report(self, synced: int, caught_up_ms: int) -> None:
+        self.synced = max(self.synced, synced)
+        self.caught_up_ms = max(self.caught_up_ms, caught_up_ms)
+        self.has_reported = True
+
+    def disconnect(self) -> None:
+        self.connected = False
+
+    def state(self) -> FollowerState:
+        return FollowerState(
+            self.replica,
+            self.lowest,
+            self.synced,
+            self.caught_up_ms,
+            self.connected,
+            self.learner,
+        )

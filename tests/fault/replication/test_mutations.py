@@ -1,0 +1,42 @@
+"""The histories of replication are themselves tested: each must fail when it is broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from fault.conftest import Campaign
+from fault.mutations import Mutation, name_of
+from fault.replication.mutations import HANDSHAKE, IN_SYNC
+from fault.test_mutations import assert_caught
+from support.replication.handshake_histories import compare_all_histories, compare_clean_elections
+from support.replication.in_sync_model import random_history
+
+
+def test_random_histories_of_an_in_sync_set(campaign: Campaign) -> None:
+    seeds = list(campaign.seeds(short=300, long=20_000))
+    for seed in seeds:
+        try:
+            random_history(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    campaign.tell(f"{len(seeds)} histories")
+
+
+@pytest.mark.parametrize("mutation", IN_SYNC, ids=name_of)
+def test_a_broken_in_sync_set_is_caught(
+    mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(random_history, campaign)
+
+
+@pytest.mark.parametrize("mutation", HANDSHAKE, ids=name_of)
+def test_a_broken_handshake_is_caught(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError):
+        compare_histories()
+
+
+def compare_histories() -> None:
+    compare_all_histories()
+    compare_clean_elections()
