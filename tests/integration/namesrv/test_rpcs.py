@@ -361,3 +361,42 @@ def test_watch_of_an_unknown_broker_is_refused(caller: Caller) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         next(caller.watch())
     assert mq_error(caught.value).code is Code.BROKER_NOT_EXIST
+
+
+# ---- clients that watch ----
+
+
+def test_a_client_hears_where_brokers_are_and_of_each_change(
+    namesrv: ServiceProcess, caller: Caller
+) -> None:
+    caller.register(data_version=pb.DataVersion(state_version=1))
+    stream = caller.stub.WatchBrokers(pb.WatchBrokersRequest(), timeout=30)
+    assert list(next(stream).brokers) == [
+        pb.BrokerMembers(
+            cluster=CLUSTER, broker_name="broker-a", addresses={0: address_of()}, epoch=1
+        )
+    ]
+
+    caller.register(broker_id=1, data_version=pb.DataVersion(state_version=1))
+    assert [dict(each.addresses) for each in next(stream).brokers] == [
+        {0: address_of(), 1: address_of(broker_id=1)}
+    ]
+    caller.register(
+        broker_address=address_of(broker_id=1), data_version=pb.DataVersion(state_version=2)
+    )
+    elected = next(stream).brokers[0]
+    assert (dict(elected.addresses), elected.epoch) == ({0: address_of(broker_id=1)}, 2)
+    caller.call(
+        pb.UnregisterBrokerRequest(**{**identity_of(), "broker_address": address_of(broker_id=1)})
+    )
+    gone = next(stream).brokers[0]
+    assert (gone.broker_name, dict(gone.addresses)) == ("broker-a", {})
+
+
+def test_streams_of_clients_end_when_the_name_server_stops(
+    namesrv: ServiceProcess, caller: Caller
+) -> None:
+    stream = caller.stub.WatchBrokers(pb.WatchBrokersRequest(), timeout=30)
+    next(stream)
+    assert namesrv.stop() == 0
+    assert list(stream) == []

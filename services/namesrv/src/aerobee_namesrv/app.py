@@ -1,7 +1,7 @@
 """The process of a name server: the order in which its components start and stop.
 
 Start: the key-value file, background work, metrics, port. Stop is the reverse, with the streams of
-brokers ended before the port: they last as long as their brokers, and would use up the grace.
+brokers and clients ended before the port: they last as long as these, and would use up the grace.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class NamesrvApp(App):
             self._metrics,
             self._server,
             Step(stop=self.broker_live_table.close_watches),
+            Step(stop=self.manager.close_broker_watches),
         )
         return {"address": self._server.address, **self._metrics.ready_fields}
 

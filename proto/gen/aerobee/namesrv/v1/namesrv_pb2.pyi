@@ -325,6 +325,35 @@ class LiveBroker(_message.Message):
     ha_server_address: str
     def __init__(self, cluster: _Optional[str] = ..., broker_address: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., heartbeat_timeout_ms: _Optional[int] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., ha_server_address: _Optional[str] = ...) -> None: ...
 
+class WatchBrokersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchBrokersResponse(_message.Message):
+    __slots__ = ("brokers",)
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerMembers]
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerMembers, _Mapping]]] = ...) -> None: ...
+
+class BrokerMembers(_message.Message):
+    __slots__ = ("cluster", "broker_name", "addresses", "epoch")
+    class AddressesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: str
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    addresses: _containers.ScalarMap[int, str]
+    epoch: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., addresses: _Optional[_Mapping[int, str]] = ..., epoch: _Optional[int] = ...) -> None: ...
+
 class GetBrokerMemberGroupRequest(_message.Message):
     __slots__ = ("cluster", "broker_name")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]

@@ -75,6 +75,11 @@ class NamesrvServiceStub:
                 request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetClusterInfoRequest.SerializeToString,
                 response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetClusterInfoResponse.FromString,
                 _registered_method=True)
+        self.WatchBrokers = channel.unary_stream(
+                '/aerobee.namesrv.v1.NamesrvService/WatchBrokers',
+                request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchBrokersRequest.SerializeToString,
+                response_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchBrokersResponse.FromString,
+                _registered_method=True)
         self.GetBrokerMemberGroup = channel.unary_unary(
                 '/aerobee.namesrv.v1.NamesrvService/GetBrokerMemberGroup',
                 request_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetBrokerMemberGroupRequest.SerializeToString,
@@ -139,7 +144,8 @@ class NamesrvServiceServicer:
     def RegisterBroker(self, request, context):
         """Adds or refreshes a broker and its topics. Idempotent.
         A broker id that is held by another address loses against it when its data version has a lower
-        state version: the reply is then empty with `rejected` set.
+        state version: the reply is then empty with `rejected` set. So does a master while a member of its broker
+        name is registered with a newer state version: another was elected.
         SYSTEM_ERROR (1): the broker id is unknown here and the request holds exactly one topic
         (a single-topic registration is legal only after a full one).
         """
@@ -200,6 +206,15 @@ class NamesrvServiceServicer:
 
     def GetClusterInfo(self, request, context):
         """All clusters and brokers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchBrokers(self, request, context):
+        """Where brokers are, as a stream: all of them first, then each broker name whose members or epoch have
+        changed, as it is then; changes that come faster than they are read are told as one. For clients, which
+        so learn of a new master without asking.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -332,6 +347,11 @@ def add_NamesrvServiceServicer_to_server(servicer, server):
                     servicer.GetClusterInfo,
                     request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetClusterInfoRequest.FromString,
                     response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetClusterInfoResponse.SerializeToString,
+            ),
+            'WatchBrokers': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchBrokers,
+                    request_deserializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchBrokersRequest.FromString,
+                    response_serializer=aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchBrokersResponse.SerializeToString,
             ),
             'GetBrokerMemberGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.GetBrokerMemberGroup,
@@ -606,6 +626,33 @@ class NamesrvService:
             '/aerobee.namesrv.v1.NamesrvService/GetClusterInfo',
             aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetClusterInfoRequest.SerializeToString,
             aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.GetClusterInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchBrokers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.namesrv.v1.NamesrvService/WatchBrokers',
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchBrokersRequest.SerializeToString,
+            aerobee_dot_namesrv_dot_v1_dot_namesrv__pb2.WatchBrokersResponse.FromString,
             options,
             channel_credentials,
             insecure,

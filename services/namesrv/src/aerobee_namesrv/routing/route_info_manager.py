@@ -26,6 +26,7 @@ from aerobee_namesrv.routing.rows import (
     MASTER_ID,
     BrokerData,
     BrokerKey,
+    BrokerMembers,
     QueueData,
     Reason,
     Registered,
@@ -35,7 +36,7 @@ from aerobee_namesrv.routing.rows import (
 )
 from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
 from aerobee_namesrv.routing.topic_route import in_zone, with_acting_masters
-from aerobee_namesrv.routing.watch import MinBrokerIdChanged
+from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
 from aerobee_wire.status import Code, MqError
 
 
@@ -49,6 +50,7 @@ class RouteInfoManager:
         self.filter_server_table: dict[BrokerKey, tuple[str, ...]] = {}
         # Since the start, by reason; for the metrics.
         self.unregistered: Counter[Reason] = Counter()
+        self._watches: set[BrokerWatch] = set()
 
     # ---- registration ----
 
@@ -60,6 +62,14 @@ class RouteInfoManager:
         """
         self._leave_elsewhere(registration)
         self._refuse_single_topic(registration)
+        before = self.members(registration.broker_name)
+        try:
+            return self._register(registration)
+        finally:
+            if self.members(registration.broker_name) != before:
+                self._tell(registration.broker_name)
+
+    def _register(self, registration: Registration) -> Registered:
         name, broker_id = registration.broker_name, registration.broker_id
         self.cluster_addr_table.setdefault(registration.cluster, set()).add(name)
         first = name not in self.broker_addr_table
@@ -111,7 +121,10 @@ class RouteInfoManager:
             )
 
     def _is_outdated(self, data: BrokerData, registration: Registration) -> bool:
-        """Whether another address holds the broker id with a newer state version."""
+        """Whether another address holds the broker id with a newer state version, or it is the id
+        of a master, and another member has one."""
+        if registration.broker_id == MASTER_ID and self._is_deposed(data, registration):
+            return True
         holder = data.addresses.get(registration.broker_id, registration.address)
         stored = self.broker_live_table.data_version(BrokerKey(registration.cluster, holder))
         if holder == registration.address or stored is None:
@@ -120,6 +133,14 @@ class RouteInfoManager:
         event = "registration_rejected" if outdated else "broker_replaced"
         _log(event, registration, other_address=holder)
         return outdated
+
+    def _is_deposed(self, data: BrokerData, registration: Registration) -> bool:
+        others = set(data.addresses.values()) - {registration.address}
+        newest = max((self._epoch_at(data, each) for each in others), default=0)
+        deposed = newest > registration.data_version.state_version
+        if deposed:
+            _log("registration_rejected", registration, newer_state_version=newest)
+        return deposed
 
     def _update_topics(self, data: BrokerData, registration: Registration, first: bool) -> None:
         """Stores topics of a master, or of the lowest replica of a broker that allows acting
@@ -171,6 +192,7 @@ class RouteInfoManager:
             self.unregistered[each.reason] += 1
             _log("broker_unregistered", each, reason=each.reason.value)
             self._remove_address(data, each.address)
+            self._tell(each.broker_name)
             (reduced if data.addresses else removed).add(each.broker_name)
         if removed:
             self.topic_queue_table.drop_brokers(removed)
@@ -217,6 +239,38 @@ class RouteInfoManager:
             live = self.broker_live_table.get(BrokerKey(data.cluster, address))
             if live and live.watch and (everyone or broker_id != lowest):
                 live.watch.notify(notice)
+
+    # ---- members ----
+
+    def members(self, broker_name: str) -> BrokerMembers:
+        """Without addresses when nobody is registered under that name."""
+        data = self.broker_addr_table.get(broker_name)
+        if data is None:
+            return BrokerMembers("", broker_name)
+        epoch = max((self._epoch_at(data, each) for each in data.addresses.values()), default=0)
+        return BrokerMembers(data.cluster, broker_name, dict(data.addresses), epoch)
+
+    def watch_brokers(self) -> BrokerWatch:
+        """Hears of every broker name whose members change, until `end_broker_watch`."""
+        watch = BrokerWatch()
+        self._watches.add(watch)
+        return watch
+
+    def end_broker_watch(self, watch: BrokerWatch) -> None:
+        self._watches.discard(watch)
+
+    def close_broker_watches(self) -> None:
+        """Ends the streams: the name server stops."""
+        for watch in self._watches:
+            watch.close()
+
+    def _tell(self, broker_name: str) -> None:
+        for watch in self._watches:
+            watch.add(broker_name)
+
+    def _epoch_at(self, data: BrokerData, address: str) -> int:
+        version = self.broker_live_table.data_version(BrokerKey(data.cluster, address))
+        return version.state_version if version else 0
 
     # ---- routes ----
 

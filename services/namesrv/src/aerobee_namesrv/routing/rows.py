@@ -83,6 +83,17 @@ class BrokerData:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerMembers:
+    """Who is registered under one broker name. `addresses`: as of BrokerData; empty: nobody.
+    `epoch`: the highest state version that a member registered with."""
+
+    cluster: str
+    broker_name: str
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLive:
     """The last sign of life of one broker. Every sign makes a new row."""
 

@@ -11,6 +11,7 @@ from aerobee_namesrv.routing.rows import (
     BrokerData,
     BrokerKey,
     BrokerLive,
+    BrokerMembers,
     DataVersion,
     QueueData,
     Registration,
@@ -126,6 +127,15 @@ def to_broker_data(broker: BrokerData) -> pb.BrokerData:
         addresses=broker.addresses,
         zone_name=broker.zone_name,
         enable_acting_master=broker.enable_acting_master,
+    )
+
+
+def to_broker_members(members: BrokerMembers) -> pb.BrokerMembers:
+    return pb.BrokerMembers(
+        cluster=members.cluster,
+        broker_name=members.broker_name,
+        addresses=members.addresses,
+        epoch=members.epoch,
     )
 
 

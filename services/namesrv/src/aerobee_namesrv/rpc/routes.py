@@ -1,4 +1,4 @@
-"""RPCs of clients: GetTopicRoute, ListTopics, GetClusterInfo, GetBrokerMemberGroup.
+"""RPCs of clients: GetTopicRoute, ListTopics, GetClusterInfo, WatchBrokers, GetBrokerMemberGroup.
 
 Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST; SYSTEM_ERROR, retryable (needWaitForService: not ready
 yet); NO_PERMISSION (a list that is turned off).
@@ -6,6 +6,8 @@ Differs from Apache's: lists are sorted; one that is turned off is NO_PERMISSION
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
@@ -81,6 +83,20 @@ class RouteRpcs:
                 )
             ],
         )
+
+    async def watch_brokers(self, request: pb.WatchBrokersRequest, call: Call) -> None:
+        manager = self._manager
+        watch = manager.watch_brokers()
+        try:
+            await self._tell(sorted(manager.broker_addr_table), call)
+            async for names in watch.changes():
+                await self._tell(names, call)
+        finally:
+            manager.end_broker_watch(watch)
+
+    async def _tell(self, names: Iterable[str], call: Call) -> None:
+        members = (convert.to_broker_members(self._manager.members(name)) for name in names)
+        await call.write(pb.WatchBrokersResponse(brokers=members))
 
     async def get_broker_member_group(
         self, request: pb.GetBrokerMemberGroupRequest, call: Call
