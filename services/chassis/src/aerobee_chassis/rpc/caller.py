@@ -6,14 +6,14 @@ It neither retries nor chooses an address.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from aerobee_chassis.rpc.loops import open_channel
-from aerobee_chassis.rpc.transport import CHANNEL_OPTIONS, CallFailed, Channel
+from aerobee_chassis.rpc.transport import CHANNEL_OPTIONS, CallFailed, Channel, Exchange
 
 R = TypeVar("R", bound=Message)
 R_co = TypeVar("R_co", bound=Message, covariant=True)
@@ -64,6 +64,23 @@ class Caller:
         except DecodeError:
             raise self._error_of(address, _unreadable(rpc)) from None
 
+    @asynccontextmanager
+    async def exchange(
+        self, address: str, rpc: Rpc[R], *, timeout_s: float | None = None
+    ) -> AsyncIterator[Conversation[R]]:
+        """An RPC with streams both ways; it ends with the block. Raises like `call`, as its reads
+        and writes do."""
+        channel = self._channels.get(address) or self._channel(address)
+
+        def failed(failure: CallFailed) -> Exception:
+            return self._error_of(address, failure)
+
+        try:
+            async with channel.exchange(rpc.path, timeout_s) as exchange:
+                yield Conversation(exchange, rpc, failed)
+        except CallFailed as failure:
+            raise failed(failure) from None
+
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
@@ -76,3 +93,33 @@ class Caller:
 
 def _unreadable(rpc: Rpc[Message]) -> CallFailed:
     return CallFailed("INTERNAL", f"the answer to {rpc.path} cannot be read")
+
+
+class Conversation(Generic[R]):
+    """An exchange of messages. Raises what its caller makes of a failure."""
+
+    def __init__(
+        self, exchange: Exchange, rpc: Rpc[R], failed: Callable[[CallFailed], Exception]
+    ) -> None:
+        self._exchange = exchange
+        self._rpc = rpc
+        self._failed = failed
+
+    async def write(self, message: Message) -> None:
+        try:
+            await self._exchange.write(message.SerializeToString())
+        except CallFailed as failure:
+            raise self._failed(failure) from None
+
+    async def done_writing(self) -> None:
+        await self._exchange.done_writing()
+
+    async def read(self) -> R | None:
+        """None: the other side has ended the call."""
+        try:
+            answer = await self._exchange.read()
+            return None if answer is None else self._rpc.response.FromString(answer)
+        except CallFailed as failure:
+            raise self._failed(failure) from None
+        except DecodeError:
+            raise self._failed(_unreadable(self._rpc)) from None

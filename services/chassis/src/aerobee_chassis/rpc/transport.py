@@ -7,6 +7,7 @@ There are two: grpc.aio (`aio`), and gRPC's completion queue at which the loop w
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError, Message
@@ -15,6 +16,7 @@ from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.services import Method
 
 CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # status and message of a call after that
+CALL_ENDED = "UNAVAILABLE", "the other side has ended the call"  # of a write after that
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; one body is at most 4 MiB
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -66,6 +68,25 @@ class Listener(Protocol):
         """Refuses new calls, waits up to `grace_s` for those in progress, then cancels them."""
 
 
+class Exchange(Protocol):
+    """A call in which both sides write messages when they like. One task reads, one writes.
+
+    It ends with the caller's block, and with a read or write that is cancelled: what the other side
+    has not ended by then is cancelled for it too.
+    """
+
+    async def write(self, message: bytes) -> None:
+        """Returns when the message is on its way: the other side's flow control lets it pass.
+        Raises CallFailed: the call is over, and the message may not have been read."""
+
+    async def done_writing(self) -> None:
+        """The other side reads to the end of what was written; it may go on writing. Does nothing
+        when the call is over."""
+
+    async def read(self) -> bytes | None:
+        """The next message; None: the other side has ended the call. Raises CallFailed."""
+
+
 class Channel(Protocol):
     """Connects when it is first used, and again after the connection was lost."""
 
@@ -74,6 +95,11 @@ class Channel(Protocol):
 
     def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """The messages of a server stream. Raises CallFailed."""
+
+    def exchange(
+        self, path: str, timeout_s: float | None = None
+    ) -> AbstractAsyncContextManager[Exchange]:
+        """A call with streams both ways; of its whole duration, `timeout_s`. Raises CallFailed."""
 
     async def close(self) -> None:
         """Calls in progress, and those that begin after it, fail with CANCELLED."""

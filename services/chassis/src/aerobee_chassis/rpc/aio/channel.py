@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import cast
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 import grpc
 
-from aerobee_chassis.rpc.transport import CHANNEL_CLOSED, CallFailed
+from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed
 
 
 class AioChannel:
@@ -36,8 +38,61 @@ class AioChannel:
         finally:
             answers.cancel()
 
+    @asynccontextmanager
+    async def exchange(
+        self, path: str, timeout_s: float | None = None
+    ) -> AsyncIterator[AioExchange]:
+        try:
+            call = self._channel.stream_stream(path, None, None)(None, timeout=timeout_s)
+        except grpc.aio.UsageError:
+            raise CallFailed(*CHANNEL_CLOSED) from None
+        try:
+            yield AioExchange(call)
+        finally:
+            call.cancel()
+
     async def close(self) -> None:
         await self._channel.close(None)
+
+
+class AioExchange:
+    def __init__(self, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
+        self._call = call
+
+    async def write(self, message: bytes) -> None:
+        try:
+            await self._call.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from None
+        except asyncio.InvalidStateError:  # it has ended, and its status was told before
+            code = await self._call.code()
+            if code is grpc.StatusCode.OK:
+                raise CallFailed(*CALL_ENDED) from None
+            raise CallFailed(code.name, await self._call.details() or "") from None
+        except asyncio.CancelledError:
+            self._check_task()
+            raise
+
+    async def done_writing(self) -> None:
+        with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            await self._call.done_writing()
+
+    async def read(self) -> bytes | None:
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from None
+        except asyncio.CancelledError:
+            self._check_task()
+            raise
+        return message if isinstance(message, bytes) else None  # else it is grpc.aio's EOF
+
+    def _check_task(self) -> None:
+        """grpc.aio raises CancelledError also for a call that was cancelled, in a task that was
+        not. Raises CallFailed then."""
+        task = asyncio.current_task()
+        if self._call.cancelled() and task is not None and not task.cancelling():
+            raise CallFailed(*CHANNEL_CLOSED) from None
 
 
 def _failed(error: grpc.aio.AioRpcError) -> CallFailed:

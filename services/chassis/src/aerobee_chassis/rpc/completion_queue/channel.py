@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ import grpc
 from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import IDLE_POLL_S, CompletionQueueLoop, OnEvent
-from aerobee_chassis.rpc.transport import CHANNEL_CLOSED, CallFailed
+from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed
 
 _STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
 _GIVEN_UP = (cygrpc.StatusCode.cancelled, "the caller gave up")
@@ -34,9 +35,10 @@ class CompletionQueueChannel:
     ) -> None:
         self._loop = loop
         self._channel = cygrpc.Channel(target.encode(), tuple(options), None)
-        self._under_way: set[_UnaryCall | _StreamingCall] = set()
+        self._under_way: set[_UnaryCall | _StreamingCall | CompletionQueueExchange] = set()
         self._expected = 0  # events that will come
-        self._answers_due = 0  # of unary calls; a stream is silent most of the time, and may wait
+        # Of unary calls and exchanges; a stream is silent most of the time, and may wait.
+        self._answers_due = 0
         self._next_poll = 0.0  # in the loop's time, while no answer is due
         self._armed = False  # the thread waits at the queue: until it has an event nobody else may
         self._closing = False  # no call begins any more
@@ -76,7 +78,7 @@ class CompletionQueueChannel:
         call.core = self._start(path, None, *batches)
         self._under_way.add(call)
         try:
-            while self._operate(call.core, call.receive(), call.on_message):
+            while self.operate(call.core, call.receive(), call.on_message):
                 message = await call.message
                 if message is None:
                     break
@@ -86,6 +88,29 @@ class CompletionQueueChannel:
                 raise failure
         finally:
             self._under_way.discard(call)
+            if not call.over.is_set():
+                call.core.cancel(*_GIVEN_UP)
+
+    @asynccontextmanager
+    async def exchange(
+        self, path: str, timeout_s: float | None = None
+    ) -> AsyncIterator[CompletionQueueExchange]:
+        """Raises CallFailed."""
+        call = CompletionQueueExchange(self, self._loop)
+        batches = (
+            ((cygrpc.SendInitialMetadataOperation((), 0),), _nothing),
+            ((cygrpc.ReceiveInitialMetadataOperation(0),), _nothing),
+            ((call.status,), call.on_status),
+        )
+        deadline = None if timeout_s is None else deadline_in(timeout_s)
+        call.core = self._start(path, deadline, *batches)
+        self._under_way.add(call)
+        self._answers_due += 1
+        try:
+            yield call
+        finally:
+            self._under_way.discard(call)
+            self._answers_due -= 1
             if not call.over.is_set():
                 call.core.cancel(*_GIVEN_UP)
 
@@ -162,7 +187,7 @@ class CompletionQueueChannel:
         self._expect(len(batches))
         return core
 
-    def _operate(self, core: Any, operations: tuple[Any, ...], on_event: OnEvent) -> bool:
+    def operate(self, core: Any, operations: tuple[Any, ...], on_event: OnEvent) -> bool:
         """False: the call is over."""
         if not core.operate(operations, on_event):
             return False
@@ -244,3 +269,53 @@ class _StreamingCall:
 
     def on_status(self, _event: Any) -> None:
         self.over.set()
+
+
+class CompletionQueueExchange:
+    __slots__ = ("_channel", "_loop", "core", "over", "status")
+
+    def __init__(self, channel: CompletionQueueChannel, loop: CompletionQueueLoop) -> None:
+        self._channel = channel
+        self._loop = loop
+        self.core: Any = None
+        self.over = asyncio.Event()
+        self.status = cygrpc.ReceiveStatusOnClientOperation(0)
+
+    async def write(self, message: bytes) -> None:
+        event = await self._operate(cygrpc.SendMessageOperation(message, 0))
+        if event is None or not event.success:
+            await self.over.wait()
+            raise _failure(self.status) or CallFailed(*CALL_ENDED)
+
+    async def done_writing(self) -> None:
+        await self._operate(cygrpc.SendCloseFromClientOperation(0))
+
+    async def read(self) -> bytes | None:
+        operation = cygrpc.ReceiveMessageOperation(0)
+        await self._operate(operation)
+        message: bytes | None = operation.message()
+        if message is None:
+            await self.over.wait()
+            if failure := _failure(self.status):
+                raise failure
+        return message
+
+    def on_status(self, _event: Any) -> None:
+        self.over.set()
+
+    async def _operate(self, operation: Any) -> Any:
+        """The event of an operation; None: the call is over."""
+        ended: asyncio.Future[Any] = self._loop.create_future()
+
+        def on_event(event: Any) -> None:
+            if not ended.done():
+                ended.set_result(event)
+
+        if not self._channel.operate(self.core, (operation,), on_event):
+            return None
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            # gRPC goes on with the operation, and takes no second one of its kind beside it.
+            self.core.cancel(*_GIVEN_UP)
+            raise
