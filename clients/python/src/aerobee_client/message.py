@@ -378,6 +378,14 @@ class ReceivedMessage:
         """The value of a property; "" when it is absent."""
         return self._record.properties.get(name, "")
 
+    def find_property(self, name: str) -> str | None:
+        """The value of one property, without decoding the others; None when it is absent."""
+        encoded = getattr(self._record, "raw_properties", None)
+        if encoded is None:
+            return self.properties.get(name)
+        found = names.get(encoded, f"{name}\x01".encode())
+        return None if found is None else found.decode("utf-8", "replace")
+
     @property
     def is_request(self) -> bool:
         """Whether its producer waits for a reply."""

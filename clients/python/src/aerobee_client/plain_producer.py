@@ -10,7 +10,7 @@ from typing import TypeVar, Unpack
 
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.observing.hooks import HookedSend
+from aerobee_client.observing.hooks import begin_send
 from aerobee_client.options.producer import ProducerSettings
 from aerobee_client.producer import DEFAULT_GROUP, AsyncProducer
 from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
@@ -71,8 +71,7 @@ class ProducerFacade(StartedFacade[C]):
         accumulates = client._accumulates(accumulate)
         try:
             if client._interceptors:  # here, in the context of the caller
-                hooked = HookedSend(message, client._interceptors)
-                message = hooked.message
+                message, hooked = begin_send(message, client._interceptors)
             way = choice.way(message, is_alone=not accumulates)
         except Exception as error:
             return refused(Future(), error, callback)

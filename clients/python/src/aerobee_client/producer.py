@@ -28,7 +28,7 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.observing.hooks import HookedBatch, HookedSend
+from aerobee_client.observing.hooks import HookedBatch, begin_send, tell
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ProducerStatistics
 from aerobee_client.options.names import with_settings
@@ -119,7 +119,9 @@ class AsyncProducer(StartedClient):
                 interval_s=self._options.detect_interval.total_seconds(),
                 timeout_s=self._options.detect_timeout.total_seconds(),
             )
-        self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
+        self._sender = Sender(
+            self._instance, self.producer_group, self._options, self._fault, self._requested
+        )
         self._singles = SingleSends(
             self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
         )
@@ -150,6 +152,14 @@ class AsyncProducer(StartedClient):
     def add_interceptor(self, interceptor: Interceptor) -> None:
         """It is told of the sends from now on, after those that are there."""
         self._interceptors = (*self._interceptors, interceptor)
+
+    def _requested(
+        self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
+    ) -> None:
+        """After a request with messages."""
+        if self._interceptors:
+            told = (topic, message_count, elapsed_s, error)
+            tell(self._interceptors, "after_send_request", *told)
 
     def statistics(self) -> ProducerStatistics:
         """What this producer has done since its start. Each heartbeat tells the brokers, and
@@ -199,8 +209,7 @@ class AsyncProducer(StartedClient):
         """
         hooked = None
         if self._interceptors:
-            hooked = HookedSend(message, self._interceptors)
-            message = hooked.message
+            message, hooked = begin_send(message, self._interceptors)
         try:
             singles, ordered = self._singles, selector is not None or message.message_group
             if singles is None or ordered or not self._accumulates(accumulate):
@@ -290,8 +299,7 @@ class AsyncProducer(StartedClient):
         accumulates = self._accumulates(accumulate)
         try:
             if self._interceptors:
-                hooked = HookedSend(message, self._interceptors)
-                message = hooked.message
+                message, hooked = begin_send(message, self._interceptors)
             choice = Choice(queue, selector)
             way = choice.way(message, block=False, is_alone=not accumulates)
         except Exception as error:
@@ -332,13 +340,15 @@ class AsyncProducer(StartedClient):
         Waits only while too many sends are under way. Raises FLOW_CONTROL when there is no room
         within `send_timeout`, and what asking for the route raises.
         """
-        choice = Choice(queue, selector)
-        if self._interceptors:
-            with HookedSend(message, self._interceptors) as hooked:
-                await self._send_oneway(hooked.message, choice, accumulate)
-                hooked.end(None, None)
-                return
-        await self._send_oneway(message, choice, accumulate)
+        message, hooked = begin_send(message, self._interceptors)
+        try:
+            await self._send_oneway(message, Choice(queue, selector), accumulate)
+        except BaseException as error:
+            if hooked is not None:
+                hooked.end(None, error)
+            raise
+        if hooked is not None:
+            hooked.end(None, None)
 
     async def _send_oneway(self, message: Message, choice: Choice, accumulate: bool | None) -> None:
         """What `send_oneway` does, without interceptors."""

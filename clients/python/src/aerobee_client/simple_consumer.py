@@ -199,18 +199,20 @@ class AsyncSimpleConsumer(Replier):
                 "attempt_id names a receive in order: make the consumer with fifo=True",
                 about="attempt_id",
             )
+        began_s = _now_s()
         asked = Receive(
             self._subscriptions_of(topic),
             max_messages,
             round(invisible_duration.total_seconds() * 1_000),
-            asyncio.get_running_loop().time() + wait.total_seconds(),
+            began_s + wait.total_seconds(),
             attempt_id,
         )
         messages = await member.receive(asked)
         if renew and messages:
             member.renew(Renewal(messages))
         if messages:
-            tell(self._interceptors, "after_receive", self.consumer_group, messages)
+            told = (self.consumer_group, messages, _now_s() - began_s)
+            tell(self._interceptors, "after_receive", *told)
         return messages
 
     async def ack(self, messages: MessageOrHandle | Sequence[MessageOrHandle]) -> None:
@@ -221,7 +223,8 @@ class AsyncSimpleConsumer(Replier):
         which says of which message what.
         """
         member, leased = self._leased(messages)
-        self._settled("ack", messages, await member.acknowledge(leased))
+        began_s = _now_s()
+        self._settled("ack", messages, await member.acknowledge(leased), began_s)
 
     async def change_invisible_duration(
         self,
@@ -241,8 +244,9 @@ class AsyncSimpleConsumer(Replier):
             check_value("invisible_duration", invisible_duration, 0, MAX_INVISIBLE_S)
             duration_ms = round(invisible_duration.total_seconds() * 1_000)
         member, leased = self._leased(messages)
+        began_s = _now_s()
         outcomes = await member.change(leased, duration_ms, counted=counted)
-        self._settled("change_invisible_duration", messages, outcomes)
+        self._settled("change_invisible_duration", messages, outcomes, began_s)
 
     async def dead_letter(
         self,
@@ -259,13 +263,16 @@ class AsyncSimpleConsumer(Replier):
             description=names.cut(description, DESCRIPTION_BYTES),
         )
         member, leased = self._leased(messages)
-        self._settled("dead_letter", messages, await member.dead_letter(leased, failure))
+        began_s = _now_s()
+        outcomes = await member.dead_letter(leased, failure)
+        self._settled("dead_letter", messages, outcomes, began_s)
 
     def _settled(
         self,
         operation: str,
         messages: MessageOrHandle | Sequence[MessageOrHandle],
         outcomes: Sequence[MqError | None],
+        began_s: float,
     ) -> None:
         """Tells interceptors of the messages, not of mere handles. Raises as `ack`."""
         error: MqError | None = None
@@ -277,7 +284,7 @@ class AsyncSimpleConsumer(Replier):
         finally:
             given = [messages] if isinstance(messages, str | LeasedMessage) else messages
             if told := [message for message in given if isinstance(message, LeasedMessage)]:
-                details = (self.consumer_group, operation, told, error)
+                details = (self.consumer_group, operation, told, _now_s() - began_s, error)
                 tell(self._interceptors, "after_settle", *details)
 
     @contextmanager
@@ -336,6 +343,11 @@ class AsyncSimpleConsumer(Replier):
                 )
             found.append(leased)
         return member, found
+
+
+def _now_s() -> float:
+    """By the clock of the loop."""
+    return asyncio.get_running_loop().time()
 
 
 def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb2.Subscription:

@@ -144,6 +144,82 @@ async def test_what_before_send_raises_refuses_the_send(
     assert broker.messages(TOPIC) == [] and len(called) == 2
 
 
+async def test_whoever_does_not_follow_a_message_is_not_told_of_its_end(
+    cluster: MemoryCluster,
+) -> None:
+    class Picky(Recorder):
+        def follows_send(self, message: Message) -> bool:
+            if message.body == b"2":
+                raise ValueError("is logged")
+            return message.body == b"0"
+
+    picky, thorough = Picky(), Recorder("all")
+    async with producer(cluster, interceptors=[picky, thorough, Refuser()]) as sender:
+        for message in messages(3):
+            if message.body == b"1":
+                with raises_code(Code.NO_PERMISSION):
+                    await sender.send(message)
+            else:
+                await sender.send(message)
+        await sender.send_batch([messages(1)[0], messages(3)[2]])
+    assert [each[1:] for each in picky.told if each[1] != "before"] == [("stored", b"0")] * 2
+    assert [each[1:] for each in thorough.told if each[1] != "before"] == [
+        ("stored", b"0"),
+        (Code.NO_PERMISSION, b"1"),
+        ("stored", b"2"),
+        ("stored", b"0"),
+        ("stored", b"2"),
+    ]
+
+
+async def test_each_request_is_told_once_for_all_its_messages(cluster: MemoryCluster) -> None:
+    class Requests(Interceptor):
+        def __init__(self) -> None:
+            self.told: list[tuple[str, int, object]] = []
+
+        def after_send_request(
+            self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
+        ) -> None:
+            assert elapsed_s >= 0
+            self.told.append((topic, message_count, getattr(error, "code", None)))
+
+        def ended(self) -> list[tuple[str, int, object]]:
+            told, self.told = self.told, []
+            return told
+
+    requests = Requests()
+    async with producer(cluster, interceptors=[requests], retries=0) as sender:
+        await sender.send(messages(1)[0])
+        assert requests.ended() == [(TOPIC, 1, None)]
+        await asyncio.gather(*(sender.send(message) for message in messages(5)))
+        assert requests.ended() == [(TOPIC, 5, None)]
+        await sender.send(messages(1)[0], accumulate=False)
+        assert requests.ended() == [(TOPIC, 1, None)]
+        await sender.send_batch(messages(7), queue=(await sender.queues(TOPIC))[0])
+        assert requests.ended() == [(TOPIC, 7, None)]
+        await sender.send_oneway(messages(1)[0], accumulate=False)
+        await until(lambda: requests.told)
+        assert requests.ended() == [(TOPIC, 1, None)]
+        await sender.send_oneway(messages(1)[0])
+        await until(lambda: requests.told)
+        assert requests.ended() == [(TOPIC, 1, None)]
+        cluster.answers["Send"] = refused = MqError(Code.NO_PERMISSION, "refused by this test")
+        for send in (
+            lambda: sender.send(messages(1)[0]),
+            lambda: sender.send(messages(1)[0], accumulate=False),
+            lambda: sender.send_batch(messages(1)),
+        ):
+            with raises_code(Code.NO_PERMISSION):
+                await send()
+            assert requests.ended() == [(TOPIC, 1, refused.code)]
+        await sender.send_oneway(messages(1)[0], accumulate=False)
+        await until(lambda: requests.told)
+        assert requests.ended() == [(TOPIC, 1, refused.code)]
+        with raises_code(Code.MESSAGE_ILLEGAL):
+            await sender.send(Message(TOPIC, bytes(5 << 20)))
+        assert requests.ended() == [], "it never left"
+
+
 async def test_of_a_batch_each_message_has_its_own_outcome(cluster: MemoryCluster) -> None:
     recorder = Recorder()
     async with producer(cluster, interceptors=[recorder], retries=0) as sender:

@@ -2,80 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from typing import Any
+from datetime import timedelta
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 import aerobee_client
 from aerobee_client import otel
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.observing import otel_names as names
+from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until
 from support.codes import raises_code
-
-
-class Backend:
-    """What was exported."""
-
-    def __init__(self) -> None:
-        self._spans = InMemorySpanExporter()
-        self._metrics = InMemoryMetricReader()
-        self.tracer_provider = TracerProvider()
-        self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.meter_provider = MeterProvider(metric_readers=[self._metrics])
-
-    def instrument(self, client: Any) -> Any:
-        otel.instrument(
-            client, tracer_provider=self.tracer_provider, meter_provider=self.meter_provider
-        )
-        return client
-
-    def spans(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self._spans.get_finished_spans() if span.name == name]
-
-    def points(self, metric: str) -> list[Any]:
-        data = self._metrics.get_metrics_data()
-        assert data is not None
-        return [
-            point
-            for resource in data.resource_metrics
-            for scope in resource.scope_metrics
-            for found in scope.metrics
-            if found.name == metric
-            for point in found.data.data_points
-        ]
+from support.observing.otel_backend import Backend, attributes, context_of, linked
 
 
 @pytest.fixture
 def backend() -> Iterator[Backend]:
     backend = Backend()
     yield backend
-    backend.tracer_provider.shutdown()
-    backend.meter_provider.shutdown()
-
-
-def id_of(span: ReadableSpan) -> int:
-    context = span.get_span_context()
-    assert context is not None
-    return context.span_id
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
+    backend.shutdown()
 
 
 async def test_a_trace_goes_from_the_sender_through_retries_to_the_listener(
@@ -91,7 +46,7 @@ async def test_a_trace_goes_from_the_sender_through_retries_to_the_listener(
     consumer = AsyncPushConsumer("g", listen, namesrv=NAMESRV, transport=cluster)
     consumer.subscribe(TOPIC)
     sender = backend.instrument(producer(cluster))
-    tracer = backend.tracer_provider.get_tracer("the application")
+    tracer = backend.tracer()
     async with sender, backend.instrument(consumer):
         with tracer.start_as_current_span("handle a request") as request:
             result = await sender.send(Message(TOPIC, b"body", tag="T", keys="k"))
@@ -113,15 +68,15 @@ async def test_a_trace_goes_from_the_sender_through_retries_to_the_listener(
     first, second = backend.spans(f"process {TOPIC}")
     for processed in (first, second):
         assert processed.parent is not None and processed.context is not None
-        assert processed.parent.span_id == id_of(sent)  # also of the retry
-        assert [link.context.span_id for link in processed.links] == [processed.parent.span_id]
+        assert processed.parent.span_id == context_of(sent).span_id  # also of the retry
+        assert linked(processed) == [processed.parent.span_id]
         assert attributes(processed)[names.CONSUMER_GROUP] == "g"
         assert attributes(processed)[names.MESSAGE_ID] == result.message_id
-    assert listening == [id_of(span) for span in (first, second)]
+    assert listening == [context_of(span).span_id for span in (first, second)]
     assert (first.status.is_ok, second.status.is_ok) == (False, True)
     assert attributes(first)[names.ERROR_TYPE] == "LookupError"
     (settled,) = backend.spans(f"send_back {TOPIC}")
-    assert [link.context.span_id for link in settled.links] == [id_of(sent)]
+    assert linked(settled) == [context_of(sent).span_id]
 
 
 async def test_a_batch_has_a_link_for_each_message(
@@ -141,13 +96,10 @@ async def test_a_batch_has_a_link_for_each_message(
         await sender.send_batch(messages(4), queue=queue)
     async with backend.instrument(consumer):
         await until(lambda: sum(sizes) == 4 and backend.spans(f"process {TOPIC}"))
-    sent = {id_of(span) for span in backend.spans(f"send {TOPIC}")}
+    sent = {context_of(span).span_id for span in backend.spans(f"send {TOPIC}")}
     assert len(sent) == 4
-    linked = [
-        link.context.span_id for span in backend.spans(f"process {TOPIC}") for link in span.links
-    ]
-    assert sorted(linked) == sorted(sent)
     (processed,) = backend.spans(f"process {TOPIC}")
+    assert sorted(linked(processed)) == sorted(sent)
     assert processed.parent is None
     assert attributes(processed)[names.BATCH_MESSAGE_COUNT] == 4
 
@@ -170,45 +122,91 @@ async def test_sends_and_calls_of_listeners_are_measured(
 
     consumer = AsyncPushConsumer("g", listen, namesrv=NAMESRV, transport=cluster)
     consumer.subscribe(TOPIC)
-    async with backend.instrument(producer(cluster)) as sender, backend.instrument(consumer):
-        await sender.send_batch(messages(3))
+    sending = backend.instrument(producer(cluster, retries=0))
+    async with sending as sender, backend.instrument(consumer):
+        await sender.send_batch(messages(3), queue=(await sender.queues(TOPIC))[0])
+        cluster.answers["Send"] = MqError(Code.NO_PERMISSION, "refused by the broker")
+        with raises_code(Code.NO_PERMISSION):
+            await sender.send(Message(TOPIC, b"refused"))
+        del cluster.answers["Send"]
         with raises_code(Code.MESSAGE_ILLEGAL):
-            await sender.send(Message(TOPIC, bytes(5 << 20)))
+            await sender.send(Message(TOPIC, bytes(5 << 20)))  # refused before it leaves
         await until(lambda: len(backend.spans(f"process {TOPIC}")) == 4)
-
-    def counts(metric: str) -> dict[str, int]:
-        return {
-            point.attributes.get(names.ERROR_TYPE, ""): getattr(point, "value", 0)
-            or getattr(point, "count", 0)
-            for point in backend.points(metric)
-        }
-
-    assert counts(names.SENT_MESSAGES) == {"": 3, "MESSAGE_ILLEGAL": 1}
-    assert counts(names.OPERATION_DURATION) == {"": 3, "MESSAGE_ILLEGAL": 1}
-    assert counts(names.CONSUMED_MESSAGES) == {"": 3, "LookupError": 1}
-    assert counts(names.PROCESS_DURATION) == {"": 3, "LookupError": 1}
+        await until(lambda: backend.spans(f"send_back {TOPIC}"))
+    assert backend.counts(names.SENT_MESSAGES, "send") == {"": 3, "NO_PERMISSION": 1}
+    assert backend.counts(names.OPERATION_DURATION, "send") == {"": 1, "NO_PERMISSION": 1}
+    assert backend.counts(names.OPERATION_DURATION, "send_back") == {"": 1}
+    assert backend.counts(names.CONSUMED_MESSAGES, "process") == {"": 3, "LookupError": 1}
+    assert backend.counts(names.PROCESS_DURATION, "process") == {"": 3, "LookupError": 1}
 
 
-async def test_a_trace_that_is_not_sampled_costs_no_span_and_stays_so(
+async def test_sends_that_travel_together_are_measured_together(
+    cluster: MemoryCluster, backend: Backend
+) -> None:
+    async with backend.instrument(producer(cluster)) as sender:
+        await sender.send(Message(TOPIC, b"the route is known from now on"))
+        await asyncio.gather(*(sender.send(message) for message in messages(20)))
+        await sender.send_oneway(Message(TOPIC, b"alone"), accumulate=False)
+        await until(lambda: backend.counts(names.SENT_MESSAGES, "send") == {"": 22})
+    assert backend.counts(names.OPERATION_DURATION, "send") == {"": 3}
+    (point,) = backend.points(names.OPERATION_DURATION)
+    assert max(point.explicit_bounds) == 10, "seconds, not milliseconds"
+    assert len(backend.spans(f"send {TOPIC}")) == 22
+
+
+async def test_a_poll_lasts_from_its_call_to_its_messages(
+    cluster: MemoryCluster, backend: Backend
+) -> None:
+    consumer = AsyncPullConsumer("g", namesrv=NAMESRV, transport=cluster)
+    consumer.subscribe(TOPIC)
+    async with backend.instrument(producer(cluster)) as sender, backend.instrument(consumer):
+        queue = (await sender.queues(TOPIC))[0]
+        assert await consumer.poll(timeout=timedelta(milliseconds=1)) == []
+        waiting = asyncio.create_task(consumer.poll(8))
+        await asyncio.sleep(0.05)
+        sent_ns = time.time_ns()
+        await sender.send_batch(messages(3), queue=queue)
+        assert len(await waiting) == 3
+    (received,) = backend.spans(f"receive {TOPIC}")
+    assert received.start_time is not None and received.end_time is not None
+    assert received.start_time < sent_ns < received.end_time
+    sends = backend.spans(f"send {TOPIC}")
+    assert linked(received) == [context_of(span).span_id for span in sends]
+    assert attributes(received) == {
+        names.SYSTEM: "rocketmq",
+        names.OPERATION_NAME: "receive",
+        names.OPERATION_TYPE: "receive",
+        names.TOPIC: TOPIC,
+        names.CONSUMER_GROUP: "g",
+        names.BATCH_MESSAGE_COUNT: 3,
+    }
+    assert backend.counts(names.CONSUMED_MESSAGES, "receive") == {"": 3}
+    assert backend.counts(names.OPERATION_DURATION, "receive") == {"": 1}
+
+
+async def test_a_poll_of_two_topics_is_a_span_of_each(
     cluster: MemoryCluster, broker: MemoryBroker, backend: Backend
 ) -> None:
-    listening: list[trace.SpanContext] = []
-
-    def listen(message: ReceivedMessage) -> None:
-        listening.append(trace.get_current_span().get_span_context())
-
-    consumer = AsyncPushConsumer("g", listen, namesrv=NAMESRV, transport=cluster)
-    consumer.subscribe(TOPIC)
-    unsampled = TracerProvider(sampler=ParentBased(ALWAYS_OFF)).get_tracer("the application")
-    async with backend.instrument(producer(cluster)) as sender, backend.instrument(consumer):
-        with unsampled.start_as_current_span("handle a request") as request:
-            await sender.send(Message(TOPIC, b"body"))
-        await until(lambda: len(listening) == 1)
-    (record,) = broker.messages(TOPIC)
-    flags = record.properties["traceparent"].rpartition("-")[2]
-    assert not int(flags, 16) & trace.TraceFlags.SAMPLED
-    assert listening[0].trace_id == request.get_span_context().trace_id
-    assert not backend.spans(f"send {TOPIC}") and not backend.spans(f"process {TOPIC}")
+    broker.create("trains", 4)
+    consumer = AsyncPullConsumer("g", namesrv=NAMESRV, transport=cluster)
+    async with producer(cluster) as sender, backend.instrument(consumer):
+        for topic, count in (("flights", 2), ("trains", 1)):
+            await sender.send_batch([Message(topic, b"x")] * count)
+        queues = [
+            *await consumer.fetch_message_queues("flights"),
+            *await consumer.fetch_message_queues("trains"),
+        ]
+        consumer.assign(queues)
+        await consumer.seek_to_begin()
+        unread = consumer._running().unread
+        await until(lambda: sum(map(len, unread._unread.values())) == 3)
+        assert len(await consumer.poll()) == 3
+    assert sorted(span.name for span in backend.spans()) == ["receive flights", "receive trains"]
+    sizes = {
+        point.attributes[names.TOPIC]: point.value
+        for point in backend.points(names.CONSUMED_MESSAGES)
+    }
+    assert sizes == {"flights": 2, "trains": 1}
 
 
 def test_nothing_is_imported_unless_asked_for() -> None:
@@ -225,26 +223,6 @@ def test_nothing_is_imported_unless_asked_for() -> None:
     )
     assert done.returncode == 0 and "aerobee-client[otel]" in done.stdout, done.stderr
     assert aerobee_client.otel is otel
-
-
-async def test_a_sampler_that_refuses_a_send_costs_no_span_and_the_listener_knows(
-    cluster: MemoryCluster, broker: MemoryBroker, backend: Backend
-) -> None:
-    refusing = TracerProvider(sampler=ALWAYS_OFF)
-    sender = producer(cluster)
-    otel.instrument(sender, tracer_provider=refusing, meter_provider=backend.meter_provider)
-    given = Message(TOPIC, b"body", tag="T", properties={"traceparent": "older", "k": "v"})
-    async with sender:
-        await sender.send(given)
-    (record,) = broker.messages(TOPIC)
-    sent = ReceivedMessage(record)
-    version, trace_id, span_id, flags = sent.properties["traceparent"].split("-")
-    assert (version, len(trace_id), len(span_id)) == ("00", 32, 16)
-    assert not int(flags, 16) & trace.TraceFlags.SAMPLED
-    assert (sent.tag, sent.properties["k"]) == ("T", "v")
-    assert given.properties == {"traceparent": "older", "k": "v"}
-    (point,) = backend.points(names.SENT_MESSAGES)
-    assert point.value == 1
 
 
 def test_a_traced_message_is_otherwise_the_given_one() -> None:

@@ -67,7 +67,9 @@ async def test_interceptors_are_told_what_polls_return(
             self.received: list[tuple[str, int]] = []
             self.acquired = 0
 
-        def after_receive(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
+        def after_receive(
+            self, consumer_group: str, messages: Sequence[ReceivedMessage], elapsed_s: float
+        ) -> None:
             self.received.append((consumer_group, len(messages)))
             raise ValueError("changes nothing")
 

@@ -189,8 +189,10 @@ async def test_interceptors_are_told_of_receives_and_settlements(leasing: Leasin
         def __init__(self) -> None:
             self.told: list[tuple[str, list[bytes], object]] = []
 
-        def after_receive(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
-            assert consumer_group == GROUP
+        def after_receive(
+            self, consumer_group: str, messages: Sequence[ReceivedMessage], elapsed_s: float
+        ) -> None:
+            assert consumer_group == GROUP and elapsed_s >= 0
             self.told.append(("receive", [each.body for each in messages], None))
 
         def after_settle(
@@ -198,8 +200,10 @@ async def test_interceptors_are_told_of_receives_and_settlements(leasing: Leasin
             consumer_group: str,
             operation: str,
             messages: Sequence[ReceivedMessage],
+            elapsed_s: float,
             error: BaseException | None,
         ) -> None:
+            assert elapsed_s >= 0
             code = getattr(error, "code", None)
             self.told.append((operation, [each.body for each in messages], code))
 

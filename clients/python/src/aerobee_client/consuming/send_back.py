@@ -97,17 +97,19 @@ class ToldRejections(Rejections):
 
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
         done = self._rejections.send(message, rejection)
-        done.add_done_callback(partial(self._tell, message))
+        began_s = asyncio.get_running_loop().time()
+        done.add_done_callback(partial(self._tell, message, began_s))
         return done
 
     async def drain(self) -> None:
         await self._rejections.drain()
 
-    def _tell(self, message: ReceivedMessage, done: asyncio.Future[bool]) -> None:
+    def _tell(self, message: ReceivedMessage, began_s: float, done: asyncio.Future[bool]) -> None:
         error = None
         if done.cancelled() or not done.result():
             error = MqError(Code.SYSTEM_ERROR, "the broker did not take the message back")
-        told = (self._consumer_group, "send_back", [message], error)
+        elapsed_s = asyncio.get_running_loop().time() - began_s
+        told = (self._consumer_group, "send_back", [message], elapsed_s, error)
         tell(self._interceptors, "after_settle", *told)
 
 

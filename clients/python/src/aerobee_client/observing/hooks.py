@@ -26,34 +26,13 @@ def guarded(interceptor: Interceptor, method: str, *arguments: object) -> None:
 
 
 class HookedSend:
-    """One message on its way through the interceptors, from construction on. `message`: what is
-    sent. As a context manager it tells of what the block raises.
+    """A message on its way whose interceptors want to know its end. `told`: they, with what each
+    was told of, in their order."""
 
-    Raises what a `before_send` raises; the interceptors that were told of the message by then are
-    told of the failure.
-    """
+    __slots__ = ("_told",)
 
-    __slots__ = ("_told", "message")
-
-    def __init__(self, message: Message, interceptors: Sequence[Interceptor]) -> None:
-        self._told: list[tuple[Interceptor, Message]] = []
-        self.message = message
-        for interceptor in interceptors:
-            try:
-                replaced = interceptor.before_send(self.message)
-            except BaseException as error:
-                self.end(None, error)
-                raise
-            if replaced is not None:
-                self.message = replaced
-            self._told.append((interceptor, self.message))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            self.end(None, error)
+    def __init__(self, told: Sequence[tuple[Interceptor, Message]]) -> None:
+        self._told = told
 
     def stored(self, result: SendResult) -> SendResult:
         self.end(result, None)
@@ -67,18 +46,50 @@ class HookedSend:
                 log.exception("after_send of the interceptor %r failed", interceptor)
 
 
+def begin_send(
+    message: Message, interceptors: Sequence[Interceptor]
+) -> tuple[Message, HookedSend | None]:
+    """What is sent in place of a message, and who is told of its end; None: nobody.
+
+    Raises what a `before_send` raises; the interceptors that follow the message by then are told of
+    the failure.
+    """
+    told: list[tuple[Interceptor, Message]] = []
+    for interceptor in interceptors:
+        try:
+            replaced = interceptor.before_send(message)
+        except BaseException as error:
+            HookedSend(told).end(None, error)
+            raise
+        if replaced is not None:
+            message = replaced
+        if _follows(interceptor, message):
+            told.append((interceptor, message))
+    return message, HookedSend(told) if told else None
+
+
+def _follows(interceptor: Interceptor, message: Message) -> bool:
+    try:
+        return interceptor.follows_send(message)
+    except Exception:
+        log.exception("follows_send of the interceptor %r failed", interceptor)
+        return False
+
+
 class HookedBatch:
     """Several messages on their way. Raises what a `before_send` raises: then none is sent."""
 
     def __init__(self, messages: Sequence[Message], interceptors: Sequence[Interceptor]) -> None:
-        self._sends: list[HookedSend] = []
+        self.messages: list[Message] = []
+        self._sends: list[HookedSend | None] = []
         try:
-            for message in messages:
-                self._sends.append(HookedSend(message, interceptors))
+            for given in messages:
+                message, send = begin_send(given, interceptors)
+                self.messages.append(message)
+                self._sends.append(send)
         except BaseException as error:
             self._end([None] * len(self._sends), error)
             raise
-        self.messages = [send.message for send in self._sends]
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +106,8 @@ class HookedBatch:
 
     def _end(self, results: Sequence[SendResult | None], error: BaseException | None) -> None:
         for send, result in zip(self._sends, results, strict=True):
-            send.end(result, None if result is not None else error)
+            if send is not None:
+                send.end(result, None if result is not None else error)
 
 
 def before_consume(

@@ -37,11 +37,23 @@ class Interceptor:
         context of its sender. What is returned is sent in its place (Message.with_properties);
         None: the message itself. An MqError that is raised reaches the sender as it is."""
 
+    def follows_send(self, message: Message) -> bool:
+        """Whether `after_send` is to be told of `message`, which is what `before_send` gave. An
+        interceptor that observes few of the sends pays little for the others."""
+        return True
+
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
         """After the send of what `before_send` gave. `result`: None when it failed with `error`;
         both are None for a one-way send, whose outcome nobody knows."""
+
+    def after_send_request(
+        self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
+    ) -> None:
+        """After a request with `message_count` messages of one topic was answered, or failed with
+        `error` in its last attempt; on the loop. Messages that travel together are one request.
+        What was refused before it left is in none."""
 
     def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
         """Before the listener gets these messages, where it runs: on its thread, in its task."""
@@ -59,14 +71,18 @@ class Interceptor:
         consumer_group: str,
         operation: str,
         messages: Sequence[ReceivedMessage],
+        elapsed_s: float,
         error: BaseException | None,
     ) -> None:
         """After the broker was told what became of messages: "send_back" by a push consumer, "ack",
-        "change_invisible_duration" or "dead_letter" by a simple consumer. `error`: why it was
-        not."""
+        "change_invisible_duration" or "dead_letter" by a simple consumer. `elapsed_s`: of the call,
+        waiting included. `error`: why the broker was not told."""
 
-    def after_receive(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """After a consumer without a listener was given messages."""
+    def after_receive(
+        self, consumer_group: str, messages: Sequence[ReceivedMessage], elapsed_s: float
+    ) -> None:
+        """After a consumer without a listener was given messages, by a call (`receive`, `poll`, the
+        step of a loop) that took so long, waiting included."""
 
     def end_transaction(
         self, message_id: str, resolution: str, error: BaseException | None

@@ -23,14 +23,14 @@ from aerobee_wire.status import Code, MqError
 
 class UnreadMessages:
     """The consumption of a pull consumer. One task polls at a time. `on_returned` is called with
-    what each poll returns, unless that is nothing. `tally`: messages that are consumed, and the
-    time that the caller took for each poll."""
+    what each poll returns, unless that is nothing, and with the seconds that it took. `tally`:
+    messages that are consumed, and the time that the caller took for each poll."""
 
     def __init__(
         self,
         offsets: PullOffsets,
         clock: Clock,
-        on_returned: Callable[[list[ReceivedMessage]], None],
+        on_returned: Callable[[list[ReceivedMessage], float], None],
     ) -> None:
         self.tally = Tally(clock)
         self._clock = clock
@@ -106,11 +106,10 @@ class UnreadMessages:
         self._returned.clear()
         self._changed.set()
 
-    def take(
-        self, max_messages: int, ends: Mapping[MessageQueue, int] | None = None
+    def _take(
+        self, max_messages: int, ends: Mapping[MessageQueue, int] | None
     ) -> list[ReceivedMessage]:
-        """Up to `max_messages`, in order in each queue. `ends`: only of these queues, and below
-        these offsets."""
+        """What of it is here."""
         taken: list[ReceivedMessage] = []
         for process_queue in list(self._unread):
             if process_queue.dropped:
@@ -128,7 +127,6 @@ class UnreadMessages:
                     break
         if taken:
             self._returned_ms = self._clock.monotonic_ms()
-            self._on_returned(taken)
         return taken
 
     def _take_of(
@@ -151,7 +149,9 @@ class UnreadMessages:
         timeout_s: float | None,
         ends: Mapping[MessageQueue, int] | None = None,
     ) -> list[ReceivedMessage]:
-        """As `take`, but waits up to `timeout_s` for the first message. [] also when it is closed.
+        """Up to `max_messages`, in order in each queue; waits up to `timeout_s` for the first one.
+        [] when none came, and when it is closed. `ends`: only of these queues, and below these
+        offsets.
 
         With `ends` it also returns when a queue was pulled and nothing came of it. Raises what was
         refused meanwhile; ILLEGAL_OPERATION while another poll waits; INVALID_PARAMETER.
@@ -167,9 +167,18 @@ class UnreadMessages:
                 "poll counts what the one before returned as consumed",
             )
         self.consume_last()
-        messages = self.take(max_messages, ends)
-        if messages or self.closed:
-            return messages
+        now_s = asyncio.get_running_loop().time
+        began_s = now_s()
+        messages = self._take(max_messages, ends)
+        if not messages and not self.closed:
+            messages = await self._wait(max_messages, timeout_s, ends)
+        if messages:
+            self._on_returned(messages, now_s() - began_s)
+        return messages
+
+    async def _wait(
+        self, max_messages: int, timeout_s: float | None, ends: Mapping[MessageQueue, int] | None
+    ) -> list[ReceivedMessage]:
         self._polling = True
         try:
             with suppress(TimeoutError):
@@ -187,7 +196,7 @@ class UnreadMessages:
                 raise self._refusals.pop()
             self._changed.clear()
             await self._changed.wait()
-            messages = self.take(max_messages, ends)
+            messages = self._take(max_messages, ends)
             if messages or ends is not None:
                 return messages
         return []

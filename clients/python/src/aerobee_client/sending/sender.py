@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 RequestNow = Callable[[], EncodedSend | None]
 # Topic and priority of the messages of a request.
 Destination = tuple[str, int | None]
+# Told of each request when it has ended: topic, messages, seconds, why it failed.
+OnRequest = Callable[[str, int, float, BaseException | None], None]
 
 # Refusals for something in a message; every other holds for all messages of a request.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
@@ -51,7 +53,7 @@ REFUSALS_OF_A_QUEUE = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
 
 class Sender:
     """Sends through one client instance. `fault`: remembers failed and slow brokers, which are
-    avoided; None: none are."""
+    avoided; None: none are. `on_request`: see OnRequest."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Sender:
         producer_group: str,
         options: ProducerOptions,
         fault: LatencyFault | None,
+        on_request: OnRequest,
     ) -> None:
         self._instance = instance
         self._clock = instance.clock
@@ -67,6 +70,8 @@ class Sender:
         self._producer_group = producer_group
         self._options = options
         self._fault = fault
+        self._on_request = on_request
+        self._time_s = asyncio.get_running_loop().time
         self._compressor: Compressor | None = None
         if options.compression is not None:
             self._compressor = Compressor(
@@ -118,17 +123,17 @@ class Sender:
     ) -> list[SendResult]:
         """Stores, in one request, messages that may share one: see `send_request.runs`."""
         request = self._request(sends)
-        started_ms = self._clock.monotonic_ms()
-        attempts = Attempts(queue, self._options, started_ms + int(timeout_s * 1000))
-        first = sends[0].message
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        attempts = Attempts(queue, self._options, deadline_ms)
+        first, began_s = sends[0].message, self._time_s()
         try:
             delivered = await self._deliver(
                 lambda: request, (first.topic, first.priority), queue, attempts, timeout_s
             )
-        except MqError:
-            self.tally.add(0, len(sends), self._clock.monotonic_ms() - started_ms)
+        except MqError as error:
+            self._count(first.topic, len(sends), began_s, error)
             raise
-        self.tally.add(len(sends), 0, self._clock.monotonic_ms() - started_ms)
+        self._count(first.topic, len(sends), began_s)
         assert delivered is not None, "there is always a request"
         return send_request.results(delivered[1], sends, delivered[0])
 
@@ -164,7 +169,7 @@ class Sender:
         """Sends a batch, and gives each of its sends an outcome; unless it is of message groups and
         their queue refuses it."""
         sends = [send for send in batch.sends if send.leaves()]
-        started_ms = self._clock.monotonic_ms()
+        began_s = self._time_s()
         try:
             await self._deliver_sends(sends, batch)
         except asyncio.CancelledError:
@@ -175,7 +180,7 @@ class Sender:
             if batch.key.is_group and _is_of_a_queue(error):
                 batch.refuse(error)
                 return
-            self.tally.add(0, len(sends), self._clock.monotonic_ms() - started_ms)
+            self._count(batch.key.topic, len(sends), began_s, error)
             for send in sends:
                 send.fail(error)
             if not isinstance(error, MqError):
@@ -193,10 +198,11 @@ class Sender:
             if error.code not in REFUSALS_OF_A_MESSAGE or len(left) < 2:
                 raise
             for half in (left[: len(left) // 2], left[len(left) // 2 :]):
+                began_s = self._time_s()
                 try:
                     await self._deliver_sends(half, batch)
                 except MqError as refusal:
-                    self.tally.add(0, len(half), 0)
+                    self._count(batch.key.topic, len(half), began_s, refusal)
                     for send in half:
                         send.fail(refusal)
 
@@ -213,7 +219,7 @@ class Sender:
             return request
 
         timeout_s = max(send.timeout_s for send in sends)
-        started_ms = self._clock.monotonic_ms()
+        began_s = self._time_s()
         if batch.key.is_one_way:
             delivered = await self._deliver_once(current, batch.queue, timeout_s)
         else:
@@ -224,7 +230,7 @@ class Sender:
                 current, (key.topic, key.priority), batch.queue, attempts, timeout_s
             )
         if delivered is not None:
-            self.tally.add(len(sends), 0, self._clock.monotonic_ms() - started_ms)
+            self._count(batch.key.topic, len(sends), began_s)
             outgoing = [send.outgoing for send in sends]
             stored = send_request.results(delivered[1], outgoing, delivered[0])
             for send, result in zip(sends, stored, strict=True):
@@ -237,6 +243,15 @@ class Sender:
         if request is None:
             return None
         return target, await self._send_to(target, request, timeout_s, timeout_s)
+
+    def _count(
+        self, topic: str, messages: int, began_s: float, error: BaseException | None = None
+    ) -> None:
+        """Messages whose request has ended."""
+        elapsed_s = self._time_s() - began_s
+        stored = 0 if error is not None else messages
+        self.tally.add(stored, messages - stored, int(elapsed_s * 1000))
+        self._on_request(topic, messages, elapsed_s, error)
 
     def _request(self, sends: Sequence[Outgoing]) -> EncodedSend:
         return send_request.request(
@@ -342,12 +357,15 @@ class Sender:
 
     async def post(self, outgoing: Outgoing, target: MessageQueue) -> None:
         """A one-way send: one attempt; a failure is only logged."""
+        timeout_s = self._options.send_timeout.total_seconds()
+        topic, began_s = outgoing.message.topic, self._time_s()
         try:
-            request = self._request([outgoing])
-            timeout_s = self._options.send_timeout.total_seconds()
-            await self._send_to(target, request, timeout_s, timeout_s)
+            await self._send_to(target, self._request([outgoing]), timeout_s, timeout_s)
         except MqError as error:
             log.debug("one-way send to %s failed: %s", target, error)
+            self._count(topic, 1, began_s, error)
+        else:
+            self._count(topic, 1, began_s)
 
 
 def _is_of_a_queue(error: Exception) -> TypeGuard[MqError]:
