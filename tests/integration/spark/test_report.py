@@ -125,6 +125,10 @@ def test_a_report_has_every_dead_letter_and_is_complete(namesrv: str, tmp_path: 
     assert summary["dead_letters_by_reason"] == {"LookupError": 30}
     assert summary["dead_letters_by_origin_topic"] == {"flights": 30}
     assert (summary["retries"]["records"], summary["retries"]["messages"]) == (60, 30)
+    # Kept for 72 hours, and none is older than this test.
+    assert (summary["expires"]["within_24h"], summary["trend"]["dead_letters"]) == (0, 30)
+    assert summary["expires"]["oldest_goes_at"] > summary["generated_at"]
+    assert summary["group_settings"]["max_attempts"] == 3
     assert (summary["messages_sent"], summary["mean_delay_by_tag"]) == (SENT, {"UA": -1.5})
 
     table = pq.read_table(out / "facts")

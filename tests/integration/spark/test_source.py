@@ -19,6 +19,7 @@ from aerobee_spark.jvm.session import session
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.report.data import facts, survey
 from aerobee_spark.report.data.coverage import Coverage, with_rows
+from aerobee_spark.report.data.outlook import Outlook
 from aerobee_spark.report.data.summary import Summary, build
 from aerobee_spark.report.engines.spark_engine import figures_of, write_facts
 from aerobee_spark.report.request import DLQ, RETRY, SPARK, ReportRequest
@@ -277,7 +278,14 @@ def report_on(
     rows = found.rows_by_queue()
     coverage = with_rows(planned, rows, survey.reasons(request, planned, rows))
     summary = build(
-        request, coverage, found, engine=SPARK, now_ms=NOW_MS, bucket_ms=10_000, earlier=None
+        request,
+        coverage,
+        found,
+        engine=SPARK,
+        outlook=Outlook(),
+        now_ms=NOW_MS,
+        bucket_ms=10_000,
+        earlier=None,
     )
     return summary, target
 

@@ -8,7 +8,7 @@ consumers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -67,7 +67,11 @@ class FakeBroker:
         self.failures = 0
         # Called before each response to a pull, e.g. to expire messages.
         self.before_pull: Any = None
-        self._physical_offset = 0
+        self.next_physical_offset = 0
+        # What GetBrokerStatus says of expiries: a file of the log, and when it goes, in ms.
+        self.log_file_bytes = 1024**3
+        self.now_ms = 1_760_000_100_000
+        self.expiry_ms: Callable[[int], int] = lambda physical_offset: 0
         self.address = ""
         self._server: grpc.Server | None = None
 
@@ -111,13 +115,13 @@ class FakeBroker:
             topic=topic,
             queue_id=queue_id,
             queue_offset=queue.max_offset,
-            physical_offset=self._physical_offset,
+            physical_offset=self.next_physical_offset,
             body=body,
             store_timestamp_ms=store_timestamp_ms,
             store_host=message_id.pack_host(self.address),
             **given,
         )
-        self._physical_offset += len(encoded)
+        self.next_physical_offset += len(encoded)
         queue.records.append(encoded)
         queue.store_times_ms.append(store_timestamp_ms)
         return queue.max_offset - 1
@@ -274,11 +278,28 @@ class _Admin(admin_pb2_grpc.AdminServiceServicer):
         ]
         return admin_pb2.ListTopicsResponse(topics=topics)
 
+    def GetBrokerStatus(self, request: Any, context: grpc.ServicerContext) -> Any:
+        broker = self._broker
+        return admin_pb2.GetBrokerStatusResponse(
+            broker_name=broker.name,
+            broker_address=broker.address,
+            now_timestamp_ms=broker.now_ms,
+            disk_free_bytes=30,
+            disk_total_bytes=100,
+            disk_max_used_percent=75,
+            file_reserved_time_ms=72 * 3_600_000,
+            delete_when=[4],
+            commit_log_file_bytes=broker.log_file_bytes,
+            expiry_timestamps_ms=map(broker.expiry_ms, request.physical_offsets),
+        )
+
     def GetGroup(self, request: Any, context: grpc.ServicerContext) -> Any:
         group = request.consumer_group
         if group not in self._broker.groups:
             error = MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no consumer group {group} here")
             refuse(context, error)
         return admin_pb2.GetGroupResponse(
-            group=admin_pb2.GroupConfig(consumer_group=group, retry_max_times=16)
+            group=admin_pb2.GroupConfig(
+                consumer_group=group, retry_max_times=16, retry_delays_ms=[1000, 5000]
+            )
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import signal
@@ -54,6 +55,8 @@ def _report(given: argparse.Namespace) -> int:
     from aerobee_spark.jvm.no_pandas import keep_out_pandas
 
     keep_out_pandas()
+    # What was not read stands in the problems of the report.
+    logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
     from aerobee_spark.report import job
     from aerobee_spark.report.view import console
 

@@ -160,6 +160,10 @@ class BrokerOptions(Options):
                 raise ValueError(f'{part!r} is no host:port; separate several with ";"')
         return value
 
+    @property
+    def delete_hours(self) -> tuple[int, ...]:
+        return tuple(int(hour) for hour in self.delete_when.split(";"))
+
     @model_validator(mode="after")
     def _watermarks(self) -> Self:
         if not (

@@ -11,6 +11,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_broker.app import failure_of
 from aerobee_wire.status import Code, MqError, error_from
 from support.broker.handlers import Handlers
+from support.codes import raises_code
 
 
 async def test_topics_are_put_listed_and_deleted(handlers: Handlers) -> None:
@@ -140,6 +141,21 @@ async def test_the_status_counts_messages_in_and_out(handlers: Handlers) -> None
     assert (status.messages_in_total, status.messages_out_total) == (3, 2)
     assert status.delayed_messages == {"level 18 (7200 s)": 1}
     assert status.flushed_physical_offset == status.max_physical_offset > 0
+
+
+async def test_the_status_tells_when_records_expire(handlers: Handlers) -> None:
+    await handlers.harness.send("t", b"a", b"b")
+    asked = admin_pb2.GetBrokerStatusRequest(physical_offsets=[0, 0, 5])
+    status = await handlers("GetBrokerStatus", asked)
+    expiries = list(status.expiry_timestamps_ms)
+    assert len(expiries) == 3 and len(set(expiries)) == 1
+    assert expiries[0] >= status.now_timestamp_ms + status.file_reserved_time_ms
+    assert (status.file_reserved_time_ms, list(status.delete_when)) == (72 * 3_600_000, [4])
+    assert status.commit_log_file_bytes > 0
+    with raises_code(Code.INVALID_PARAMETER):
+        await handlers(
+            "GetBrokerStatus", admin_pb2.GetBrokerStatusRequest(physical_offsets=[0] * 4097)
+        )
 
 
 # ---- errors ----

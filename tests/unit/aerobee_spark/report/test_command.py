@@ -30,6 +30,9 @@ WRITTEN = {
     "dead_letters_by_reason": {},
     "oldest_dead_letter": None,
     "retries": None,
+    "expires": None,
+    "trend": None,
+    "group_settings": None,
 }
 
 

@@ -6,6 +6,8 @@ master of the cluster, because each broker has its own topics and groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aerobee.broker.v1 import admin_pb2, message_pb2
 
 from aerobee_client.admin import descriptions as d
@@ -30,9 +32,12 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin):
     async def cluster(self) -> d.ClusterDescription:
         return d.ClusterDescription.of(await self._brokers.cluster_info())
 
-    async def broker_status(self, broker: str) -> d.BrokerStatus:
-        """`broker`: its name, or its address."""
-        request = admin_pb2.GetBrokerStatusRequest()
+    async def broker_status(
+        self, broker: str, *, physical_offsets: Sequence[int] = ()
+    ) -> d.BrokerStatus:
+        """`broker`: its name, or its address. `physical_offsets`: of records whose expiry is asked
+        for, at most 4096."""
+        request = admin_pb2.GetBrokerStatusRequest(physical_offsets=physical_offsets)
         return d.BrokerStatus.of(
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )

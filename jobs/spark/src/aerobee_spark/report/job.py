@@ -53,12 +53,14 @@ def _make(
     on_step(f"{messages:,} messages in {where} to read, by the {chosen}")
     figures, bucket_ms = _ENGINES[chosen.engine](request, ranges, folder, on_step)
     rows = figures.rows_by_queue()
+    now_ms = round(time.time() * 1000)
     summary = build(
         request,
         with_rows(planned, rows, survey.reasons(request, planned, rows)),
         figures,
         engine=chosen.engine,
-        now_ms=round(time.time() * 1000),
+        outlook=survey.outlook(request, planned, folder / publishing.FACTS, now_ms),
+        now_ms=now_ms,
         bucket_ms=bucket_ms,
         earlier=previous.earlier,
     )

@@ -21,6 +21,10 @@ from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
 from aerobee_broker.rpc.broker_status import StatusReport
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire.status import Code, MqError
+
+# Expiries of one GetBrokerStatus: of each, a record or two are read.
+MOST_OFFSETS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,13 @@ class AdminRpcs:
     async def get_broker_status(
         self, request: pb.GetBrokerStatusRequest, call: Call
     ) -> pb.GetBrokerStatusResponse:
-        return self.report.status()
+        if len(request.physical_offsets) > MOST_OFFSETS:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{len(request.physical_offsets)} physical offsets are asked for: at most "
+                f"{MOST_OFFSETS} at once",
+            )
+        return self.report.status(request.physical_offsets)
 
     async def set_draining(
         self, request: pb.SetDrainingRequest, call: Call

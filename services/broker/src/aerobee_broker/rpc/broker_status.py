@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.options import HOUR_MS
 from aerobee_chassis.clock import Clock
 
 _STATM = Path("/proc/self/statm")
@@ -35,9 +37,12 @@ class StatusReport:
     options: BrokerOptions
     clock: Clock
 
-    def status(self) -> pb.GetBrokerStatusResponse:
+    def status(self, physical_offsets: Sequence[int] = ()) -> pb.GetBrokerStatusResponse:
+        """`physical_offsets`: of records whose expiry is asked for."""
         usage = self.disk.usage(self.store_path)
         identity, metrics, store = self.identity, self.metrics, self.store
+        options, now_ms = self.options, self.clock.now_ms()
+        expiries = store.cleaning.retention.expiries(physical_offsets, now_ms)
         return pb.GetBrokerStatusResponse(
             cluster=identity.cluster,
             broker_name=identity.broker_name,
@@ -61,11 +66,15 @@ class StatusReport:
             delayed_messages=self.backlog.delayed(),
             resident_memory_bytes=resident_memory(),
             draining_since_ms=self.drain.since_ms,
-            now_timestamp_ms=self.clock.now_ms(),
-            disk_max_used_percent=self.options.disk_max_used_space_ratio,
-            disk_full_percent=self.options.disk_space_warning_level_ratio,
-            disk_min_free_bytes=self.options.disk_min_free_bytes,
+            now_timestamp_ms=now_ms,
+            disk_max_used_percent=options.disk_max_used_space_ratio,
+            disk_full_percent=options.disk_space_warning_level_ratio,
+            disk_min_free_bytes=options.disk_min_free_bytes,
             memory_limit_bytes=memory_limit(),
+            file_reserved_time_ms=options.file_reserved_time * HOUR_MS,
+            delete_when=options.delete_hours,
+            commit_log_file_bytes=options.mapped_file_size_commit_log,
+            expiry_timestamps_ms=expiries,
         )
 
 

@@ -57,7 +57,7 @@ def store_options(options: BrokerOptions) -> StoreOptions:
         index_slot_count=options.max_hash_slot_num,
         index_entry_count=options.max_index_num,
         file_reserved_time_ms=options.file_reserved_time * HOUR_MS,
-        delete_when=tuple(int(hour) for hour in options.delete_when.split(";")),
+        delete_when=options.delete_hours,
         retain_bytes=options.retain_bytes,
         delete_file_batch_max=options.delete_file_batch_max,
         clean_interval_ms=options.clean_resource_interval,

@@ -280,3 +280,48 @@ def test_damaged_first_record_does_not_change_the_expiry(damage: str) -> None:
         step(store, clock)
         assert files(disk) == left
         store.close()
+
+
+# ---- expiries ----
+
+
+def expiries(store: MessageStore, clock: ManualClock) -> list[int]:
+    """Hours from now until each file goes."""
+    now_ms = clock.now_ms()
+    answers = store.cleaning.retention.expiries([number * SIZE + 5 for number in range(4)], now_ms)
+    return [-1 if answer == 0 else round((answer - now_ms) / HOUR_MS) for answer in answers]
+
+
+def test_expiry_is_when_the_next_file_is_old_enough_in_an_hour_of_deletion() -> None:
+    any_hour = tuple(range(24))
+    options = replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2, delete_when=any_hour)
+    store, disk, clock = filled(options, 4)  # files begin 4, 3, 2 and 1 hours ago
+    clock.advance(HOUR_MS // 4)
+    # The file in use: as if the next one began now.
+    assert expiries(store, clock) == [0, 1, 2, 4]
+    assert (
+        store.cleaning.retention.expiries([5, SIZE - 1, 0], clock.now_ms())
+        == [store.cleaning.retention.expiries([5], clock.now_ms())[0]] * 3
+    )
+    step(store, clock)
+    assert files(disk) == [0, 1, 2, 3]
+    clock.advance(HOUR_MS // 2)
+    step(store, clock)
+    assert files(disk) == [1, 2, 3]
+
+
+def test_expiry_waits_for_the_hour_of_deletion_unless_the_disk_is_tight() -> None:
+    options = replace(NEVER, file_reserved_time_ms=HOUR_MS)
+    store, disk, clock = filled(options, 4)
+    assert expiries(store, clock) == [-1] * 4
+    at = replace(options, delete_when=((hour_now(clock) + 6) % 24,))
+    store.close()
+    disk = disk.after_kill()
+    store = open_store(disk, at, clock)
+    (first, *_, last) = expiries(store, clock)
+    assert 5 <= first <= 6 and first == last
+    moment = store.cleaning.retention.expiries([0], clock.now_ms())[0]
+    local = time.localtime(moment / 1000)
+    assert (local.tm_hour, local.tm_min, local.tm_sec) == (at.delete_when[0], 0, 0)
+    disk.reported = Usage(80, 20)
+    assert expiries(store, clock) == [0, 0, 0, 1]

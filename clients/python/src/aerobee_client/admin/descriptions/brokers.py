@@ -81,6 +81,13 @@ class BrokerStatus:
     disk_min_free_bytes: int
     # What it may hold; 0: unknown.
     memory_limit_bytes: int
+    # A file of the commit log expires when all of its records are older, and is deleted in one of
+    # these hours of the broker's day.
+    file_reserved_time_ms: int
+    delete_when: tuple[int, ...]
+    commit_log_file_bytes: int
+    # When each record that was asked about is deleted for its age at the earliest; 0: never.
+    expiry_timestamps_ms: tuple[int, ...]
 
     @classmethod
     def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:

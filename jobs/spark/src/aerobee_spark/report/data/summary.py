@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
+from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import properties as props
 
@@ -29,14 +30,6 @@ class Earlier:
     generated_at: str
     # (broker name, queue id) of the dead-letter topic → end offset
     read_to: Mapping[tuple[str, int], int]
-
-
-def iso(ms: int | None) -> str | None:
-    """A time in UTC with milliseconds; None for None."""
-    if ms is None:
-        return None
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def check_extra(extra: Mapping[str, Any]) -> None:
@@ -56,6 +49,7 @@ def build(
     figures: Figures,
     *,
     engine: str,
+    outlook: Outlook,
     now_ms: int,
     bucket_ms: int,
     earlier: Earlier | None,
@@ -76,6 +70,7 @@ def build(
         "queues": [each.as_json() for each in coverage.queues],
         **_dead_letters(request, figures, now_ms),
         **_new(request, coverage, earlier),
+        **outlook.as_json(),
         "retries": _retries(request, figures),
         "timeline": _timeline(request, figures, bucket_ms),
         "poison_keys": [_poison_key(row) for row in figures.poison_keys],
@@ -214,6 +209,7 @@ KEYS = frozenset(
         Coverage(()),
         Figures(),
         engine="",
+        outlook=Outlook(),
         now_ms=0,
         bucket_ms=1,
         earlier=None,

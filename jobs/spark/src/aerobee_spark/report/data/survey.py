@@ -1,20 +1,36 @@
-"""Asking the brokers: before a report, what there is to read; after it, why messages are missing.
+"""Asking the brokers: before a report, what there is to read; after it, why messages are missing,
+and the outlook.
 
 Without Spark, so that a wrong name fails within a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import AT_EARLIEST, AT_LATEST, Bounds, OffsetRange, Queue
 from aerobee_spark.reading.options import ReadOptions
-from aerobee_spark.report.data.coverage import QueueCoverage
-from aerobee_spark.report.request import ReportRequest
+from aerobee_spark.report.data import log_files
+from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
+from aerobee_spark.report.data.outlook import BrokerExpiry, DeadLettersOfFile, Outlook, Trend
+from aerobee_spark.report.request import DLQ, ReportRequest
 
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import BrokerStatus
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+DAY_MS = 86_400_000
+# That a broker answers at once.
+MOST_OFFSETS = 4096
 _VANISHED = (
     "the previous report read it, and no broker serves it now: start its broker, or, if the topic "
     "was deleted, remove the previous summary.json"
@@ -82,3 +98,117 @@ def _reason(wanted: OffsetRange, answer: Bounds | MqError) -> str:
         "the broker was down while it was read, or left out records that fail their check; look "
         "into its log, and make the report again"
     )
+
+
+# ---- the outlook ----
+
+
+def outlook(
+    request: ReportRequest, planned: Sequence[QueueCoverage], facts: Path, now_ms: int
+) -> Outlook:
+    """`facts`: the folder of what was read. What a broker does not tell is left out."""
+    with planning.connect(request.name_server) as admin:
+        group = _or_none(lambda: admin.get_group(request.consumer_group))
+        if DLQ not in request.kinds:
+            return Outlook(group)
+        dead = [plan for plan in planned if kind_of(plan.queue.topic) == DLQ]
+        return Outlook(
+            group,
+            _or_none(lambda: _trend(admin, request, dead, now_ms)),
+            _expiries(admin, dead, facts),
+        )
+
+
+def _or_none(ask: Callable[[], T]) -> T | None:
+    """None when the brokers do not answer, or know nothing of it."""
+    try:
+        return ask()
+    except MqError as error:
+        log.warning("%s", error.message)
+        return None
+
+
+def _trend(
+    admin: AdminClient, request: ReportRequest, dead: Sequence[QueueCoverage], now_ms: int
+) -> Trend | None:
+    """From the offsets of three times, so that the window before needs no reading. None when a
+    broker was away."""
+    until_ms = now_ms if request.until_ms is None else request.until_ms
+    since_ms = until_ms - DAY_MS if request.since_ms is None else request.since_ms
+    bounds = {plan.queue: plan.bounds for plan in dead if plan.bounds is not None}
+    if len(bounds) < len(dead) or until_ms <= since_ms:
+        return None
+    earlier = _between(admin, request, bounds, (2 * since_ms - until_ms, since_ms))
+    window = _between(admin, request, bounds, (since_ms, request.until_ms))
+    return Trend(
+        since_ms,
+        until_ms,
+        sum(map(len, window)),
+        sum(map(len, earlier)),
+        all(_reaches_back(bounds[offsets.queue], offsets) for offsets in earlier),
+    )
+
+
+def _reaches_back(bounds: Bounds, offsets: OffsetRange) -> bool:
+    """Whether nothing of the range can have been deleted before it was asked for."""
+    return bounds.min_offset == 0 or offsets.start > bounds.min_offset
+
+
+def _between(
+    admin: AdminClient,
+    request: ReportRequest,
+    bounds: Mapping[Queue, Bounds],
+    window: tuple[int, int | None],
+) -> list[OffsetRange]:
+    options = ReadOptions(
+        request.name_server,
+        starting=replace(AT_EARLIEST, timestamp_ms=window[0]),
+        ending=replace(AT_LATEST, timestamp_ms=window[1]),
+        fail_on_data_loss=False,
+    )
+    return planning.ranges_of(admin, options, bounds)
+
+
+def _expiries(admin: AdminClient, dead: Sequence[QueueCoverage], facts: Path) -> list[BrokerExpiry]:
+    answers: dict[str, BrokerStatus | str] = {}
+    for plan in dead:
+        name = plan.queue.broker_name
+        if plan.bounds is None:  # it was away, and is not waited for once more
+            answers[name] = plan.problem
+        elif name not in answers:
+            answers[name] = _status(admin, name)
+    file_bytes = {
+        name: answer.commit_log_file_bytes
+        for name, answer in answers.items()
+        if not isinstance(answer, str)
+    }
+    files = log_files.dead_letters_by_file(facts, file_bytes)
+    return [
+        BrokerExpiry(name, None, (), answer)
+        if isinstance(answer, str)
+        else _expiry(admin, name, answer, files[name])
+        for name, answer in sorted(answers.items())
+    ]
+
+
+def _status(admin: AdminClient, name: str) -> BrokerStatus | str:
+    """Or why it is not known."""
+    try:
+        status = admin.broker_status(name)
+    except MqError as error:
+        return error.message
+    known = status.commit_log_file_bytes > 0
+    return status if known else "the broker is of a version that does not tell"
+
+
+def _expiry(
+    admin: AdminClient, name: str, status: BrokerStatus, files: list[DeadLettersOfFile]
+) -> BrokerExpiry:
+    goes: list[int] = []
+    try:
+        for start in range(0, len(files), MOST_OFFSETS):
+            offsets = [file.first_physical_offset for file in files[start : start + MOST_OFFSETS]]
+            goes += admin.broker_status(name, physical_offsets=offsets).expiry_timestamps_ms
+    except MqError as error:
+        return BrokerExpiry(name, None, (), error.message)
+    return BrokerExpiry(name, status, list(zip(files, goes, strict=True)))

@@ -46,11 +46,29 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
             ("newest", summary["newest_dead_letter"]["stored_at"]),
             ("time to dead letter", f"{duration(waited['p50'])} (median)"),
         ]
+    rows += _outlook(summary)
     if summary["retries"] is not None:
         rows += [
             ("messages retried", summary["retries"]["messages"]),
             ("retries", summary["retries"]["records"]),
         ]
+    return rows
+
+
+def _outlook(summary: Summary) -> list[tuple[str, Any]]:
+    """What is known of expiry, trend and settings."""
+    expires, trend, group = summary["expires"], summary["trend"], summary["group_settings"]
+    rows: list[tuple[str, Any]] = []
+    if expires and summary["dead_letters"]:
+        within = expires["within_24h"]
+        rows.append(("expire within 24 h", "unknown" if within is None else within))
+    if trend:
+        more = "" if trend["before_complete"] else "at least "
+        before = f"{more}{trend['before_dead_letters']:,}"
+        window = "this time" if summary["window"]["since"] else "the last 24 h"
+        rows.append((f"died in {window}", f"{trend['dead_letters']:,} (before: {before})"))
+    if group:
+        rows.append(("attempts at most", group["max_attempts"]))
     return rows
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from aerobee_spark.report.data.summary import iso
+from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ
 from aerobee_spark.report.view.tables import write_csv
 

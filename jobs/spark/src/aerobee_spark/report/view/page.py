@@ -18,6 +18,7 @@ from aerobee_spark.report.view.durations import duration, size
 
 TEMPLATE = "page.html.j2"
 STYLE = "page.css"
+MOST_DELAYS = 4
 
 # key of the summary → heading of its bars
 RANKINGS = {
@@ -46,6 +47,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
         moment=moment,
         percent=percent,
         coordinate=coordinate,
+        delays=delays,
     )
     environment.tests["text"] = lambda value: isinstance(value, str)
     loader = environment.loader
@@ -159,3 +161,15 @@ def percent(value: float | None) -> str:
 def coordinate(value: float) -> str:
     """A length or coordinate with two decimals at most."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def delays(settings: Mapping[str, Any]) -> str:
+    """The retry delays of `group_settings`: "1 s, 5 s", "5 s, 10 s … 2 h"."""
+    growing = settings["exponential_retry"]
+    if growing:
+        first, last = duration(growing["initial_ms"]), duration(growing["max_ms"])
+        return f"{first}, each time {growing['multiplier']} times as long, up to {last}"
+    times = [duration(ms) for ms in settings["retry_delays_ms"]]
+    shown = times[:MOST_DELAYS]
+    more = " …" if len(times) > len(shown) else ""
+    return ", ".join(shown) + more if shown else "the delay levels of the broker, from the third on"

@@ -37,6 +37,7 @@ def tables_of(summary: Summary) -> list[Table]:
             summary["dead_letters_by_reason_and_tag"],
         ),
         _records("poison_keys", "Poison keys", summary["poison_keys"]),
+        _records("expires", "Expiry by broker", (summary["expires"] or {}).get("brokers", ())),
         _records("timeline", "Timeline", summary["timeline"]["buckets"]),
         _records("samples", "Samples", summary["samples"]),
     ]

@@ -7,13 +7,17 @@ older than the retention: modification times would be wrong for copied and resto
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, Usage
 from aerobee_broker.store.log.commit_log import CommitLog
-from aerobee_broker.store.options import StoreOptions
+from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_wire import record
 
+# A day, and one in which the clocks change.
+HOURS_AHEAD = 26
 _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 
 
@@ -36,6 +40,43 @@ class Retention:
             self._compare_watermarks(usage)
         return self._deletable(usage, now_ms)
 
+    def expiries(self, physical_offsets: Sequence[int], now_ms: int) -> list[int]:
+        """For each record, when its file is deleted for its age at the earliest, in ms since the
+        epoch; 0: never. What limits the size of the log, and what protects files, is left out."""
+        try:
+            tight = self._is_tight(self._disk.usage(self._path))
+        except OSError:
+            tight = True
+        starts = self._log.starts
+        followers = {offset: bisect_right(starts, offset) for offset in physical_offsets}
+        # Neighbours share a file, and its answer.
+        answers = {
+            number: self._expiry(number, now_ms, tight) for number in set(followers.values())
+        }
+        return [answers[followers[offset]] for offset in physical_offsets]
+
+    def _expiry(self, follower: int, now_ms: int, tight: bool) -> int:
+        """Of the file before the one with the number `follower`; of the file in use, as if the next
+        one began now."""
+        begun = (self._first_timestamp(start) for start in self._log.starts[follower:])
+        complete_ms = next((stored for stored in begun if stored > 0), now_ms)
+        expired_ms = max(complete_ms + self._options.file_reserved_time_ms, now_ms)
+        return expired_ms if tight else self._deletion_from(expired_ms)
+
+    def _deletion_from(self, moment_ms: int) -> int:
+        """The first moment from then on that is in an hour of deletion; 0: there is none."""
+        for _ in range(HOURS_AHEAD):
+            local = time.localtime(moment_ms / 1000)
+            if local.tm_hour in self._options.delete_when:
+                return moment_ms
+            into_the_hour_ms = (local.tm_min * 60 + local.tm_sec) * 1000 + moment_ms % 1000
+            moment_ms += HOUR_MS - into_the_hour_ms
+        return 0
+
+    def _is_tight(self, usage: Usage | None) -> bool:
+        """Whether expired files go at any hour."""
+        return usage is None or usage.percent > self._options.disk_max_used_ratio
+
     def _compare_watermarks(self, usage: Usage) -> None:
         options = self._options
         too_few = usage.free < options.disk_min_free_bytes
@@ -55,7 +96,7 @@ class Retention:
 
     def _deletable(self, usage: Usage | None, now_ms: int) -> int:
         options = self._options
-        tight = usage is None or usage.percent > options.disk_max_used_ratio
+        tight = self._is_tight(usage)
         hour = time.localtime(now_ms / 1000).tm_hour
         count = 0
         if tight or hour in options.delete_when:

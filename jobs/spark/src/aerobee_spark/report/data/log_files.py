@@ -1,0 +1,57 @@
+"""The files of commit logs that the dead letters of a report stand in: retention takes a file as a
+whole. Streams the facts; knows no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from aerobee_spark.report.data.outlook import DeadLettersOfFile
+from aerobee_spark.report.request import DLQ
+
+BATCH_ROWS = 65_536
+# The physical offset at the end of an offset message id.
+_DIGITS = 16
+
+
+def dead_letters_by_file(
+    folder: Path, file_bytes: Mapping[str, int]
+) -> dict[str, list[DeadLettersOfFile]]:
+    """Broker name → files, oldest first, of the facts in `folder`. `file_bytes`: size of a file by
+    broker name; brokers that are not named are left out."""
+    found: dict[str, dict[int, DeadLettersOfFile]] = {name: {} for name in file_bytes}
+    facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
+    named = pa.array(list(file_bytes), pa.string())
+    dead = (ds.field("kind") == DLQ) & ds.field("brokerName").isin(named)
+    columns = ["brokerName", "offsetMsgId"]
+    for batch in facts.to_batches(columns=columns, filter=dead, batch_size=BATCH_ROWS):
+        for name, files in found.items():
+            chosen = batch.filter(pc.equal(batch.column("brokerName"), name))
+            _count(files, physical_offsets(chosen.column("offsetMsgId")), file_bytes[name])
+    return {name: [files[number] for number in sorted(files)] for name, files in found.items()}
+
+
+def physical_offsets(offset_message_ids: pa.Array) -> npt.NDArray[np.int64]:
+    digits = pc.utf8_slice_codeunits(offset_message_ids, -_DIGITS).to_pylist()
+    return np.frombuffer(bytes.fromhex("".join(digits)), ">i8").astype(np.int64)
+
+
+def _count(
+    files: dict[int, DeadLettersOfFile], offsets: npt.NDArray[np.int64], file_bytes: int
+) -> None:
+    numbers, places = np.unique(offsets // file_bytes, return_inverse=True)
+    counts = np.bincount(places.ravel(), minlength=len(numbers))
+    for place, number in enumerate(numbers.tolist()):
+        first = int(offsets[places.ravel() == place].min())
+        known = files.get(number)
+        if known is not None:
+            first = min(first, known.first_physical_offset)
+        count = int(counts[place]) + (known.count if known else 0)
+        files[number] = DeadLettersOfFile(count, first)

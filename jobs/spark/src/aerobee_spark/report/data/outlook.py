@@ -1,0 +1,144 @@
+"""The outlook of a report: what the brokers say beside the messages. Pure.
+
+How the group retries, whether more messages die than before, and when retention takes what is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aerobee_spark.report.data.times import iso
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import BrokerStatus, GroupDescription
+
+HOUR_MS = 3_600_000
+HORIZONS_H = (1, 6, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Dead letters by store time: of the window, and of the one of equal length before it. Times in
+    ms. `before` is short when retention has taken a part of that window."""
+
+    since_ms: int
+    until_ms: int
+    dead_letters: int
+    before: int
+    before_is_complete: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "since": iso(self.since_ms),
+            "until": iso(self.until_ms),
+            "dead_letters": self.dead_letters,
+            "before_since": iso(2 * self.since_ms - self.until_ms),
+            "before_dead_letters": self.before,
+            "before_complete": self.before_is_complete,
+            "change": self.dead_letters - self.before,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersOfFile:
+    """Dead letters that stand in one file of a broker's commit log, which goes as a whole."""
+
+    count: int
+    first_physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerExpiry:
+    """When retention takes the dead letters of one broker. `status`: None when it did not tell.
+    `files`: (dead letters of a file, when it goes in ms; 0: never by age)."""
+
+    broker_name: str
+    status: BrokerStatus | None
+    files: Sequence[tuple[DeadLettersOfFile, int]]
+    problem: str = ""
+
+    def within(self, hours: int) -> int | None:
+        if self.status is None:
+            return None
+        until = self.status.now_timestamp_ms + hours * HOUR_MS
+        return sum(file.count for file, goes_ms in self.files if 0 < goes_ms <= until)
+
+    @property
+    def first_goes_ms(self) -> int | None:
+        return min((goes_ms for _, goes_ms in self.files if goes_ms), default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        status = self.status
+        return {
+            "broker_name": self.broker_name,
+            **{f"within_{hours}h": self.within(hours) for hours in HORIZONS_H},
+            "oldest_goes_at": iso(self.first_goes_ms),
+            "file_reserved_time_ms": None if status is None else status.file_reserved_time_ms,
+            "delete_when": None if status is None else list(status.delete_when),
+            "disk_used_percent": None if status is None else used_percent(status),
+            "disk_max_used_percent": None if status is None else status.disk_max_used_percent,
+            "problem": self.problem,
+        }
+
+
+def used_percent(status: BrokerStatus) -> float | None:
+    """Of the disk of the store, with one decimal; None when its size is not known."""
+    if not status.disk_total_bytes:
+        return None
+    used = status.disk_total_bytes - status.disk_free_bytes
+    return round(100 * used / status.disk_total_bytes, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """`group`, `trend`: None when they are not known. `expiries`: None when dead letters were not
+    asked for."""
+
+    group: GroupDescription | None = None
+    trend: Trend | None = None
+    expiries: Sequence[BrokerExpiry] | None = field(default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "expires": None if self.expiries is None else _expires(self.expiries),
+            "trend": None if self.trend is None else self.trend.as_json(),
+            "group_settings": None if self.group is None else _settings(self.group),
+        }
+
+
+def _expires(expiries: Sequence[BrokerExpiry]) -> dict[str, Any]:
+    """The sum over the brokers; null when one of them did not tell."""
+    known = all(each.status is not None for each in expiries)
+    moments = [each.first_goes_ms for each in expiries if each.first_goes_ms is not None]
+    return {
+        **{f"within_{h}h": _sum(each.within(h) for each in expiries) for h in HORIZONS_H},
+        "oldest_goes_at": iso(min(moments)) if known and moments else None,
+        "brokers": [each.as_json() for each in expiries],
+    }
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    found = list(counts)
+    return None if None in found else sum(count or 0 for count in found)
+
+
+def _settings(group: GroupDescription) -> Mapping[str, Any]:
+    exponential = group.exponential_retry
+    return {
+        "max_attempts": group.max_attempts,
+        # Empty: the broker's delay levels from level 3 on, unless they grow.
+        "retry_delays_ms": list(group.retry_delays_ms),
+        "exponential_retry": (
+            None
+            if exponential is None
+            else {
+                "initial_ms": exponential.initial_ms,
+                "max_ms": exponential.max_ms,
+                "multiplier": exponential.multiplier,
+            }
+        ),
+        "consume_enable": group.consume_enable,
+        "order": group.order,
+    }

@@ -1,0 +1,13 @@
+"""Times as summary.json has them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def iso(ms: int | None) -> str | None:
+    """A time in UTC with milliseconds; None for None."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
