@@ -61,6 +61,8 @@ class FakeBroker:
         self.queues: dict[tuple[str, int], FakeQueue] = {}
         self.groups: set[str] = set()
         self.pulls: list[message_pb2.PullRequest] = []
+        # Topics whose bounds were asked for, one of each call.
+        self.bounds_asked: list[str] = []
         # The limits of a response, whatever the request says.
         self.most_messages = 10_000
         # How many pulls to refuse with UNAVAILABLE.
@@ -154,8 +156,12 @@ class FakeCluster:
     def __exit__(self, *error: object) -> None:
         for broker in self.brokers.values():
             broker.stop()
+        self.stop_namesrv()
+
+    def stop_namesrv(self) -> None:
         if self._server is not None:
             self._server.stop(0).wait()
+            self._server = None
 
     def __getitem__(self, name: str) -> FakeBroker:
         return self.brokers[name]
@@ -197,6 +203,11 @@ class _Namesrv(namesrv_pb2_grpc.NamesrvServiceServicer):
     def GetClusterInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
         brokers = [self._data(broker) for broker in self._cluster.brokers.values()]
         return namesrv_pb2.GetClusterInfoResponse(brokers=brokers)
+
+    def ListTopics(self, request: Any, context: grpc.ServicerContext) -> Any:
+        scopes = namesrv_pb2.ListTopicsRequest
+        names = {name for broker in self._cluster.brokers.values() for name in broker.topics()}
+        return namesrv_pb2.ListTopicsResponse(topics=names if request.scope == scopes.ALL else ())
 
     @staticmethod
     def _data(broker: FakeBroker) -> namesrv_pb2.BrokerData:
@@ -254,6 +265,24 @@ class _Messages(message_pb2_grpc.MessageServiceServicer):
 class _Offsets(offset_pb2_grpc.OffsetServiceServicer):
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
+
+    def GetQueueOffsets(self, request: Any, context: grpc.ServicerContext) -> Any:
+        broker, topic = self._broker, request.topic
+        broker.bounds_asked.append(topic)
+        count = broker.topics().get(topic, 0)
+        if not count:
+            refuse(context, MqError(Code.TOPIC_NOT_EXIST, f"no topic {topic} here"))
+        return offset_pb2.GetQueueOffsetsResponse(
+            queues=[
+                offset_pb2.QueueBounds(
+                    queue_id=queue_id, min_offset=queue.min_offset, max_offset=queue.max_offset
+                )
+                for (name, queue_id), queue in sorted(broker.queues.items())
+                if name == topic
+            ],
+            read_queue_count=count,
+            permission=READ_WRITE,
+        )
 
     def SearchOffset(self, request: Any, context: grpc.ServicerContext) -> Any:
         queue = self._broker.queues[request.topic, request.queue_id]

@@ -404,7 +404,9 @@ class MemoryCluster(LockRpcs, TopicRpcs):
 
     def _GetQueueOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         check_topic(broker, request.topic)
-        response = offset_pb2.GetQueueOffsetsResponse()
+        response = offset_pb2.GetQueueOffsetsResponse(
+            read_queue_count=broker.topics[request.topic], permission=6
+        )
         for (topic, queue_id), stored in broker.queues.items():
             if topic == request.topic and (not request.queue_ids or queue_id in request.queue_ids):
                 response.queues.add(

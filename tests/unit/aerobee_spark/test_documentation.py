@@ -52,6 +52,8 @@ def test_aliases_stand_beside_their_options() -> None:
         "pullBatchSize",
         "maxBytesPerPull",
         "pullTimeoutMs",
+        "bodyEncoding",
+        "pushdown",
     ],
 )
 def test_defaults_are_the_ones_described(name: str) -> None:

@@ -131,3 +131,29 @@ def test_queues_can_be_assigned_one_by_one() -> None:
 def test_a_time_is_milliseconds_or_iso_8601_in_utc(value: str) -> None:
     assert parse(startingTimestamp=value).starting.timestamp_ms == 1_767_225_600_000
     assert parse(endingTimestamp=value).ending.timestamp_ms == 1_767_225_600_000
+
+
+def test_the_name_server_may_come_from_the_environment() -> None:
+    given = {"NAMESRV_ADDR": "env:1"}
+    assert ReadOptions.parse({"topic": "t"}, given).name_server == "env:1"
+    assert ReadOptions.parse(TOPIC, given).name_server == "h:9876"
+    with raises_about(OptionError, "nameServer"):
+        ReadOptions.parse({"topic": "t"}, {})
+
+
+def test_a_path_is_the_topic() -> None:
+    assert ReadOptions.parse({"nameServer": "h:1", "path": "orders"}).topics == ("orders",)
+
+
+def test_the_properties_of_a_table_are_its_options() -> None:
+    """As Spark gives them while it creates the table; when it reads the table there are none."""
+    options = {"option.nameserver": "h:1", "option.topic": "t", "owner": "me", "provider": "p"}
+    assert ReadOptions.parse(options).topics == ("t",)
+    with raises_about(OptionError, "topic"):
+        ReadOptions.parse({})
+
+
+def test_durations_and_limits_of_a_trigger() -> None:
+    found = parse(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5", maxTriggerDelay="90s")
+    assert (found.min_per_trigger, found.max_per_trigger) == (5, 5)
+    assert (found.max_trigger_delay_ms, parse().max_trigger_delay_ms) == (90_000, 900_000)

@@ -3,6 +3,7 @@
 MqError
 ├─ OptionError      an option of the data source is unknown, missing, or has a bad value
 ├─ DataLossError    messages that were to be read no longer exist
+├─ CheckpointError  the offsets of a checkpoint are not those of this stream
 └─ ReportError      the report cannot be made; says what to do
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from aerobee_wire.status import Code, MqError
 
-__all__ = ["Code", "DataLossError", "MqError", "OptionError", "ReportError"]
+__all__ = ["CheckpointError", "Code", "DataLossError", "MqError", "OptionError", "ReportError"]
 
 
 class OptionError(MqError):
@@ -28,6 +29,11 @@ class DataLossError(MqError):
     ) -> None:
         super().__init__(code, message, retryable=False, about=about)
         self.lost = lost
+
+
+class CheckpointError(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.ILLEGAL_OPERATION, message, about="checkpoint")
 
 
 class ReportError(MqError):

@@ -1,29 +1,35 @@
-"""The data source: `spark.read.format("rocketmq")`, batch, by queue offset.
+"""The data source: `spark.read` and `spark.readStream`, `.format("rocketmq")`, by queue offset.
 
 Spark loads this module in planner processes and on workers, so it imports neither grpc nor pyarrow
 at its top: grpc must not be loaded before a worker is forked. The options: `reading/options.py`;
-the columns of a row: `reading/schema.py`.
+the columns of a row: `reading/schema.py`; the stream: `stream/reader.py`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
+from aerobee_spark.errors import OptionError
+from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
-from aerobee_spark.reading.offsets import OffsetRange, split
+from aerobee_spark.reading.filters import narrowing_of
+from aerobee_spark.reading.narrowing import Narrowing
+from aerobee_spark.reading.offsets import split
 from aerobee_spark.reading.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-    from aerobee_client import AdminClient
 
 FORMAT = "rocketmq"
 
@@ -49,15 +55,20 @@ class RocketMqSource(DataSource):
         return schemas.SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        self.read_options.check_batch()
         schemas.check(schema)
-        return RocketMqReader(self.read_options, tuple(schema.names))
+        kind = NarrowingReader if self.read_options.pushdown else RocketMqReader
+        return kind(self.read_options, tuple(schema.names))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from aerobee_spark.stream.reader import RefusedStreamReader, RocketMqStreamReader
 
-@dataclass
-class RangePartition(InputPartition):
-    """The range that one task reads."""
-
-    wanted: OffsetRange
+        try:
+            self.read_options.check_stream()
+            schemas.check(schema)
+        except OptionError as error:
+            return RefusedStreamReader(error)
+        return RocketMqStreamReader(self.read_options, tuple(schema.names))
 
 
 class RocketMqReader(DataSourceReader):
@@ -67,53 +78,32 @@ class RocketMqReader(DataSourceReader):
         self.options = options
         # The columns to read; a schema of the user's selects some of them.
         self.names = names
+        self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         """One for each range of at most maxRecordsPerPartition messages. Raises MqError."""
         from aerobee_spark.reading.planning import connect, plan
 
         with connect(self.options.name_server) as admin:
-            ranges = plan(admin, self.options)
+            ranges = plan(admin, self.options, self.narrowing)
         parts = split(
             ranges,
             max_records=self.options.max_records_per_partition,
             min_partitions=self.options.min_partitions,
         )
-        return [RangePartition(part) for part in parts]
+        return [batches.RangePartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""
-        # Without any partition Spark reads one of its own making.
-        if isinstance(partition, RangePartition):
-            yield from self._read(partition.wanted)
-
-    def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        from aerobee_spark.reading import columns
-        from aerobee_spark.reading.chunks import read_range
-
-        options = self.options
-        for chunk in read_range(_client(options.name_server), wanted, options):
-            batch = columns.decode(
-                chunk.records,
-                wanted.queue.broker_name,
-                include_body=options.include_body,
-                max_body_bytes=options.max_body_bytes,
-                include_properties=options.include_properties,
-            )
-            if options.tags:
-                batch = columns.with_tags(batch, options.tags)
-            yield batch.select(list(self.names))
+        return batches.read(partition, self.options, self.names)
 
 
-# One client per worker process, which Spark uses for several tasks. The process id is part of the
-# key because no connection survives a fork.
-_clients: dict[tuple[int, str], AdminClient] = {}
+class NarrowingReader(RocketMqReader):
+    """With `pushdown`: takes filters. A class of its own, because Spark refuses a reader that has
+    pushFilters unless spark.sql.python.filterPushdown.enabled is set."""
 
-
-def _client(name_server: str) -> AdminClient:
-    from aerobee_spark.reading.planning import connect
-
-    key = (os.getpid(), name_server)
-    if key not in _clients:
-        _clients[key] = connect(name_server)
-    return _clients[key]
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrows the ranges. Spark applies all the filters again, so that the rows are the same
+        with and without."""
+        self.narrowing = narrowing_of(filters)
+        return filters

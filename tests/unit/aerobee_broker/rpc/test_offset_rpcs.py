@@ -21,6 +21,12 @@ async def test_offsets_are_stored_queried_and_reset(handlers: Handlers) -> None:
     ] == [2]
     bounds = await handlers("GetQueueOffsets", offset_pb2.GetQueueOffsetsRequest(topic="t"))
     assert [queue.max_offset for queue in bounds.queues] == [2, 0, 0, 0]
+    assert (bounds.read_queue_count, bounds.permission) == (4, 6)
+    assert bounds.queues[0].latest_timestamp_ms > 0
+    brief = offset_pb2.GetQueueOffsetsRequest(topic="t", without_timestamps=True)
+    bounds = await handlers("GetQueueOffsets", brief)
+    assert [queue.max_offset for queue in bounds.queues] == [2, 0, 0, 0]
+    assert not any(queue.latest_timestamp_ms for queue in bounds.queues)
     reset = offset_pb2.ResetConsumerOffsetsRequest(consumer_group="g", topic="t", timestamp_ms=-1)
     moved = await handlers("ResetConsumerOffsets", reset)
     assert [moved_to.queue_offset for moved_to in moved.offsets] == [2, 0, 0, 0]

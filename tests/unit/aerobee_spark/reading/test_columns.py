@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from aerobee_spark.reading import columns
-from aerobee_wire import message_id, properties, record, topics
+from aerobee_wire import compression, message_id, properties, record, topics
 from support.codes import raises_about
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -205,3 +205,27 @@ def test_rows_are_kept_by_their_tags() -> None:
     rows = [encoded(properties=properties.encode({"TAGS": tag})) for tag in ("UA", "AA", "UA")]
     batch = columns.decode(b"".join([*rows, encoded(properties=b"")]), "broker-a")
     assert columns.with_tags(batch, {"UA", "B6"}).column("tags").to_pylist() == ["UA", "UA"]
+
+
+def test_compressed_bodies_are_plain_and_damaged_ones_as_they_are_stored() -> None:
+    body = b"worth it " * 50
+    methods = ("zlib", "lz4", "zstd")
+    whole = [compression.compress(body, method, 3) for method in methods]
+    flags = [compression.SYS_FLAGS[method] | 64 for method in methods]
+    bodies = [*whole, *(packed[:-7] for packed in whole), b"plain", b"unknown"]
+    sys_flags = [*flags, *flags, 64, record.COMPRESSED | 7 << 8]
+    stored = b"".join(
+        encoded(body=packed, sys_flag=flag) for packed, flag in zip(bodies, sys_flags, strict=True)
+    )
+    plain = [body] * 3 + bodies[3:]
+    batch = columns.decode(stored, "broker-a")
+    batch.validate(full=True)
+    assert batch.column("body").to_pylist() == plain
+    assert batch.column("bodySize").to_pylist() == [len(each) for each in plain]
+    assert batch.column("sysFlag").to_pylist() == [64] * 3 + sys_flags[3:]
+    cut = columns.decode(stored, "broker-a", max_body_bytes=5)
+    assert cut.column("body").to_pylist() == [each[:5] for each in plain]
+    assert cut.column("bodySize").to_pylist() == [len(each) for each in plain]
+    as_stored = columns.decode(stored, "broker-a", inflate=False)
+    assert as_stored.column("body").to_pylist() == bodies
+    assert as_stored.column("sysFlag").to_pylist() == sys_flags

@@ -67,8 +67,10 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin):
         *,
         max_messages: int = 32,
         max_bytes: int = 0,
+        address: str | None = None,
     ) -> d.Browsed:
-        """Reads a queue from `queue_offset` on; consumes nothing. `max_bytes`: 0 = 256 KiB."""
+        """Reads a queue from `queue_offset` on; consumes nothing. `max_bytes`: 0 = 256 KiB.
+        `address`: of the broker, when it is known; then no route is asked for."""
         with numbers_fit():
             request = message_pb2.PullRequest(
                 topic=topic,
@@ -78,9 +80,11 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin):
                 max_bytes=max_bytes,
                 browse=True,
             )
-        return d.Browsed.of(
-            broker_name, await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
-        )
+        if address is not None:
+            answer = await self._brokers.ask(broker_name, address, rpcs.PULL, request)
+        else:
+            answer = await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
+        return d.Browsed.of(broker_name, answer)
 
     async def get_message(self, offset_message_id: str) -> ReceivedMessage:
         """The record that an offset message id names. Raises QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""

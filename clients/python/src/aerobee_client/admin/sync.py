@@ -32,6 +32,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     topic_names = blocking(AsyncAdminClient.topic_names)
     topic_route = blocking(AsyncAdminClient.topic_route)
     topic_status = blocking(AsyncAdminClient.topic_status)
+    topic_bounds = blocking(AsyncAdminClient.topic_bounds)
     delete_topic = blocking(AsyncAdminClient.delete_topic)
     rebalance_topic = blocking(AsyncAdminClient.rebalance_topic)
     search_offset = blocking(AsyncAdminClient.search_offset)

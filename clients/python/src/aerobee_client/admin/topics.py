@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -154,16 +155,18 @@ class TopicAdmin(BrokerAdmin):
                     found.setdefault(config.topic, []).append(on_broker)
         return [d.TopicDescription.of(topic, found[topic]) for topic in sorted(found)]
 
-    async def topic_names(self) -> list[str]:
-        """Of the topics that a name server knows, sorted; without those of the system, retry and
-        dead-letter topics. No broker is asked."""
+    async def topic_names(self, *, include_derived: bool = False) -> list[str]:
+        """Of the topics that a name server knows, sorted; without those of the system, and only
+        with `include_derived` with retry and dead-letter topics. No broker is asked."""
         call, scopes = self._instance.namesrv.call, namesrv_pb2.ListTopicsRequest
         known = await call(rpcs.LIST_TOPIC_ROUTES, scopes(scope=scopes.ALL))
         system = await call(rpcs.LIST_TOPIC_ROUTES, scopes(scope=scopes.SYSTEM))
         return [
             topic
             for topic in known.topics
-            if topic not in system.topics and not is_system(topic) and group_of(topic) is None
+            if topic not in system.topics
+            and not is_system(topic)
+            and (include_derived or group_of(topic) is None)
         ]
 
     async def topic_route(self, topic: str) -> d.RouteDescription:
@@ -183,6 +186,28 @@ class TopicAdmin(BrokerAdmin):
             ),
             key=lambda status: (status.broker_name, status.queue_id),
         )
+
+    async def topic_bounds(
+        self, places: Iterable[tuple[str, str]], addresses: Mapping[str, str]
+    ) -> dict[tuple[str, str], d.TopicBounds | MqError]:
+        """The bounds of all queues of each place (topic, broker name), or why they are not known:
+        one call for each place, all at once. `addresses`: broker name → address, as `cluster` has
+        them; no name server is asked."""
+
+        async def asked(topic: str, broker_name: str) -> d.TopicBounds | MqError:
+            request = offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True)
+            address = addresses[broker_name]
+            try:
+                answer = await self._brokers.ask(
+                    broker_name, address, rpcs.GET_QUEUE_OFFSETS, request
+                )
+            except MqError as error:
+                return error
+            return d.TopicBounds.of(topic, broker_name, answer)
+
+        keys = list(dict.fromkeys(places))
+        answers = await asyncio.gather(*(asked(*key) for key in keys))
+        return dict(zip(keys, answers, strict=True))
 
     async def delete_topic(self, topic: str) -> bool:
         """From every name server and every master, with the consumer offsets. False: no broker had

@@ -34,13 +34,16 @@ class Chunk:
     next_offset: int
 
 
-def read_range(admin: AdminClient, wanted: OffsetRange, options: ReadOptions) -> Iterator[Chunk]:
-    """The records of a range, pullBatchSize at a time.
+def read_range(
+    admin: AdminClient, wanted: OffsetRange, options: ReadOptions, address: str | None = None
+) -> Iterator[Chunk]:
+    """The records of a range, pullBatchSize at a time. `address`: where the broker was when the
+    range was planned; it is asked there first, so that no name server is needed.
 
     Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when the broker does not
     answer for pullTimeoutMs, unless failOnUnreachableBroker is off (then the range ends there).
     """
-    pull = Pull(admin, wanted, options)
+    pull = Pull(admin, wanted, options, address)
     offset = wanted.start
     with ThreadPoolExecutor(1, "aerobee pull") as ahead:
         pending = ahead.submit(pull.chunk, offset)
@@ -65,6 +68,7 @@ class Pull:
     admin: AdminClient
     wanted: OffsetRange
     options: ReadOptions
+    address: str | None = None
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
 
@@ -85,6 +89,7 @@ class Pull:
         """Retries what is retryable, for pullTimeoutMs in all. Raises MqError."""
         deadline = self.monotonic() + self.options.pull_timeout_ms / 1000
         delay = FIRST_DELAY_S
+        address = self.address
         while True:
             try:
                 return self.admin.browse(
@@ -92,10 +97,12 @@ class Pull:
                     offset,
                     max_messages=min(most, self.wanted.end - offset),
                     max_bytes=self.options.max_bytes_per_pull,
+                    address=address,
                 )
             except MqError as error:
                 if not error.retryable or self.monotonic() + delay >= deadline:
                     raise
+                address = None  # it may have moved: the route says where it is now
                 log.info("%s: trying again in %.1f s: %s", self.wanted.queue, delay, error)
             self.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY_S)

@@ -8,7 +8,7 @@ Unusual properties (not UTF-8, or not in RocketMQ's form) are decoded by `aerobe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aerobee_spark.errors import MqError
 from aerobee_spark.reading import message_columns as kinds
-from aerobee_wire import message_id, record
+from aerobee_wire import compression, message_id, record
 from aerobee_wire import properties as props
 
 Ints = npt.NDArray[np.int64]
@@ -55,21 +56,21 @@ def decode(
     include_body: bool = True,
     max_body_bytes: int | None = None,
     include_properties: bool = True,
+    inflate: bool = True,
 ) -> pa.RecordBatch:
     """A RecordBatch of ARROW_SCHEMA with one row for each of the concatenated `records`.
 
-    Columns that are not included are null. `max_body_bytes` cuts bodies; bodySize is still the
-    whole size. Raises aerobee_wire.record.CorruptRecord.
+    Columns that are not included are null. `inflate`: compressed bodies come decompressed, and
+    without the bits of compression in sysFlag; one that cannot be decompressed comes as it is
+    stored, with its bits, as do all when bodies are not included. `max_body_bytes` cuts bodies;
+    bodySize is still the whole size. Raises aerobee_wire.record.CorruptRecord.
     """
     rows = _Rows(records)
     properties = _Properties(rows)
     offset_ids = _offset_message_ids(rows)
     born_hosts, store_hosts = _hosts(rows, rows.born_host), _hosts(rows, rows.store_host)
-    body = (
-        _binaries(rows.slices(rows.body, max_body_bytes))
-        if include_body
-        else pa.nulls(rows.count, pa.binary())
-    )
+    bodies = _Bodies(rows, max_body_bytes, inflate=inflate) if include_body else None
+    sizes = bodies.sizes if bodies else rows.body.ends - rows.body.starts
     columns = {
         "topic": _topics(rows),
         "brokerName": _repeated(broker_name, rows.count),
@@ -79,10 +80,10 @@ def decode(
         "offsetMsgId": offset_ids,
         "tags": properties.of(props.TAGS),
         "keys": properties.of(props.KEYS),
-        "body": body,
-        "bodySize": _array(rows.body.ends - rows.body.starts, pa.int32()),
+        "body": bodies.array if bodies else pa.nulls(rows.count, pa.binary()),
+        "bodySize": _array(sizes, pa.int32()),
         "flag": _array(rows.flag, pa.int32()),
-        "sysFlag": _array(rows.sys_flag, pa.int32()),
+        "sysFlag": _array(bodies.sys_flag if bodies else rows.sys_flag, pa.int32()),
         "bornTimestamp": _timestamps(rows.born_timestamp_ms),
         "storeTimestamp": _timestamps(rows.store_timestamp_ms),
         "bornHost": born_hosts,
@@ -214,6 +215,35 @@ def _starts(records: bytes) -> list[int]:
     return starts
 
 
+class _Bodies:
+    """The bodies as an Arrow array, with the size of each before it was cut, and the sys flags that
+    fit them. Only compressed bodies take a Python step each."""
+
+    def __init__(self, rows: _Rows, longest: int | None, *, inflate: bool) -> None:
+        self.sizes = rows.body.ends - rows.body.starts
+        self.sys_flag = rows.sys_flag
+        compressed = np.flatnonzero(rows.sys_flag & record.COMPRESSED if inflate else 0)
+        values: list[memoryview | bytes] = [*rows.slices(rows.body, longest)]
+        if len(compressed):
+            self.sizes, self.sys_flag = self.sizes.copy(), self.sys_flag.copy()
+            whole = _Spans(rows.body.starts[compressed], rows.body.ends[compressed])
+            for row, stored in zip(compressed.tolist(), rows.slices(whole), strict=True):
+                self._inflate(row, bytes(stored), values, longest)
+        self.array = _binaries(values)
+
+    def _inflate(
+        self, row: int, stored: bytes, values: list[memoryview | bytes], longest: int | None
+    ) -> None:
+        flags = int(self.sys_flag[row])
+        try:
+            plain = compression.decompress(stored, flags)
+        except MqError:
+            return  # it stays as it is stored, and says so by its bits
+        self.sys_flag[row] = flags & ~compression.compression_bits(flags)
+        self.sizes[row] = len(plain)
+        values[row] = plain if longest is None else plain[:longest]
+
+
 # ---- columns ----
 
 
@@ -245,7 +275,7 @@ def _variable(kind: pa.DataType, data: bytes | Bytes, lengths: Ints) -> pa.Array
     )
 
 
-def _binaries(values: list[memoryview]) -> pa.Array:
+def _binaries(values: Sequence[memoryview | bytes]) -> pa.Array:
     return _variable(pa.binary(), b"".join(values), np.array(list(map(len, values)), np.int64))
 
 

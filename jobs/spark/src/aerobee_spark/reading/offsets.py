@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aerobee_spark.errors import DataLossError, OptionError
 
@@ -75,6 +75,15 @@ def by_queue(offsets: OffsetsByTopic) -> dict[Queue, int]:
         for broker_name, queues in brokers.items()
         for queue_id, offset in queues.items()
     }
+
+
+def nested(offsets: Iterable[tuple[Queue, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """topic → broker name → queue id, as text → what belongs to the queue: the form that options
+    and checkpoints have in JSON. Sorted, so that equal offsets are equal texts."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (topic, broker_name, queue_id), value in sorted(offsets, key=lambda each: each[0]):
+        found.setdefault(topic, {}).setdefault(broker_name, {})[str(queue_id)] = value
+    return found
 
 
 def check_known(position: Position, queues: Iterable[Queue], option: str) -> None:

@@ -1,4 +1,4 @@
-"""The options of a batch read: names, defaults, allowed values. docs/spark.md describes them. Pure.
+"""The options of a read: names, defaults, allowed values. docs/spark.md describes them. Pure.
 
 Spark passes options as strings, with their names in lower case. Aliases are the names in Kafka's
 and in RocketMQ's older connectors.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,10 +32,21 @@ from aerobee_wire import tags, topics
 ALIASES = {
     "namesrvAddr": "nameServer",
     "subscribe": "topic",
+    "path": "topic",  # of .load("orders")
     "subscribePattern": "topicPattern",
     "group": "consumerGroup",
     "tags": "subExpression",
 }
+# The environment variable of the name servers.
+NAMESRV_ADDR = "NAMESRV_ADDR"
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "failOnUnreachableBroker", "pushdown")
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+PLAIN, STORED = "plain", "stored"
+_DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TABLE_OPTION = "option."
+# Of the JSON that names offsets in checkpoints.
+OFFSETS_VERSION = 1
 KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
 ALL_GROUPS = "*"
 _EPOCH_MS = re.compile(r"-?\d+")
@@ -67,28 +79,97 @@ class ReadOptions:
     include_properties: bool = True
     # Tags of the messages to keep; empty: all.
     tags: frozenset[str] = frozenset()
+    # PLAIN: compressed bodies are decompressed; STORED: bodies are as the broker has them.
+    body_encoding: str = PLAIN
+    # Whether filters of a batch query narrow the ranges that are read.
+    pushdown: bool = False
+    # Of a stream: messages of one trigger, at most and at least; how long fewer may wait.
+    max_per_trigger: int | None = None
+    min_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    # The names of the options that were given.
+    given: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+    def parse(
+        cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ
+    ) -> ReadOptions:
         """Raises OptionError; for an unknown option with the nearest name."""
-        values = _named(given)
+        if not given:
+            raise OptionError(
+                "there are no options: Spark does not pass those of CREATE TABLE on; use CREATE "
+                "TEMPORARY VIEW v USING rocketmq OPTIONS (…), or SELECT … FROM t WITH "
+                "(nameServer = "
+                "'…', topic = '…')",
+                "topic",
+            )
+        values = _named(_of_table(given))
         if not values.get("nameServer", "").strip():
-            problem = 'the option nameServer is missing: set it to "host:port;host:port"'
-            raise OptionError(problem, "nameServer")
+            if not environ.get(NAMESRV_ADDR, "").strip():
+                problem = (
+                    'the option nameServer is missing: set it to "host:port;host:port", or '
+                    f"{NAMESRV_ADDR} in the driver's environment"
+                )
+                raise OptionError(problem, "nameServer")
+            values["nameServer"] = environ[NAMESRV_ADDR]
         _check_alone(values, "topic", "topicPattern", "assign", "consumerGroup", needed=True)
         _check_alone(values, "startingOffsets", "startingTimestamp")
         _check_alone(values, "endingOffsets", "endingTimestamp")
         if "kind" in values and "consumerGroup" not in values:
             problem = "the option kind goes with consumerGroup: set that too, or drop kind"
             raise OptionError(problem, "kind")
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"given": frozenset(values)}
         for name, text in values.items():
             field, parser = OPTIONS[name]
             try:
                 fields[field] = parser(text.strip())
             except (ValueError, MqError) as error:
                 raise OptionError(f"the option {name} is {text!r}: {error}", name) from None
-        return cls(**fields)
+        options = cls(**fields)
+        least, most = options.min_per_trigger, options.max_per_trigger
+        if least is not None and most is not None and least > most:
+            raise OptionError(
+                f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}: no trigger "
+                f"could "
+                "have both; lower the one or raise the other",
+                "minOffsetsPerTrigger",
+            )
+        if "maxTriggerDelay" in values and least is None:
+            problem = "maxTriggerDelay goes with minOffsetsPerTrigger: set that too, or drop it"
+            raise OptionError(problem, "maxTriggerDelay")
+        return options
+
+    def check_batch(self) -> None:
+        """Raises OptionError for an option that only a stream has."""
+        for name in STREAM_ONLY:
+            if name in self.given:
+                raise OptionError(
+                    f"the option {name} is of spark.readStream: a batch reads up to endingOffsets "
+                    "or endingTimestamp; drop it, or read a stream",
+                    name,
+                )
+
+    def check_stream(self) -> None:
+        """Raises OptionError for an option that only a batch has."""
+        for name in BATCH_ONLY:
+            if name in self.given:
+                raise OptionError(
+                    f"the option {name} is of spark.read: a stream has no end, leaves no rows of a "
+                    "batch out and takes no filters; drop it, or read a batch",
+                    name,
+                )
+
+
+def _of_table(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The options. While a table is created Spark gives its properties: the options are there under
+    a prefix, beside others such as its owner."""
+    if "owner" not in given and not any(name.startswith(_TABLE_OPTION) for name in given):
+        return given
+    return {
+        name.removeprefix(_TABLE_OPTION): value
+        for name, value in given.items()
+        if name.startswith(_TABLE_OPTION)
+    }
 
 
 def _named(given: Mapping[str, str]) -> dict[str, str]:
@@ -165,6 +246,19 @@ def _count(value: str) -> int:
     return int(value)
 
 
+def _duration_ms(value: str) -> int:
+    found = _DURATION.fullmatch(value)
+    if found is None or not int(found[1]):
+        raise ValueError("write a time such as 30s, 15m or 1h")
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+def _encoding(value: str) -> str:
+    if value.lower() not in (PLAIN, STORED):
+        raise ValueError(f"choose {PLAIN} or {STORED}")
+    return value.lower()
+
+
 def timestamp_ms(value: str) -> int:
     """Milliseconds since the epoch, given as a number or as an ISO 8601 time (UTC by default).
 
@@ -204,6 +298,11 @@ def _position(everywhere: int) -> Callable[[str], Position]:
 
 def _offsets(loaded: Any) -> OffsetsByTopic:
     shape = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": -2}}}'
+    if isinstance(loaded, dict) and isinstance(version := loaded.get("v"), int):
+        # As in a checkpoint.
+        if version > OFFSETS_VERSION:
+            raise ValueError(f"it has version {version}, and this one reads {OFFSETS_VERSION}")
+        loaded = loaded.get("topics")
     try:
         parsed = {
             topic: {
@@ -262,6 +361,11 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "maxBodyBytes": ("max_body_bytes", _count),
     "includeProperties": ("include_properties", _boolean),
     "subExpression": ("tags", tags.parse_expression),
+    "bodyEncoding": ("body_encoding", _encoding),
+    "pushdown": ("pushdown", _boolean),
+    "maxOffsetsPerTrigger": ("max_per_trigger", _count),
+    "minOffsetsPerTrigger": ("min_per_trigger", _count),
+    "maxTriggerDelay": ("max_trigger_delay_ms", _duration_ms),
 }
 _NAMES = {name.lower(): name for name in OPTIONS} | {
     alias.lower(): name for alias, name in ALIASES.items()

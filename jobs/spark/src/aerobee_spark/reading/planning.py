@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import Code, MqError, OptionError
+from aerobee_spark.reading.narrowing import Narrowing
 from aerobee_spark.reading.offsets import (
     Bounds,
     OffsetRange,
@@ -25,9 +26,10 @@ from aerobee_wire import topics
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import TopicBounds
 
-# Above any queue offset: the response has the bounds of the queue and no record.
-BEYOND = (1 << 62) - 1
+EVERYTHING = Narrowing()
+MASTER_ID = 0
 CALL_TIMEOUT = timedelta(seconds=10)
 READ = 4  # permission bit
 
@@ -39,8 +41,11 @@ def connect(name_server: str) -> AdminClient:
     return AdminClient(name_server, timeout=CALL_TIMEOUT)
 
 
-def plan(admin: AdminClient, options: ReadOptions) -> list[OffsetRange]:
-    """The range of every queue that `options` select, empty ones included, sorted by queue.
+def plan(
+    admin: AdminClient, options: ReadOptions, narrowing: Narrowing = EVERYTHING
+) -> list[OffsetRange]:
+    """The range of every queue that `options` select, empty ones included, sorted by queue; of
+    these what `narrowing` takes.
 
     Raises MqError: an unknown topic or group, offsets of a queue that is not read, a broker that
     does not answer, data loss.
@@ -48,12 +53,28 @@ def plan(admin: AdminClient, options: ReadOptions) -> list[OffsetRange]:
     queues = queues_of(admin, options)
     check_known(options.starting, queues, "startingOffsets")
     check_known(options.ending, queues, "endingOffsets")
-    bounds = bounds_of_queues(admin, queues)
+    bounds = bounds_of_queues(admin, filter(narrowing.takes, queues))
     for answer in bounds.values():
         if isinstance(answer, MqError) and options.fail_on_unreachable_broker:
             raise answer
     known = {queue: found for queue, found in bounds.items() if not isinstance(found, MqError)}
-    return ranges_of(admin, options, known)
+    ranges = ranges_of(admin, options, known)
+    if narrowing == EVERYTHING:
+        return ranges
+    return [_narrowed(admin, wanted, narrowing) for wanted in ranges]
+
+
+def _narrowed(admin: AdminClient, wanted: OffsetRange, narrowing: Narrowing) -> OffsetRange:
+    queue, start, end = wanted.queue, wanted.start, wanted.end
+    if narrowing.first_offset is not None:
+        start = max(start, narrowing.first_offset)
+    if narrowing.last_offset is not None:
+        end = min(end, narrowing.last_offset + 1)
+    if start < end and narrowing.first_ms is not None:
+        start = max(start, admin.search_offset(*queue, narrowing.first_ms))
+    if start < end and narrowing.last_ms is not None:
+        end = min(end, admin.search_offset(*queue, narrowing.last_ms + 1))
+    return OffsetRange(queue, start, max(start, end))
 
 
 def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
@@ -112,21 +133,41 @@ def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
 
 def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue, Bounds | MqError]:
     """The bounds of each queue, or the error of its broker: one broker that is down must not hide
-    the queues of the others. An unreachable broker is asked only once."""
-    found: dict[Queue, Bounds | MqError] = {}
-    down: dict[str, MqError] = {}
-    for queue in queues:
-        if queue.broker_name in down:
-            found[queue] = down[queue.broker_name]
-            continue
-        try:
-            answer = admin.browse(*queue, BEYOND, max_messages=1)
-            found[queue] = Bounds(answer.min_offset, answer.max_offset)
-        except MqError as error:
-            found[queue] = error
-            if error.code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT):
-                down[queue.broker_name] = error
-    return found
+    the queues of the others. One call for each topic and broker, all at once."""
+    wanted = list(queues)
+    try:
+        addresses = broker_addresses(admin) if wanted else {}
+    except MqError as error:
+        return dict.fromkeys(wanted, error)
+    places = {(queue.topic, queue.broker_name) for queue in wanted}
+    answers = admin.topic_bounds(sorted(at for at in places if at[1] in addresses), addresses)
+    return {
+        queue: _bounds(queue, answers.get((queue.topic, queue.broker_name))) for queue in wanted
+    }
+
+
+def broker_addresses(admin: AdminClient) -> dict[str, str]:
+    """Broker name → address of its master, of all brokers that a name server knows."""
+    return {
+        broker.broker_name: broker.addresses[MASTER_ID]
+        for broker in admin.cluster().brokers
+        if MASTER_ID in broker.addresses
+    }
+
+
+def _bounds(queue: Queue, answer: TopicBounds | MqError | None) -> Bounds | MqError:
+    if answer is None:
+        problem = (
+            f"no broker {queue.broker_name} is registered with the name server: start it, or "
+            "correct its name"
+        )
+        return MqError(Code.BROKER_NOT_EXIST, problem, about=str(queue))
+    if isinstance(answer, MqError):
+        return answer
+    if queue.queue_id not in answer.bounds:
+        problem = f"there is no {queue}: it has {len(answer.bounds)} queues there"
+        return MqError(Code.QUEUE_NOT_EXIST, problem, about=str(queue))
+    return Bounds(*answer.bounds[queue.queue_id])
 
 
 def ranges_of(

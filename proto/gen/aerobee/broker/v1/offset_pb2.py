@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/offset.proto\x12\x11\x61\x65robee.broker.v1\"D\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\"D\n\x1bQueryConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"O\n\x1cQueryConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"\x8a\x01\n\x1cUpdateConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12/\n\x07offsets\x18\x02 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0e\n\x06locked\x18\x04 \x01(\x08\"\x1f\n\x1dUpdateConsumerOffsetsResponse\":\n\x16GetQueueOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tqueue_ids\x18\x02 \x03(\x05\"I\n\x17GetQueueOffsetsResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueBounds\"\x83\x01\n\x0bQueueBounds\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x1d\n\x15\x65\x61rliest_timestamp_ms\x18\x04 \x01(\x03\x12\x1b\n\x13latest_timestamp_ms\x18\x05 \x01(\x03\"\xb1\x01\n\x13SearchOffsetRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x41\n\x08\x62oundary\x18\x04 \x01(\x0e\x32/.aerobee.broker.v1.SearchOffsetRequest.Boundary\" \n\x08\x42oundary\x12\t\n\x05LOWER\x10\x00\x12\t\n\x05UPPER\x10\x01\",\n\x14SearchOffsetResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\"\x8d\x01\n\x1bResetConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\x0ctimestamp_ms\x18\x03 \x01(\x03H\x00\x12\x16\n\x0cqueue_offset\x18\x04 \x01(\x03H\x00\x12\x11\n\tqueue_ids\x18\x05 \x03(\x05\x42\x04\n\x02to\"O\n\x1cResetConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"?\n\x16GetConsumeStatsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"O\n\x17GetConsumeStatsResponse\x12\x34\n\x06queues\x18\x01 \x03(\x0b\x32$.aerobee.broker.v1.QueueConsumeStats\"\xbc\x01\n\x11QueueConsumeStats\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x1c\n\x0f\x63onsumer_offset\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x11last_timestamp_ms\x18\x06 \x01(\x03\x12\x11\n\tclient_id\x18\x07 \x01(\tB\x12\n\x10_consumer_offset2\xb2\x05\n\rOffsetService\x12w\n\x14QueryConsumerOffsets\x12..aerobee.broker.v1.QueryConsumerOffsetsRequest\x1a/.aerobee.broker.v1.QueryConsumerOffsetsResponse\x12z\n\x15UpdateConsumerOffsets\x12/.aerobee.broker.v1.UpdateConsumerOffsetsRequest\x1a\x30.aerobee.broker.v1.UpdateConsumerOffsetsResponse\x12h\n\x0fGetQueueOffsets\x12).aerobee.broker.v1.GetQueueOffsetsRequest\x1a*.aerobee.broker.v1.GetQueueOffsetsResponse\x12_\n\x0cSearchOffset\x12&.aerobee.broker.v1.SearchOffsetRequest\x1a\'.aerobee.broker.v1.SearchOffsetResponse\x12w\n\x14ResetConsumerOffsets\x12..aerobee.broker.v1.ResetConsumerOffsetsRequest\x1a/.aerobee.broker.v1.ResetConsumerOffsetsResponse\x12h\n\x0fGetConsumeStats\x12).aerobee.broker.v1.GetConsumeStatsRequest\x1a*.aerobee.broker.v1.GetConsumeStatsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x61\x65robee/broker/v1/offset.proto\x12\x11\x61\x65robee.broker.v1\"D\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\"D\n\x1bQueryConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"O\n\x1cQueryConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"\x8a\x01\n\x1cUpdateConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12/\n\x07offsets\x18\x02 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0e\n\x06locked\x18\x04 \x01(\x08\"\x1f\n\x1dUpdateConsumerOffsetsResponse\"V\n\x16GetQueueOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tqueue_ids\x18\x02 \x03(\x05\x12\x1a\n\x12without_timestamps\x18\x03 \x01(\x08\"w\n\x17GetQueueOffsetsResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueBounds\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x12\n\npermission\x18\x03 \x01(\x05\"\x83\x01\n\x0bQueueBounds\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x1d\n\x15\x65\x61rliest_timestamp_ms\x18\x04 \x01(\x03\x12\x1b\n\x13latest_timestamp_ms\x18\x05 \x01(\x03\"\xb1\x01\n\x13SearchOffsetRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x41\n\x08\x62oundary\x18\x04 \x01(\x0e\x32/.aerobee.broker.v1.SearchOffsetRequest.Boundary\" \n\x08\x42oundary\x12\t\n\x05LOWER\x10\x00\x12\t\n\x05UPPER\x10\x01\",\n\x14SearchOffsetResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\"\x8d\x01\n\x1bResetConsumerOffsetsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x16\n\x0ctimestamp_ms\x18\x03 \x01(\x03H\x00\x12\x16\n\x0cqueue_offset\x18\x04 \x01(\x03H\x00\x12\x11\n\tqueue_ids\x18\x05 \x03(\x05\x42\x04\n\x02to\"O\n\x1cResetConsumerOffsetsResponse\x12/\n\x07offsets\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.QueueOffset\"?\n\x16GetConsumeStatsRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"O\n\x17GetConsumeStatsResponse\x12\x34\n\x06queues\x18\x01 \x03(\x0b\x32$.aerobee.broker.v1.QueueConsumeStats\"\xbc\x01\n\x11QueueConsumeStats\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x1c\n\x0f\x63onsumer_offset\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x11last_timestamp_ms\x18\x06 \x01(\x03\x12\x11\n\tclient_id\x18\x07 \x01(\tB\x12\n\x10_consumer_offset2\xb2\x05\n\rOffsetService\x12w\n\x14QueryConsumerOffsets\x12..aerobee.broker.v1.QueryConsumerOffsetsRequest\x1a/.aerobee.broker.v1.QueryConsumerOffsetsResponse\x12z\n\x15UpdateConsumerOffsets\x12/.aerobee.broker.v1.UpdateConsumerOffsetsRequest\x1a\x30.aerobee.broker.v1.UpdateConsumerOffsetsResponse\x12h\n\x0fGetQueueOffsets\x12).aerobee.broker.v1.GetQueueOffsetsRequest\x1a*.aerobee.broker.v1.GetQueueOffsetsResponse\x12_\n\x0cSearchOffset\x12&.aerobee.broker.v1.SearchOffsetRequest\x1a\'.aerobee.broker.v1.SearchOffsetResponse\x12w\n\x14ResetConsumerOffsets\x12..aerobee.broker.v1.ResetConsumerOffsetsRequest\x1a/.aerobee.broker.v1.ResetConsumerOffsetsResponse\x12h\n\x0fGetConsumeStats\x12).aerobee.broker.v1.GetConsumeStatsRequest\x1a*.aerobee.broker.v1.GetConsumeStatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,27 +42,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATECONSUMEROFFSETSRESPONSE']._serialized_start=415
   _globals['_UPDATECONSUMEROFFSETSRESPONSE']._serialized_end=446
   _globals['_GETQUEUEOFFSETSREQUEST']._serialized_start=448
-  _globals['_GETQUEUEOFFSETSREQUEST']._serialized_end=506
-  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_start=508
-  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_end=581
-  _globals['_QUEUEBOUNDS']._serialized_start=584
-  _globals['_QUEUEBOUNDS']._serialized_end=715
-  _globals['_SEARCHOFFSETREQUEST']._serialized_start=718
-  _globals['_SEARCHOFFSETREQUEST']._serialized_end=895
-  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_start=863
-  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_end=895
-  _globals['_SEARCHOFFSETRESPONSE']._serialized_start=897
-  _globals['_SEARCHOFFSETRESPONSE']._serialized_end=941
-  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_start=944
-  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_end=1085
-  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_start=1087
-  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_end=1166
-  _globals['_GETCONSUMESTATSREQUEST']._serialized_start=1168
-  _globals['_GETCONSUMESTATSREQUEST']._serialized_end=1231
-  _globals['_GETCONSUMESTATSRESPONSE']._serialized_start=1233
-  _globals['_GETCONSUMESTATSRESPONSE']._serialized_end=1312
-  _globals['_QUEUECONSUMESTATS']._serialized_start=1315
-  _globals['_QUEUECONSUMESTATS']._serialized_end=1503
-  _globals['_OFFSETSERVICE']._serialized_start=1506
-  _globals['_OFFSETSERVICE']._serialized_end=2196
+  _globals['_GETQUEUEOFFSETSREQUEST']._serialized_end=534
+  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_start=536
+  _globals['_GETQUEUEOFFSETSRESPONSE']._serialized_end=655
+  _globals['_QUEUEBOUNDS']._serialized_start=658
+  _globals['_QUEUEBOUNDS']._serialized_end=789
+  _globals['_SEARCHOFFSETREQUEST']._serialized_start=792
+  _globals['_SEARCHOFFSETREQUEST']._serialized_end=969
+  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_start=937
+  _globals['_SEARCHOFFSETREQUEST_BOUNDARY']._serialized_end=969
+  _globals['_SEARCHOFFSETRESPONSE']._serialized_start=971
+  _globals['_SEARCHOFFSETRESPONSE']._serialized_end=1015
+  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_start=1018
+  _globals['_RESETCONSUMEROFFSETSREQUEST']._serialized_end=1159
+  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_start=1161
+  _globals['_RESETCONSUMEROFFSETSRESPONSE']._serialized_end=1240
+  _globals['_GETCONSUMESTATSREQUEST']._serialized_start=1242
+  _globals['_GETCONSUMESTATSREQUEST']._serialized_end=1305
+  _globals['_GETCONSUMESTATSRESPONSE']._serialized_start=1307
+  _globals['_GETCONSUMESTATSRESPONSE']._serialized_end=1386
+  _globals['_QUEUECONSUMESTATS']._serialized_start=1389
+  _globals['_QUEUECONSUMESTATS']._serialized_end=1577
+  _globals['_OFFSETSERVICE']._serialized_start=1580
+  _globals['_OFFSETSERVICE']._serialized_end=2270
 # @@protoc_insertion_point(module_scope)

@@ -48,18 +48,24 @@ class UpdateConsumerOffsetsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class GetQueueOffsetsRequest(_message.Message):
-    __slots__ = ("topic", "queue_ids")
+    __slots__ = ("topic", "queue_ids", "without_timestamps")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    without_timestamps: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ..., without_timestamps: _Optional[bool] = ...) -> None: ...
 
 class GetQueueOffsetsResponse(_message.Message):
-    __slots__ = ("queues",)
+    __slots__ = ("queues", "read_queue_count", "permission")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[QueueBounds]
-    def __init__(self, queues: _Optional[_Iterable[_Union[QueueBounds, _Mapping]]] = ...) -> None: ...
+    read_queue_count: int
+    permission: int
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueBounds, _Mapping]]] = ..., read_queue_count: _Optional[int] = ..., permission: _Optional[int] = ...) -> None: ...
 
 class QueueBounds(_message.Message):
     __slots__ = ("queue_id", "min_offset", "max_offset", "earliest_timestamp_ms", "latest_timestamp_ms")

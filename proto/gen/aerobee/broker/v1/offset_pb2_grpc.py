@@ -87,7 +87,8 @@ class OffsetServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetQueueOffsets(self, request, context):
-        """Bounds of message queues. TOPIC_NOT_EXIST (17)
+        """Bounds of message queues: one call answers for all queues that the broker has of a topic.
+        TOPIC_NOT_EXIST (17)
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,9 +45,24 @@ class OffsetRpcs:
     async def get_queue_offsets(
         self, request: pb.GetQueueOffsetsRequest, call: Call
     ) -> pb.GetQueueOffsetsResponse:
-        bounds = self._queries.bounds(request.topic, list(request.queue_ids))
+        found = self._queries.bounds(
+            request.topic,
+            list(request.queue_ids),
+            with_timestamps=not request.without_timestamps,
+        )
         return pb.GetQueueOffsetsResponse(
-            queues=[pb.QueueBounds(**asdict(queue)) for queue in bounds]
+            queues=[
+                pb.QueueBounds(
+                    queue_id=queue.queue_id,
+                    min_offset=queue.min_offset,
+                    max_offset=queue.max_offset,
+                    earliest_timestamp_ms=queue.earliest_timestamp_ms,
+                    latest_timestamp_ms=queue.latest_timestamp_ms,
+                )
+                for queue in found.queues
+            ],
+            read_queue_count=found.read_queue_count,
+            permission=found.permission,
         )
 
     async def search_offset(

@@ -30,11 +30,11 @@ async def harness(begin: Begin) -> BrokerHarness:
 
 
 async def test_bounds_have_offsets_and_times(harness: BrokerHarness) -> None:
-    full, empty = harness.broker.consuming.offset_queries.bounds("t", [])
+    full, empty = harness.broker.consuming.offset_queries.bounds("t", []).queues
     assert (full.min_offset, full.max_offset) == (0, 3)
     assert (full.earliest_timestamp_ms, full.latest_timestamp_ms) == (START_MS, START_MS + 20_000)
     assert (empty.queue_id, empty.max_offset, empty.latest_timestamp_ms) == (1, 0, 0)
-    assert len(harness.broker.consuming.offset_queries.bounds("t", [1])) == 1
+    assert len(harness.broker.consuming.offset_queries.bounds("t", [1]).queues) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from aerobee_client.admin.descriptions.topics import (
     Rebalanced,
     RouteDescription,
     RouteQueues,
+    TopicBounds,
     TopicDescription,
     TopicOnBroker,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "RouteDescription",
     "RouteQueues",
     "SubscriptionConflict",
+    "TopicBounds",
     "TopicDescription",
     "TopicOnBroker",
     "UnreadableQueue",

@@ -86,6 +86,24 @@ class QueueStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """The queues of a topic on one broker: queue id → min and max offset. Queues from
+    `read_queue_count` on are not read any more."""
+
+    topic: str
+    broker_name: str
+    read_queue_count: int
+    # Bits: 4 read, 2 write.
+    permission: int
+    bounds: Mapping[int, tuple[int, int]]
+
+    @classmethod
+    def of(cls, topic: str, broker_name: str, response: offset_pb2.GetQueueOffsetsResponse) -> Self:
+        bounds = {queue.queue_id: (queue.min_offset, queue.max_offset) for queue in response.queues}
+        return like(cls, response, topic=topic, broker_name=broker_name, bounds=bounds)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOffset:
     topic: str
     broker_name: str

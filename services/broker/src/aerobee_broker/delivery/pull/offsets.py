@@ -21,13 +21,24 @@ from aerobee_wire import topics as names
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """`max_offset` is the one that the next message gets. Timestamps are 0 in an empty queue."""
+    """`max_offset` is the one that the next message gets. Timestamps are 0 in an empty queue, and
+    when they were not asked for."""
 
     queue_id: int
     min_offset: int
     max_offset: int
     earliest_timestamp_ms: int
     latest_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """Queues of a topic, and as it is set on this broker: queues from `read_queue_count` on are not
+    read. `permission`: 4 read, 2 write."""
+
+    queues: list[QueueBounds]
+    read_queue_count: int
+    permission: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +80,21 @@ class OffsetQueries:
 
     # ---- queues ----
 
-    def bounds(self, topic: str, queue_ids: Sequence[int]) -> list[QueueBounds]:
+    def bounds(
+        self, topic: str, queue_ids: Sequence[int], *, with_timestamps: bool = True
+    ) -> TopicBounds:
         """Of these queues, or of all when none is named."""
-        return [
-            self._queue_bounds(topic, queue_id)
-            for queue_id in self._queues(self.topics.get(topic), queue_ids)
+        config = self.topics.get(topic)
+        queues = [
+            self._queue_bounds(topic, queue_id, with_timestamps)
+            for queue_id in self._queues(config, queue_ids)
         ]
+        return TopicBounds(queues, config.read_queue_count, config.permission)
 
-    def _queue_bounds(self, topic: str, queue_id: int) -> QueueBounds:
+    def _queue_bounds(self, topic: str, queue_id: int, with_timestamps: bool) -> QueueBounds:
         low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
+        if not with_timestamps:
+            return QueueBounds(queue_id, low, high, 0, 0)
         earliest_ms = self.store.store_timestamp(topic, queue_id, low)
         latest_ms = self.store.store_timestamp(topic, queue_id, high - 1)
         return QueueBounds(queue_id, low, high, earliest_ms, latest_ms)

@@ -1,0 +1,75 @@
+"""What a task does: the RecordBatches of one range. Runs in Spark's Python workers, of a batch
+query and of a stream alike.
+
+grpc is imported by the first read, after the worker was forked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.options import PLAIN, ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from aerobee_client import AdminClient
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """The range that one task reads. `address`: where its broker was at planning, if that is
+    known."""
+
+    wanted: OffsetRange
+    address: str | None = None
+
+
+def read(
+    partition: InputPartition, options: ReadOptions, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """RecordBatches with the columns `names`. Raises MqError, CorruptRecord."""
+    # Without any partition Spark reads one of its own making.
+    if isinstance(partition, RangePartition):
+        yield from _read(partition, options, names)
+
+
+def _read(
+    partition: RangePartition, options: ReadOptions, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    from aerobee_spark.reading import columns
+    from aerobee_spark.reading.chunks import read_range
+
+    wanted = partition.wanted
+    for chunk in read_range(_client(options.name_server), wanted, options, partition.address):
+        batch = columns.decode(
+            chunk.records,
+            wanted.queue.broker_name,
+            include_body=options.include_body,
+            max_body_bytes=options.max_body_bytes,
+            include_properties=options.include_properties,
+            inflate=options.body_encoding == PLAIN,
+        )
+        if options.tags:
+            batch = columns.with_tags(batch, options.tags)
+        yield batch.select(list(names))
+
+
+# One client per worker process, which Spark uses for several tasks. The process id is part of the
+# key because no connection survives a fork.
+_clients: dict[tuple[int, str], AdminClient] = {}
+
+
+def _client(name_server: str) -> AdminClient:
+    from aerobee_spark.reading.planning import connect
+
+    key = (os.getpid(), name_server)
+    if key not in _clients:
+        _clients[key] = connect(name_server)
+    return _clients[key]

@@ -1,0 +1,25 @@
+"""Which queues, offsets and store times of a read are wanted at all. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee_spark.reading.offsets import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Topics and queue ids to read (None: all); queue offsets and store times (milliseconds since
+    the epoch) from and to, both inclusive (None: no bound)."""
+
+    topics: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def takes(self, queue: Queue) -> bool:
+        return (self.topics is None or queue.topic in self.topics) and (
+            self.queue_ids is None or queue.queue_id in self.queue_ids
+        )

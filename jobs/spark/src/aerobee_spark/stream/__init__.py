@@ -1,0 +1,1 @@
+"""Topics as a stream: `spark.readStream.format("rocketmq")`."""

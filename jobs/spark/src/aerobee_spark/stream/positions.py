@@ -1,0 +1,113 @@
+"""Where a stream stands: the queue offsets that Spark keeps in a checkpoint. Pure.
+
+As JSON: `{"v": 1, "topics": {topic: {broker name: {"0": 23}}}}`. An offset is that of the next
+message to read. What a batch reads follows from the positions before and after it alone, so that a
+restart reads the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aerobee_spark.errors import CheckpointError
+from aerobee_spark.reading.offsets import OffsetRange, Queue, nested
+from aerobee_spark.reading.options import ALL_GROUPS, OFFSETS_VERSION, ReadOptions
+from aerobee_wire import topics as names
+
+ADVICE = "give the options that it was made with, or start with a new checkpointLocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The offset of each queue. `topics` also names topics without a queue so far."""
+
+    of: Mapping[Queue, int]
+    topics: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Positions:
+        """Raises CheckpointError: of a newer version, or no positions at all."""
+        version = value.get("v")
+        if not isinstance(version, int):
+            raise CheckpointError(f"the checkpoint holds no offsets of this source: {ADVICE}")
+        if version > OFFSETS_VERSION:
+            raise CheckpointError(
+                f"the checkpoint has offsets of version {version}, and this package reads up to "
+                f"version {OFFSETS_VERSION}: install the package that wrote it, or a newer one"
+            )
+        by_topic = value["topics"]
+        found = {
+            Queue(topic, broker_name, int(queue_id)): offset
+            for topic, brokers in by_topic.items()
+            for broker_name, queues in brokers.items()
+            for queue_id, offset in queues.items()
+        }
+        return cls(found, frozenset(by_topic))
+
+    def as_json(self) -> dict[str, Any]:
+        """Sorted: Spark compares the texts to see whether there is something new."""
+        filled = nested(self.of.items())
+        every = {*self.topics, *filled}
+        return {
+            "v": OFFSETS_VERSION,
+            "topics": {name: filled.get(name, {}) for name in sorted(every)},
+        }
+
+    def check(self, options: ReadOptions) -> None:
+        """Raises CheckpointError when the topics are others than those that `options` name. A
+        pattern or a group may have gained some since."""
+        strange = sorted(topic for topic in self.topics if not selects(options, topic))
+        missing = sorted(set(named_topics(options)) - self.topics)
+        if strange or missing:
+            raise CheckpointError(
+                f"the checkpoint is of {', '.join(sorted(self.topics)) or 'no topic'}, and the "
+                f"options name {_selection(options)}: {ADVICE}"
+            )
+
+
+def named_topics(options: ReadOptions) -> tuple[str, ...]:
+    """The topics that the options name one by one; () for a pattern and a group, which may have
+    none yet."""
+    if options.assigned:
+        return tuple(sorted({queue.topic for queue in options.assigned}))
+    return options.topics
+
+
+def selects(options: ReadOptions, topic: str) -> bool:
+    """Whether the options mean this topic."""
+    if named := named_topics(options):
+        return topic in named
+    if options.topic_pattern:
+        return re.fullmatch(options.topic_pattern, topic) is not None
+    if options.consumer_group == ALL_GROUPS:
+        tests = {"dlq": names.is_dead_letter, "retry": names.is_retry}
+        return any(tests[kind](topic) for kind in options.kinds)
+    return topic in topics_of_group(options)
+
+
+def topics_of_group(options: ReadOptions) -> list[str]:
+    make = {"dlq": names.dead_letter_topic, "retry": names.retry_topic}
+    return [make[kind](options.consumer_group) for kind in options.kinds]
+
+
+def _selection(options: ReadOptions) -> str:
+    if named := named_topics(options):
+        return ", ".join(sorted(named))
+    if options.topic_pattern:
+        return f"the pattern {options.topic_pattern}"
+    if options.consumer_group == ALL_GROUPS:
+        return f"the {' and '.join(options.kinds)} topics of every group"
+    return ", ".join(topics_of_group(options))
+
+
+def ranges_between(start: Positions, end: Positions) -> list[OffsetRange]:
+    """What a batch reads, sorted by queue. Of a queue that is new in `end`, and of one that goes
+    back (its topic was made again), it reads nothing: the next batch starts where `end` puts it."""
+    return [
+        OffsetRange(queue, start.of[queue], last)
+        for queue, last in sorted(end.of.items())
+        if start.of.get(queue, last) < last
+    ]

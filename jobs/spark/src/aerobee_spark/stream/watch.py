@@ -1,0 +1,170 @@
+"""What there is to read, asked trigger by trigger: one call for each topic and broker.
+
+Which topics, queues and brokers there are is asked of a name server every few seconds; when none
+answers, the brokers that are known are asked all the same. One that does not answer costs its own
+queues alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee_spark.errors import Code, MqError
+from aerobee_spark.reading.offsets import Bounds, Queue
+from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
+from aerobee_spark.reading.planning import READ, broker_addresses
+from aerobee_spark.stream.admission import Place, Seen
+from aerobee_spark.stream.positions import named_topics, selects, topics_of_group
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import TopicBounds
+
+log = logging.getLogger(__name__)
+
+# How long a new topic or broker may go unnoticed; new queues of a known broker show at once.
+DISCOVERY_INTERVAL_S = 5.0
+
+
+@dataclass(slots=True)
+class Watch:
+    """Remembers where the brokers are, and which of them are away; both may be forgotten."""
+
+    admin: AdminClient
+    options: ReadOptions
+    monotonic: Callable[[], float] = time.monotonic
+    # Broker name → address.
+    addresses: dict[str, str] = field(default_factory=dict)
+    # Broker name, or "" for the name servers → why there is no answer. Each is told once.
+    away: dict[str, MqError] = field(default_factory=dict)
+    _places: set[Place] = field(default_factory=set)
+    _discovered: bool = False
+    # When to ask a name server again.
+    _due_at: float = 0.0
+
+    def look(self, known: Iterable[Queue] = (), *, must_exist: bool = False) -> Seen:
+        """The bounds of all queues of the options, and of those that are `known` already.
+
+        Raises MqError when no name server has answered so far; with `must_exist` it asks again, and
+        raises TOPIC_NOT_EXIST
+        for a topic that the options name.
+        """
+        wanted = frozenset(known)
+        self._discover_if_due(must_exist=must_exist)
+        places = self._places | {queue[:2] for queue in wanted}
+        asked = sorted(place for place in places if place[1] in self.addresses)
+        answers = self.admin.topic_bounds(asked, self.addresses)
+        self._tell(places, answers)
+        bounds: dict[Queue, Bounds] = {}
+        for answer in answers.values():
+            if not isinstance(answer, MqError):
+                bounds |= self._readable(answer, wanted)
+        return Seen(
+            bounds,
+            frozenset(at for at, answer in answers.items() if _no_topic(answer)),
+            frozenset(
+                at
+                for at, answer in answers.items()
+                if not isinstance(answer, MqError) and answer.permission & READ
+            ),
+        )
+
+    def _readable(self, answer: TopicBounds, known: frozenset[Queue]) -> dict[Queue, Bounds]:
+        """Queues that the topic had before it was shrunk are read to their end."""
+        if not answer.permission & READ:
+            return {}
+        found: dict[Queue, Bounds] = {}
+        for queue_id, offsets in answer.bounds.items():
+            queue = Queue(answer.topic, answer.broker_name, queue_id)
+            if self.options.assigned and queue not in self.options.assigned:
+                continue
+            if queue_id < answer.read_queue_count or queue in known:
+                found[queue] = Bounds(*offsets)
+        return found
+
+    # ---- who is there ----
+
+    def _discover_if_due(self, *, must_exist: bool) -> None:
+        if self._discovered and not must_exist and self.monotonic() < self._due_at:
+            return
+        try:
+            self.addresses = broker_addresses(self.admin)
+            self._places = {
+                (topic, broker_name)
+                for topic in self._topics()
+                for broker_name in self._brokers_of(topic, must_exist=must_exist)
+            }
+        except MqError as error:
+            if not self._discovered or error.code is not Code.NAMESRV_UNREACHABLE:
+                raise
+            self._told("", error)
+        else:
+            self._back("")
+        self._discovered = True
+        self._due_at = self.monotonic() + DISCOVERY_INTERVAL_S
+
+    def _topics(self) -> Iterable[str]:
+        options = self.options
+        if named := named_topics(options):
+            return named
+        if options.consumer_group and options.consumer_group != ALL_GROUPS:
+            return topics_of_group(options)
+        re.compile(options.topic_pattern)
+        names = self.admin.topic_names(include_derived=True)
+        return [name for name in names if selects(options, name)]
+
+    def _brokers_of(self, topic: str, *, must_exist: bool) -> list[str]:
+        try:
+            route = self.admin.topic_route(topic)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+            if must_exist and topic in named_topics(self.options):
+                raise
+            return []
+        return [data.broker_name for data in route.queues if data.permission & READ]
+
+    def _tell(self, places: Iterable[Place], answers: dict[Place, TopicBounds | MqError]) -> None:
+        """Warns once of a broker that is away, and says when it is back."""
+        silent: dict[str, MqError] = {}
+        for place in places:
+            answer = answers.get(place, _unregistered(place[1]))
+            if isinstance(answer, MqError) and not _no_topic(answer):
+                silent.setdefault(place[1], answer)
+        for name, error in silent.items():
+            self._told(name, error)
+        for name in [name for name in self.away if name and name not in silent]:
+            self._back(name)
+        if silent:
+            self._due_at = self.monotonic()  # it may have moved
+
+    def _told(self, name: str, error: MqError) -> None:
+        if name not in self.away:
+            who = (
+                f"broker {name} is away, its queues stay where they are"
+                if name
+                else ("the queues that are known go on")
+            )
+            log.warning("%s: %s", who, error.message)
+        self.away[name] = error
+
+    def _back(self, name: str) -> None:
+        if self.away.pop(name, None) is not None:
+            log.warning("%s is back", f"broker {name}" if name else "the name server")
+
+
+def _no_topic(answer: TopicBounds | MqError) -> bool:
+    return isinstance(answer, MqError) and answer.code is Code.TOPIC_NOT_EXIST
+
+
+def _unregistered(broker_name: str) -> MqError:
+    return MqError(
+        Code.BROKER_NOT_EXIST,
+        f"no broker {broker_name} is registered with the name server: start it",
+        about=broker_name,
+    )

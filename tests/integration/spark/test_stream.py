@@ -1,0 +1,296 @@
+"""The stream inside Spark, against a real broker: triggers, checkpoints, limits; and what Spark
+adds to the batch read: SQL, filters, errors. One session for all tests here.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee_client import AdminClient, Message, Producer
+from aerobee_spark import source
+from aerobee_spark.jvm.session import session
+from aerobee_wire import record
+from support.processes.service import namesrv_and_broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+TIMEOUT_S = 120
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+Batch = list[tuple[int, int]]  # queue id, queue offset
+Send = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    scratch = tmp_path_factory.mktemp("spark")
+    with session(scratch, scratch / "log") as running:
+        source.register(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
+        yield namesrv.address
+
+
+@pytest.fixture(scope="module")
+def admin(namesrv: str) -> Iterator[AdminClient]:
+    with AdminClient(namesrv) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def send(namesrv: str, admin: AdminClient) -> Iterator[Send]:
+    """`send(topic, count)`: creates the topic when it is new, with two queues."""
+    created: set[str] = set()
+    with Producer("tests", namesrv=namesrv) as producer:
+
+        def messages(topic: str, count: int, **fields: Any) -> None:
+            if topic not in created:
+                admin.create_topic(topic, queues=2)
+                created.add(topic)
+            producer.send_batch([Message(topic, b"%d" % i, **fields) for i in range(count)])
+
+        yield messages
+
+
+def run(spark: SparkSession, namesrv: str, checkpoint: Path, **options: str) -> dict[int, Batch]:
+    """What a run under Trigger.AvailableNow reads, batch by batch."""
+    batches: dict[int, Batch] = {}
+
+    def take(rows: DataFrame, number: int) -> None:
+        found = rows.select("queueId", "queueOffset").collect()
+        batches[number] = sorted((row.queueId, row.queueOffset) for row in found)
+
+    rows = spark.readStream.format("rocketmq").options(nameServer=namesrv, **options).load()
+    query = (
+        rows.writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    finished(query)
+    return batches
+
+
+def finished(query: StreamingQuery) -> None:
+    try:
+        assert query.awaitTermination(TIMEOUT_S), "the query does not end"
+    finally:
+        query.stop()
+
+
+def all_of(admin: AdminClient, topic: str) -> Batch:
+    return sorted(
+        (queue.queue_id, offset)
+        for queue in admin.topic_status(topic)
+        for offset in range(queue.max_offset)
+    )
+
+
+def rows_of(batches: Iterable[Batch]) -> Batch:
+    return sorted(chain.from_iterable(batches))
+
+
+def last_line(error: Exception) -> str:
+    """The last line of the Python traceback; Spark adds its SQLSTATE and the state of the query."""
+    text, _, _ = str(error).partition("\n SQLSTATE")
+    return text.strip().splitlines()[-1]
+
+
+# ---- the stream ----
+
+
+def test_runs_read_each_message_once_and_a_replayed_batch_the_same_range(
+    spark: SparkSession, namesrv: str, admin: AdminClient, send: Send, tmp_path: Path
+) -> None:
+    send("orders", 100)
+    first = run(spark, namesrv, tmp_path, topic="orders", maxOffsetsPerTrigger="40")
+    assert len(first) == 3
+    assert max(map(len, first.values())) <= 40
+    assert rows_of(first.values()) == all_of(admin, "orders")
+    # As a kill between the output and the commit of a batch leaves it.
+    last = max(first)
+    for commit in (tmp_path / "commits").glob(f"*{last}*"):
+        commit.unlink()
+    send("orders", 30)
+    options = {"maxOffsetsPerTrigger": "1000", "maxRecordsPerPartition": "7"}
+    options |= {"startingOffsets": "latest", "failOnDataLoss": "false"}
+    second = run(spark, namesrv, tmp_path, topic="orders", **options)
+    assert second.pop(last) == first[last]
+    assert rows_of([*first.values(), *second.values()]) == all_of(admin, "orders")
+    assert run(spark, namesrv, tmp_path, topic="orders") == {}
+
+
+def test_a_checkpoint_of_other_topics_is_refused_in_the_last_line(
+    spark: SparkSession, namesrv: str, send: Send, tmp_path: Path
+) -> None:
+    send("before", 5)
+    send("after", 5)
+    run(spark, namesrv, tmp_path, topic="before")
+    with pytest.raises(Exception) as refused:
+        run(spark, namesrv, tmp_path, topic="after")
+    for name in ("CheckpointError", "before", "after", "checkpointLocation"):
+        assert name in last_line(refused.value)
+
+
+def test_a_running_stream_takes_new_queues(
+    spark: SparkSession, namesrv: str, admin: AdminClient, send: Send, tmp_path: Path
+) -> None:
+    send("growing", 10)
+    rows = spark.readStream.format("rocketmq").options(nameServer=namesrv).load("growing")
+    query = (
+        rows.writeStream.format("memory")
+        .queryName("growing")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        admin.update_topic("growing", queues=4)
+        with Producer("more", namesrv=namesrv) as producer:
+            for i in range(8):
+                producer.send(Message("growing", b"%d" % i))
+        query.processAllAvailable()
+        found = spark.sql("SELECT queueId, queueOffset FROM growing").collect()
+    finally:
+        query.stop()
+    assert sorted((row.queueId, row.queueOffset) for row in found) == all_of(admin, "growing")
+    assert {row.queueId for row in found} == {0, 1, 2, 3}
+
+
+# ---- bodies ----
+
+
+def test_compressed_bodies_are_plain_or_as_they_are_stored(
+    spark: SparkSession, namesrv: str, admin: AdminClient
+) -> None:
+    body = b"a body that is worth it " * 100
+    admin.create_topic("packed", queues=1)
+    for method in ("zlib", "lz4", "zstd"):
+        with Producer(method, namesrv=namesrv, compression=method, compress_over=100) as producer:
+            producer.send(Message("packed", body))
+
+    def read(**options: str) -> list[Any]:
+        rows = spark.read.format("rocketmq").options(nameServer=namesrv, **options).load("packed")
+        return rows.select("body", "bodySize", "sysFlag").orderBy("queueOffset").collect()
+
+    for row in read():
+        assert (bytes(row.body), row.bodySize) == (body, len(body))
+        assert not row.sysFlag & record.COMPRESSED
+    assert {bytes(row.body) for row in read(maxBodyBytes="6")} == {body[:6]}
+    stored = read(bodyEncoding="stored")
+    assert all(row.sysFlag & record.COMPRESSED for row in stored)
+    assert zlib.decompress(bytes(stored[0].body)) == body
+
+
+# ---- SQL and filters ----
+
+
+def test_a_temporary_view_is_a_table_in_sql(spark: SparkSession, namesrv: str, send: Send) -> None:
+    send("viewed", 12, tag="T")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW viewed USING rocketmq OPTIONS (nameServer '{namesrv}', "
+        "topic 'viewed')"
+    )
+    found = spark.sql("SELECT tags, count(*) FROM viewed GROUP BY tags").collect()
+    assert [tuple(row) for row in found] == [("T", 12)]
+
+
+def test_a_table_whose_options_spark_drops_says_what_to_write(
+    spark: SparkSession, namesrv: str, send: Send
+) -> None:
+    send("tabled", 3)
+    spark.sql(
+        f"CREATE TABLE tabled USING rocketmq OPTIONS (nameServer '{namesrv}', topic 'tabled')"
+    )
+    with pytest.raises(Exception) as refused:
+        spark.sql("SELECT count(*) FROM tabled").collect()
+    assert "OptionError" in last_line(refused.value)
+    found = spark.sql(
+        f"SELECT count(*) FROM tabled WITH (nameServer = '{namesrv}', topic = 'tabled')"
+    )
+    assert found.collect()[0][0] == 3
+
+
+def test_filters_that_are_pushed_down_change_no_result(
+    spark: SparkSession, namesrv: str, send: Send
+) -> None:
+    send("filtered", 60)
+    spark.conf.set(PUSHDOWN, "true")
+
+    def read(**options: str) -> DataFrame:
+        reader = spark.read.format("rocketmq").options(nameServer=namesrv, **options)
+        return reader.load("filtered").select("queueId", "queueOffset")
+
+    try:
+        for where in (
+            "queueId = 1",
+            "queueOffset >= 7 AND queueOffset < 11",
+            "queueId IN (0, 5) AND queueOffset > 20",
+            "topic = 'other'",
+            "storeTimestamp < current_timestamp() AND queueOffset = 3",
+            "storeTimestamp >= timestamp'2999-01-01'",
+            "queueId = 1 OR queueOffset = 2",
+        ):
+            plain, pushed = (read(pushdown=pushdown).where(where) for pushdown in ("false", "true"))
+            assert sorted(plain.collect()) == sorted(pushed.collect()), where
+        assert read(pushdown="true").where("topic = 'other'").rdd.getNumPartitions() <= 1
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endingOffsets": "latest"}, ["OptionError", "endingOffsets"]),
+        ({"startingOffset": "latest"}, ["OptionError", "startingOffsets"]),
+        ({"topic": "nowhere"}, ["nowhere"]),
+    ],
+)
+def test_the_last_line_of_a_stream_that_fails_is_our_sentence(
+    spark: SparkSession, namesrv: str, tmp_path: Path, options: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(Exception) as refused:
+        run(spark, namesrv, tmp_path, **{"topic": "any", **options})
+    assert all(word in last_line(refused.value) for word in words), refused.value
+    assert "During handling" not in str(refused.value)
+
+
+def test_the_last_line_of_a_batch_that_fails_is_our_sentence(
+    spark: SparkSession, namesrv: str
+) -> None:
+    reader = spark.read.format("rocketmq").options(nameServer=namesrv, maxOffsetsPerTrigger="5")
+    rows = reader.load("any")
+    with pytest.raises(Exception) as refused:
+        rows.count()
+    assert "OptionError" in last_line(refused.value)
+    assert "During handling" not in str(refused.value)
+
+
+def test_offsets_in_a_checkpoint_are_those_of_the_documentation(
+    spark: SparkSession, namesrv: str, send: Send, tmp_path: Path
+) -> None:
+    send("kept", 10)
+    run(spark, namesrv, tmp_path, topic="kept")
+    newest = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    value = json.loads(newest.read_text().splitlines()[-1])
+    queues = value["topics"]["kept"]["broker-a"]
+    assert (value["v"], sum(queues.values())) == (1, 10)
+    rows = spark.read.format("rocketmq").options(nameServer=namesrv, topic="kept")
+    assert rows.option("startingOffsets", json.dumps(value)).load().count() == 0
