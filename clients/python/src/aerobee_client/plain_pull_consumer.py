@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
 from typing import Unpack
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.pull_consumer import PullConsumerSettings
-from aerobee_client.pull_consumer import AsyncPullConsumer
-from aerobee_client.runtime.facade import StartedFacade, blocking, iterating, on_loop, settled
+from aerobee_client.pull_consumer import READ_TIMEOUT, AsyncPullConsumer
+from aerobee_client.pulling.lent import Lent
+from aerobee_client.runtime.facade import StartedFacade, blocking, like, on_loop, settled
+from aerobee_client.runtime.fork import PROCESS
+
+# How long a loop goes on with messages that it was lent, so that what it has consumed makes room
+# for others.
+LENT_S = 0.1
 
 
 class PullConsumer(StartedFacade[AsyncPullConsumer]):
@@ -41,7 +49,20 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages without end, each as by a poll of its own, until the consumer is closed."""
-        return self._iterate(self._client, AsyncPullConsumer.take_back)
+        return self._taken(self._client._lendings())
+
+    @like(AsyncPullConsumer.read_to_end)
+    def read_to_end(self, timeout: timedelta = READ_TIMEOUT) -> Iterator[ReceivedMessage]:
+        return self._taken(self._client._lendings_to_end(timeout))
+
+    def _taken(self, lendings: AsyncIterator[Lent]) -> Iterator[ReceivedMessage]:
+        for lent in self._iterate(lendings, AsyncPullConsumer.take_back):
+            since_s = time.monotonic()
+            while (message := lent.take()) is not None:
+                yield message
+                PROCESS.check()
+                if time.monotonic() - since_s > LENT_S:
+                    break
 
     add_interceptor = on_loop(AsyncPullConsumer.add_interceptor)
     subscribe = settled(AsyncPullConsumer.subscribe)
@@ -51,7 +72,6 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
     statistics = on_loop(AsyncPullConsumer.statistics)
     take_back = on_loop(AsyncPullConsumer.take_back)
     poll = blocking(AsyncPullConsumer.poll, AsyncPullConsumer.take_back)
-    read_to_end = iterating(AsyncPullConsumer.read_to_end, AsyncPullConsumer.take_back)
     seek = blocking(AsyncPullConsumer.seek)
     seek_to_begin = blocking(AsyncPullConsumer.seek_to_begin)
     seek_to_end = blocking(AsyncPullConsumer.seek_to_end)

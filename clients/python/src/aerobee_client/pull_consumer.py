@@ -7,10 +7,20 @@ of a group (`subscribe`), or from queues of its choice (`assign`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Unpack
+from functools import partial
+from typing import TypeVar, Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
@@ -25,6 +35,7 @@ from aerobee_client.options.names import with_settings
 from aerobee_client.options.pull_consumer import PullConsumerOptions, PullConsumerSettings
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.options.subscription import Sql
+from aerobee_client.pulling.lent import Lent
 from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
 from aerobee_client.requesting.replies import Replier
@@ -40,6 +51,7 @@ MAX_MESSAGES = 128
 READ_TIMEOUT = timedelta(minutes=1)
 
 Queues = Collection[MessageQueue]
+F = TypeVar("F")  # fetched
 
 
 class AsyncPullConsumer(Replier):
@@ -240,6 +252,18 @@ class AsyncPullConsumer(Replier):
         their ends and nothing comes of them for `timeout`.
         """
         reader = await self._joined()
+        one = partial(reader.unread.poll, 1)
+        async with aclosing(self._to_end(reader, one, timeout)) as polls:
+            async for messages in polls:
+                yield messages[0]
+
+    async def _to_end(
+        self,
+        reader: Reader,
+        fetch: Callable[[float, Mapping[MessageQueue, int]], Awaitable[F]],
+        timeout: timedelta,
+    ) -> AsyncGenerator[F, None]:
+        """What `fetch` returns, until there is nothing left before the ends."""
         ends = await self.end_offsets()
         loop = asyncio.get_running_loop()
         before: dict[MessageQueue, int] = {}
@@ -248,12 +272,29 @@ class AsyncPullConsumer(Replier):
                 before, deadline = left, loop.time() + timeout.total_seconds()
             if (wait_s := deadline - loop.time()) <= 0:
                 raise reader.stalled(left, timeout)
-            while messages := await reader.unread.poll(1, wait_s, ends):
-                yield messages[0]
+            while fetched := await fetch(wait_s, ends):
+                yield fetched
                 wait_s = 0
             if reader.unread.closed:
                 raise ClientClosed("consumer")
         reader.unread.consume_last()
+
+    async def _lendings(self) -> AsyncGenerator[Lent, None]:
+        """For a plain class: as an iteration, all messages that are there at once."""
+        while True:
+            reader = await self._joined()
+            lent = await reader.unread.lend(None)
+            if lent is None:
+                return
+            yield lent
+
+    async def _lendings_to_end(self, timeout: timedelta) -> AsyncGenerator[Lent, None]:
+        """For a plain class: as `read_to_end`, all messages that are there at once."""
+        reader = await self._joined()
+        async with aclosing(self._to_end(reader, reader.unread.lend, timeout)) as found:
+            async for lent in found:
+                if lent is not None:
+                    yield lent
 
     def take_back(self) -> None:
         """What the last poll returned did not reach its caller: the next poll returns it again."""

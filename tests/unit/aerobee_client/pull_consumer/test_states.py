@@ -21,6 +21,7 @@ from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.pull_consumer import AsyncPullConsumer
+from aerobee_client.pulling.lent import Lent
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, committed
@@ -58,7 +59,8 @@ class Network:
 
 
 class Member:
-    """`returned`: what the last poll gave, of queues that were neither lost nor sought since."""
+    """`returned`: what the last poll gave, of queues that were neither lost nor sought since.
+    `lent`: what a loop in another thread was handed; `next_offsets`: of each holding, for it."""
 
     def __init__(self, cluster: MemoryCluster, *, auto_commit: bool) -> None:
         self.auto_commit = auto_commit
@@ -74,6 +76,8 @@ class Member:
             pull_threshold_for_queue=6,
         )
         self.returned: list[tuple[object, MessageQueue, int]] = []
+        self.lent: Lent | None = None
+        self.next_offsets: dict[object, int] = {}
 
     def holding(self, queue: MessageQueue) -> object:
         """Stands for one acquisition of a queue, or one seek in it."""
@@ -161,6 +165,40 @@ class GroupMachine(RuleBasedStateMachine):
                 member.returned += [(holding, queue, offset) for offset in offsets]
 
         self.run(poll())
+
+    @precondition(lambda self: self.members)
+    @rule(choice=CHOICE, count=st.integers(1, 6))
+    def begin_loop(self, choice: int, count: int) -> None:
+        """The plain class loops: its messages are lent together, and taken one by one."""
+        member = self.member(choice)
+
+        async def begin() -> None:
+            consumer = member.consumer
+            member.next_offsets = {
+                member.holding(queue): await consumer.position(queue) for queue in consumer.queues
+            }
+            self.count_returned(member)
+            member.lent = await consumer._running().unread.lend(0)
+
+        self.run(begin())
+        self.take(member, count)
+
+    @precondition(lambda self: self.members)
+    @rule(choice=CHOICE, count=st.integers(1, 6))
+    def go_on_with_loop(self, choice: int, count: int) -> None:
+        self.take(self.member(choice), count)
+
+    def take(self, member: Member, count: int) -> None:
+        for _ in range(count):
+            message = member.lent.take() if member.lent is not None else None
+            if message is None:
+                break
+            self.count_returned(member)
+            queue = MessageQueue(TOPIC, "a", message.queue_id)
+            holding, queue_offset = member.holding(queue), message.queue_offset
+            assert queue_offset == member.next_offsets.get(holding, queue_offset)
+            member.next_offsets[holding] = queue_offset + 1
+            member.returned = [(holding, queue, queue_offset)]
 
     def count_returned(self, member: Member) -> None:
         """The poll before is consumed, except for what was lost or sought."""

@@ -298,6 +298,7 @@ class Assignment:
         if not released:
             return
         log.info("%s releases %s", self._consumer_group, ", ".join(map(str, released)))
+        self._offsets.settle()
         for queue in released:
             owned = self._owned.pop(queue)
             owned.pulling.cancel()

@@ -53,6 +53,9 @@ class OffsetTable(ABC):
         """Drops the offset, and what is kept of it: the topic was deleted."""
         self.forget(queue)
 
+    def settle(self) -> None:  # noqa: B027
+        """Before queues are let go: advances what is consumed and was not advanced yet."""
+
     @abstractmethod
     def commit_with_pull(self, queue: MessageQueue) -> int | None:
         """The offset that a pull of `queue` tells its broker; None: it tells none."""

@@ -21,6 +21,15 @@ class PullOffsets(OffsetStore):
         super().__init__(instance, consumer_group)
         self._kept = bool(consumer_group)
         self._auto_commit = auto_commit
+        self._on_settle: Callable[[], None] = lambda: None
+
+    def listen(self, on_settle: Callable[[], None]) -> None:
+        """Calls `on_settle` before a commit, and before queues are let go: it may advance
+        offsets."""
+        self._on_settle = on_settle
+
+    def settle(self) -> None:
+        self._on_settle()
 
     def commit_with_pull(self, queue: MessageQueue) -> int | None:
         return super().commit_with_pull(queue) if self._kept else None
@@ -43,6 +52,7 @@ class PullOffsets(OffsetStore):
         on_topic_deleted: Callable[[MessageQueue], None] = lambda _: None,
     ) -> None:
         if self._kept:
+            self.settle()
             await super().commit(queues, on_topic_deleted)
 
     async def commit_now(self, offsets: Mapping[MessageQueue, int]) -> None:

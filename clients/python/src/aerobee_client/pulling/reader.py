@@ -37,7 +37,9 @@ class Reader:
         self.unread = UnreadMessages(
             self.offsets,
             instance.clock,
-            partial(tell, options.interceptors, "after_receive", consumer_group),
+            partial(tell, options.interceptors, "after_receive", consumer_group)
+            if options.interceptors
+            else None,
         )
         self._consumer_group = consumer_group
         self._options = options
@@ -68,6 +70,7 @@ class Reader:
         source = self._membership or self._assigned
         if source is None:
             return ConsumerStatistics()
+        self.unread.settle()
         return statistics_of(self.unread.tally, source.pulled)
 
     async def find_routes(self, topics: Iterable[str]) -> None:
@@ -158,7 +161,7 @@ class Reader:
         others. Raises ILLEGAL_OPERATION, and does nothing, when one of them is not read."""
         for queue in queues:
             self.check_read(queue)
-        self.unread.paused.update(queues)
+        self.unread.pause(queues)
         if source := self._membership or self._assigned:
             source.assignment.pause(queues)
 

@@ -16,21 +16,27 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.statistics import Tally
+from aerobee_client.pulling.lent import Lent
 from aerobee_client.pulling.pull_offsets import PullOffsets
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire.status import Code, MqError
 
+MAX_LENT = 256
+# Messages of one queue that a poll returned.
+Returned = tuple[ProcessQueue, list[ReceivedMessage]]
+
 
 class UnreadMessages:
     """The consumption of a pull consumer. One task polls at a time. `on_returned` is called with
-    what each poll returns, unless that is nothing, and with the seconds that it took. `tally`:
-    messages that are consumed, and the time that the caller took for each poll."""
+    what each poll returns, unless that is nothing, and with the seconds that it took; None: nobody
+    is told. `tally`: messages that are consumed, and the time that the caller took for each
+    poll."""
 
     def __init__(
         self,
         offsets: PullOffsets,
         clock: Clock,
-        on_returned: Callable[[list[ReceivedMessage], float], None],
+        on_returned: Callable[[list[ReceivedMessage], float], None] | None,
     ) -> None:
         self.tally = Tally(clock)
         self._clock = clock
@@ -41,11 +47,13 @@ class UnreadMessages:
         self._on_returned = on_returned
         # Queues take turns: that of the last poll goes to the end.
         self._unread: OrderedDict[ProcessQueue, deque[ReceivedMessage]] = OrderedDict()
-        self._returned: list[tuple[ProcessQueue, list[ReceivedMessage]]] = []
+        self._returned: list[Returned] = []
+        self._lent: Lent | None = None
         self._failures: dict[MessageQueue, MqError] = {}  # the last of each that fails now
         self._refusals: list[MqError] = []  # that no poll has raised yet
         self._changed = asyncio.Event()
         self._polling = False
+        offsets.listen(self.settle)
 
     def start(self) -> None: ...
 
@@ -72,14 +80,20 @@ class UnreadMessages:
         return self._failures.get(queue)
 
     async def close(self, timeout_s: float = 0) -> None:
-        """Ends the poll that waits."""
+        """Ends the poll that waits, and the loop of another thread."""
+        self.end_lending()
         self.closed = True
         self._changed.set()
 
     def position(self, process_queue: ProcessQueue) -> int:
         """The offset of the message that comes next, or of what would be pulled next."""
+        self.end_lending()
         unread = self._unread.get(process_queue)
         return unread[0].queue_offset if unread else process_queue.pulled_to
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        self.end_lending()
+        self.paused.update(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         self.paused.difference_update(queues)
@@ -87,18 +101,47 @@ class UnreadMessages:
 
     def consume_last(self) -> None:
         """What the last poll returned is consumed: its offsets may be committed."""
-        if not self._returned:
+        self.end_lending()
+        returned, self._returned = self._returned, []
+        self._consume(returned, 1)
+
+    def settle(self) -> None:
+        """What another thread took before its last message is consumed."""
+        if self._lent is not None:
+            consumed = [(process_queue, [one]) for process_queue, one in self._lent.consumed()]
+            self._consume(consumed, len(consumed))
+
+    def end_lending(self) -> None:
+        """What another thread did not take is unread again; the last that it took counts as
+        returned by a poll."""
+        lent, self._lent = self._lent, None
+        if lent is None:
             return
-        for process_queue, messages in self._returned:
+        taken, rest = lent.end()
+        polls = [(process_queue, [message]) for process_queue, message in taken]
+        self._returned = polls[-1:]
+        self._consume(polls[:-1], len(polls) - 1)
+        for process_queue, message in reversed(rest):
+            if not process_queue.dropped:
+                self._unread.setdefault(process_queue, deque()).appendleft(message)
+
+    def _consume(
+        self, returned: list[tuple[ProcessQueue, list[ReceivedMessage]]], polls: int
+    ) -> None:
+        if not returned:
+            return
+        for process_queue, messages in returned:
             committable = process_queue.remove(messages)
             if not process_queue.dropped:
                 self._offsets.advance(process_queue.queue, committable)
-        count = sum(len(messages) for _, messages in self._returned)
-        self.tally.add(count, 0, self._clock.monotonic_ms() - self._returned_ms)
-        self._returned.clear()
+        now_ms = self._clock.monotonic_ms()
+        count = sum(len(messages) for _, messages in returned)
+        self.tally.add(count, 0, now_ms - self._returned_ms, calls=polls)
+        self._returned_ms = now_ms
 
     def take_back(self) -> None:
         """What the last poll returned did not reach its caller: the next poll returns it again."""
+        self.end_lending()
         for process_queue, messages in reversed(self._returned):
             if not process_queue.dropped:
                 unread = self._unread.setdefault(process_queue, deque())
@@ -172,7 +215,7 @@ class UnreadMessages:
         messages = self._take(max_messages, ends)
         if not messages and not self.closed:
             messages = await self._wait(max_messages, timeout_s, ends)
-        if messages:
+        if messages and self._on_returned is not None:
             self._on_returned(messages, now_s() - began_s)
         return messages
 
@@ -187,6 +230,19 @@ class UnreadMessages:
         finally:
             self._polling = False
         return []
+
+    async def lend(
+        self, timeout_s: float | None, ends: Mapping[MessageQueue, int] | None = None
+    ) -> Lent | None:
+        """As `poll`, for a thread that takes the messages one by one; None: none came."""
+        # Who is told is told of what was really returned, and before it is.
+        await self.poll(1 if self._on_returned else MAX_LENT, timeout_s, ends)
+        returned, self._returned = self._returned, []
+        if not returned:
+            return None
+        items = [(process_queue, one) for process_queue, part in returned for one in part]
+        self._lent = Lent(items)
+        return self._lent
 
     async def _next(
         self, max_messages: int, ends: Mapping[MessageQueue, int] | None

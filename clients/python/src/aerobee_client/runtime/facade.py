@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from aerobee_client.runtime.fork import PROCESS
@@ -28,6 +28,7 @@ from aerobee_wire.status import Code, MqError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 class LoopThread:
@@ -256,18 +257,15 @@ def blocking(
     return method
 
 
-def iterating(
-    function: Callable[Concatenate[Any, P], AsyncIterator[R]],
-    interrupted: Callable[[Any], None] | None = None,
-) -> Callable[Concatenate[Facade[Any], P], Iterator[R]]:
-    """A method that yields what `function`, an asynchronous generator of the client, yields; never
-    None. `interrupted`: as of `blocking`."""
+def like(original: Callable[..., Any]) -> Callable[[M], M]:
+    """Of a method that a plain class writes itself: its signature and docstring for `help()` are
+    those of the client's."""
 
-    @wraps(function)
-    def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return self._iterate(function(self._client, *args, **kwargs), interrupted)
+    def decorated(method: M) -> M:
+        update_wrapper(method, original)
+        return method
 
-    return method
+    return decorated
 
 
 def on_loop(
