@@ -256,6 +256,34 @@ async def test_a_batch_links_what_is_sampled_of_it(cluster: MemoryCluster) -> No
     backend.shutdown()
 
 
+@pytest.mark.parametrize("batch_size", [1, 8])
+async def test_a_listener_is_not_in_the_trace_of_whoever_started_its_consumer(
+    cluster: MemoryCluster, batch_size: int
+) -> None:
+    async def listen(batch: list[ReceivedMessage]) -> None:
+        raise LookupError("no arrival")
+
+    backend = Backend()
+    consumer = AsyncPushConsumer(
+        "g",
+        batch_listener=listen,
+        namesrv=NAMESRV,
+        transport=cluster,
+        consume_message_batch_max_size=batch_size,
+    )
+    consumer.subscribe(TOPIC)
+    async with producer(cluster) as sender:
+        queue = (await sender.queues(TOPIC))[0]
+        await sender.send_batch(messages(3), queue=queue)
+    with backend.tracer().start_as_current_span("start-up"):
+        await backend.instrument(consumer).start()
+    await until(lambda: len(backend.spans(f"send_back {TOPIC}")) >= 3)
+    await consumer.close()
+    spans = [span for span in backend.spans() if span.name != "start-up"]
+    assert [span.name for span in spans if span.parent is not None] == []
+    backend.shutdown()
+
+
 async def test_a_batch_of_which_nothing_is_sampled_has_no_span(cluster: MemoryCluster) -> None:
     backend = Backend(ParentBased(ALWAYS_ON))
     seen: Seen = []

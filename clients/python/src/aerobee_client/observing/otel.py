@@ -112,7 +112,7 @@ def _follows_unsampled(tracer: trace.Tracer) -> bool:
 
 class _Processing(NamedTuple):
     span: Span | None
-    token: Token[Context] | None
+    token: Token[Context]
     began_s: float
 
 
@@ -184,7 +184,8 @@ class Telemetry(Interceptor):
 
     def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
         began_s = perf_counter()
-        span, token, parent = None, None, None
+        # Not the context of the runner, which may be that of whoever started the consumer.
+        span, parent = None, Context()
         producer = producer_of(messages[0]) if len(messages) == 1 else None
         links: list[SpanContext] | None = []
         if producer is not None:
@@ -204,7 +205,7 @@ class Telemetry(Interceptor):
                 links=[Link(each) for each in links],
             )
             token = context.attach(trace.set_span_in_context(span, parent))
-        elif parent is not None:  # what the listener does belongs to a trace that is not sampled
+        else:  # what the listener does belongs to a trace that is not sampled
             token = context.attach(parent)
         self._processing[id(messages)] = _Processing(span, token, began_s)
 
@@ -215,8 +216,7 @@ class Telemetry(Interceptor):
         failures: Sequence[Failure | None],
     ) -> None:
         span, token, began_s = self._processing.pop(id(messages))
-        if token is not None:
-            context.detach(token)
+        context.detach(token)
         failure = next(filter(None, failures), None)
         reason = None if failure is None else failure.reason
         process = names.PROCESS
@@ -233,7 +233,7 @@ class Telemetry(Interceptor):
         for topic, part in _by_topic(messages):
             attributes = of_operation(names.RECEIVE, names.RECEIVE, topic, consumer_group)
             self._measurements.received(len(part), elapsed_s, attributes)
-            self._done(attributes, part, elapsed_s, None)
+            self._done(attributes, part, elapsed_s)
 
     def after_settle(
         self,
@@ -247,22 +247,29 @@ class Telemetry(Interceptor):
         for topic, part in _by_topic(messages):
             attributes = of_operation(operation, names.SETTLE, topic, consumer_group, reason)
             self._measurements.settled(elapsed_s, attributes)
-            self._done(attributes, part, elapsed_s, error)
+            parent = None
+            if operation == names.SEND_BACK:  # by the consumer itself: it continues the trace
+                producer = producer_of(part[0])
+                parent = Context() if producer is None else context_of(part[0], producer)
+            self._done(attributes, part, elapsed_s, error, parent)
 
     def _done(
         self,
         attributes: Attributes,
         messages: Sequence[ReceivedMessage],
         elapsed_s: float,
-        error: BaseException | None,
+        error: BaseException | None = None,
+        parent: Context | None = None,
     ) -> None:
-        """A span of something that has just been done with messages, with a link for each."""
+        """A span of something that has just been done with messages, with a link for each.
+        `parent`: None: the current context."""
         links = self._producers(messages)
         if links is None:
             return
         now_ns = time.time_ns()
         span = self._tracing.tracer().start_span(
             f"{attributes[names.OPERATION_NAME]} {attributes[names.TOPIC]}",
+            context=parent,
             kind=SpanKind.CLIENT,
             attributes={**attributes, **of_messages(messages)},
             links=[Link(each) for each in links],

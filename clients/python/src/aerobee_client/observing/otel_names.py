@@ -36,6 +36,9 @@ RECEIVE = messaging.MessagingOperationTypeValues.RECEIVE.value
 PROCESS = messaging.MessagingOperationTypeValues.PROCESS.value
 SETTLE = messaging.MessagingOperationTypeValues.SETTLE.value
 
+# An operation that has no name there: an Interceptor is told of it by this one.
+SEND_BACK = "send_back"
+
 # Metrics.
 SENT_MESSAGES = metrics.MESSAGING_CLIENT_SENT_MESSAGES
 CONSUMED_MESSAGES = metrics.MESSAGING_CLIENT_CONSUMED_MESSAGES

@@ -9,7 +9,7 @@ import re
 from aerobee_client.message import Message, ReceivedMessage
 
 try:
-    from opentelemetry import context, propagate, trace
+    from opentelemetry import propagate, trace
     from opentelemetry.context import Context
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 except ImportError as error:
@@ -75,8 +75,8 @@ def producer_of(message: ReceivedMessage) -> SpanContext | None:
 
 
 def context_of(message: ReceivedMessage, producer: SpanContext) -> Context:
-    """The current context with the span of the send, and the baggage that it had."""
-    current = context.get_current()
+    """A context with the span of the send, and the baggage that it had."""
+    found = Context()
     if message.find_property(BAGGAGE) is not None:
-        current = propagate.extract(message.properties, current)
-    return trace.set_span_in_context(NonRecordingSpan(producer), current)
+        found = propagate.extract(message.properties, found)
+    return trace.set_span_in_context(NonRecordingSpan(producer), found)
