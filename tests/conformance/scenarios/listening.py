@@ -15,6 +15,7 @@ from support.proxy.sdk_cluster import (
     bodies_of,
     dead_letters,
     delivered,
+    reasons,
     send,
 )
 
@@ -60,6 +61,10 @@ def f11_a_message_that_always_fails_is_dead_lettered(cluster: Cluster, sdk: Comm
     delivered(sdk, "f", 3)
     assert dead_letters(cluster, sdk, group) == [body]
     assert [event["attempt"] for event in sdk.events("delivered", "f")] == [1, 2, 3]
+    ((reason, description),) = reasons(cluster, group)
+    # Its last lease, which the SDK had shortened, ran out.
+    assert reason == "InvisibleDurationExpired"
+    assert "delivery attempt 3" in description and "client" in description
 
 
 @scenario({"groups": 1}, {"groups": 3}, needs="push")
@@ -127,3 +132,5 @@ def f13_after_a_dead_letter_the_next_message_comes(cluster: Cluster, sdk: Comman
     )
     assert bodies_of(sdk.events("delivered", "f"))[:3] == ["bad"] * 3  # all its attempts
     assert dead_letters(cluster, sdk, group) == ["bad"]
+    ((reason, description),) = reasons(cluster, group)
+    assert reason in ("ForwardedByClient", "InvisibleDurationExpired") and "client" in description

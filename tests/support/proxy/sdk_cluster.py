@@ -180,6 +180,18 @@ def dead_letters(cluster: Cluster, sdk: Commands, group: str) -> list[str]:
     return bodies_of(found)
 
 
+def reasons(cluster: Cluster, group: str) -> list[tuple[str, str]]:
+    """Reason and description of each dead letter of a group, of every broker."""
+    with AdminClient(cluster.namesrv.address) as admin:
+        return [
+            (message.failure_reason, message.failure_description)
+            for queue in admin.topic_status(f"%DLQ%{group}")
+            for message in admin.browse(
+                queue.topic, queue.broker_name, queue.queue_id, queue.min_offset
+            ).messages()
+        ]
+
+
 def send(sdk: Commands, topic: str, count: int, **fields: Any) -> list[str]:
     """The bodies of messages sent by a new producer "p"."""
     sdk.do("producer", id="p", topics=[topic])

@@ -12,6 +12,7 @@ from aerobee_broker.errors import StoreReadError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts
@@ -28,8 +29,35 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(consumer: PopConsumer
     assert (letter.body, letter.reconsume_times) == (b"1", 3)
     assert letter.properties[props.DLQ_ORIGIN_TOPIC] == TOPIC
     assert letter.properties[props.DLQ_ORIGIN_MESSAGE_ID] == "U1"
+    assert letter.properties[props.DLQ_REASON] == "InvisibleDurationExpired"
     assert await consumer.pop(poll_ms=30_000) == []
     assert (consumer.committed(), consumer.harness.metrics.dead_letters) == (1, 1)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_the_reason_of_an_expired_lease_names_its_last_client(
+    ordered: bool, consumer: PopConsumer
+) -> None:
+    order = ConsumeOrder.ON if ordered else ConsumeOrder.OFF
+    await consumer.harness.group(GROUP, retry_max_times=1, consume_order=order)
+    await consumer.put(b"1", properties={"DLQ_REASON": "of an earlier life"})
+    for client in ("first", "second@10.0.0.1"):
+        assert len(await consumer.pop(poll_ms=30_000, client_id=client)) == 1
+    await asyncio.sleep(10.1)
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
+    assert letter.properties[props.DLQ_REASON] == "InvisibleDurationExpired"
+    description = letter.properties[props.DLQ_REASON_DESCRIPTION]
+    assert "attempt 2" in description and description.endswith("client second@10.0.0.1")
+
+
+async def test_a_client_that_did_not_say_who_it_is_is_not_known(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=1)
+    await consumer.put(b"1")
+    await consumer.pop(poll_ms=30_000, client_id="first")
+    await consumer.pop(poll_ms=30_000)
+    await asyncio.sleep(10.1)
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
+    assert "first" not in letter.properties[props.DLQ_REASON_DESCRIPTION]
 
 
 async def test_a_consumer_may_dead_letter_a_message(consumer: PopConsumer) -> None:

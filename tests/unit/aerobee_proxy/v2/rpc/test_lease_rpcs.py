@@ -198,7 +198,9 @@ async def test_message_is_dead_lettered(broker: LeasingBroker, proxy: Proxy) -> 
     assert (await forward(proxy, await one_handle(proxy))).status.code == Code.OK
     (asked,) = broker.transport.requests(DEAD_LETTER)
     assert asked.entries[0].lease.queue_offset == 5
-    assert "attempt 3" in asked.entries[0].failure.description
+    failure = asked.entries[0].failure
+    assert failure.reason == "ForwardedByClient"
+    assert "attempt 3" in failure.description and CLIENT_ID in failure.description
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ class DeadLetters:
             if not leased.message.is_leased:  # settled or reset while a topic was made
                 continue
             if self._exists(leased.queue.consumer_group):
-                dying.append(DyingMessage(leased, policy.Failure()))
+                message = leased.message
+                failure = policy.Failure.of_expired(message.attempt, message.client_id)
+                dying.append(DyingMessage(leased, failure))
             else:  # the group was deleted meanwhile
                 leased.queue.expire(leased.message)
         await self._settle(dying)

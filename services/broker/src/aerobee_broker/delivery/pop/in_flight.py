@@ -168,11 +168,9 @@ class InFlightQueue:
     def lease_new(self, count: int, lease: Lease) -> list[InFlightMessage]:
         """Opens and leases messages at the cursor at once; they are of no message group."""
         offsets = range(self.cursor, self.cursor + count)
-        lease_id, deadline, expires, pop_time, _ = lease
-        new = [
-            InFlightMessage(offset, None, 1, lease_id, INVISIBLE, deadline, expires, pop_time)
-            for offset in offsets
-        ]
+        lease_id, deadline, expires, pop_time, client_id = lease
+        values = (None, 1, lease_id, INVISIBLE, deadline, expires, pop_time, False, client_id)
+        new = [InFlightMessage(offset, *values) for offset in offsets]
         self.in_flight.update(zip(offsets, new, strict=True))
         for offset in offsets:
             heappush(self._lowest, offset)
@@ -212,6 +210,7 @@ class InFlightQueue:
         message.attempt += 1
         message.lease_id, message.deadline_ms = lease_id, deadline_ms
         message.expires_ms, message.pop_time_ms = expires_ms, pop_time_ms
+        message.client_id = client_id
 
     # ---- ends of a lease ----
 

@@ -93,6 +93,8 @@ class InFlightMessage:
     expires_ms: int = 0
     pop_time_ms: int = 0
     uncounted: bool = False
+    # Who has, or had, the last lease; empty: not told, or before the start of the broker.
+    client_id: str = ""
 
     @property
     def is_leased(self) -> bool:
@@ -118,7 +120,7 @@ class InFlightMessage:
 
 class Lease(NamedTuple):
     """Common to the messages of one pop; the fields as in InFlightMessage. `client_id`: who popped;
-    known where order holds."""
+    empty: not told."""
 
     lease_id: int
     deadline_ms: int

@@ -51,7 +51,7 @@ class PopRequest:
     """`queue_id` None: of any queue. `fifo`: the consumer takes messages of one message group in
     order, so that it may get several; where order holds, another one gets one of each at most.
     `attempt_id`: the consumer's name for this attempt to receive, or empty. `start`: where a group
-    begins that has no offset yet. `client_id`: empty where it is not told."""
+    begins that has no offset yet. `client_id`: empty: not told."""
 
     consumer_group: str
     topic: str

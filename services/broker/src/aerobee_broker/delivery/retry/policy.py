@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from aerobee_broker.delivery.delay.levels import DelayQueues, take_destination
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
@@ -19,6 +20,7 @@ from aerobee_wire.record import Record
 
 FIRST_RETRY_LEVEL = 3  # 10 s
 MAX_REASON_BYTES = 256
+INVISIBLE_DURATION_EXPIRED = "InvisibleDurationExpired"
 MAX_DESCRIPTION_BYTES = 1_024
 # A send must leave this free in the properties of a message, so that the longest properties that a
 # retry and a dead letter add (topic 127, group 120, ids 56 and their names: about 800 bytes) fit.
@@ -34,6 +36,15 @@ class Failure:
 
     reason: str = ""
     description: str = ""
+
+    @classmethod
+    def of_expired(cls, attempt: int, client_id: str) -> Self:
+        """Of a lease that ran out. `client_id`: who had it; empty: unknown."""
+        holder = f"client {client_id}" if client_id else "a client that is not known"
+        return cls(
+            INVISIBLE_DURATION_EXPIRED,
+            f"the invisible duration of delivery attempt {attempt} ran out at {holder}",
+        )
 
 
 def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | None = None) -> bool:

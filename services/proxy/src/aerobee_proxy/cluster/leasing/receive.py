@@ -76,16 +76,17 @@ class Receiver:
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
 
-    async def pop(self, broker_name: str, request: PopRequest) -> PopResponse:
+    async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.
 
-        `broker_name`: the broker that the client names, which goes first.
+        `broker_name`: the broker that the client names, which goes first. `ordered`: the group's
+        order holds in the topic.
         """
         if self._ending.is_set() or (task := asyncio.current_task()) is None:
             return PopResponse()
         self._polls.add(task)
         try:
-            return await self._pop(broker_name, request)
+            return await self._pop(broker_name, request, ordered)
         except asyncio.CancelledError:
             if not self._ending.is_set():
                 raise
@@ -100,12 +101,11 @@ class Receiver:
         for task in self._polls:
             task.cancel()
 
-    async def _pop(self, broker_name: str, request: PopRequest) -> PopResponse:
+    async def _pop(self, broker_name: str, request: PopRequest, ordered: bool) -> PopResponse:
         brokers = await self._brokers_of(request.topic)
         if not brokers or (len(brokers) == 1 and broker_name in brokers):
             return await self._hold(broker_name, request)
         deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
-        ordered = bool(request.client_id)  # only then it is told
         key = LineKey(
             request.consumer_group,
             request.topic,

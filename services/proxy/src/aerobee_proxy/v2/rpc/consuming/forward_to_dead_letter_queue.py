@@ -21,6 +21,8 @@ from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import Refused, status
 from aerobee_wire.handles.leases import handle_of
 
+FORWARDED_BY_CLIENT = "ForwardedByClient"
+
 
 async def forward_to_dead_letter_queue(
     acknowledgements: Acknowledgements,
@@ -43,8 +45,9 @@ async def forward_to_dead_letter_queue(
             )
         handle = found
     failure = Failure(
-        reason="GivenUp",
-        description=f"the consumer gave up after delivery attempt {request.delivery_attempt}",
+        reason=FORWARDED_BY_CLIENT,
+        description=f"client {caller.client_id} gave it up after delivery attempt "
+        f"{request.delivery_attempt}",
     )
     await acknowledgements.dead_letter(handle, failure)
     return ForwardMessageToDeadLetterQueueResponse(status=status())

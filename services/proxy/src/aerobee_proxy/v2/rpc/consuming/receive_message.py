@@ -39,8 +39,8 @@ async def receive_message(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
-    pop = await _pop_request(group_configs, options, request, caller)
-    answer = await receiver.pop(request.message_queue.broker.name, pop)
+    pop, ordered = await _pop_request(group_configs, options, request, caller)
+    answer = await receiver.pop(request.message_queue.broker.name, pop, ordered=ordered)
     if not answer.records:
         raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
     records = list(iter_records(answer.records, check_crc=False))  # checked by the broker
@@ -99,7 +99,8 @@ async def _pop_request(
     options: ProxyOptions,
     request: ReceiveMessageRequest,
     caller: Caller,
-) -> PopRequest:
+) -> tuple[PopRequest, bool]:
+    """The pop, and whether the group's order holds in its topic."""
     topic, group = topic_name(request.message_queue.topic), group_name(request.group)
     filter_of(request.filter_expression)
     policy = await group_configs.policy(group)
@@ -107,7 +108,7 @@ async def _pop_request(
     keeps_order = caller.session.keeps_order
     if keeps_order is None:  # all members of a group that is ordered in every topic were told so
         keeps_order = policy.order is ConsumeOrder.ON
-    return PopRequest(
+    pop = PopRequest(
         consumer_group=group,
         topic=topic,
         max_messages=min(
@@ -127,5 +128,6 @@ async def _pop_request(
         subscription=subscription(topic, request.filter_expression),
         fifo=ordered and keeps_order,
         attempt_id=request.attempt_id if ordered else "",
-        client_id=caller.client_id if ordered else "",
+        client_id=caller.client_id,
     )
+    return pop, ordered
