@@ -6,18 +6,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.errors import StoreError
+from aerobee_broker.store.cut import Cutter
+from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch, UnconfirmedAppend
 from aerobee_broker.store.flush import Flush
+from aerobee_broker.store.follow import Follower
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.reading import record_check
-from aerobee_broker.store.recovery import recovery, scan
+from aerobee_broker.store.recovery import scan, walk
+from aerobee_broker.store.ship import Chunk, LogShipper
 from aerobee_wire import record
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -109,11 +115,11 @@ def checkpoint_before_the_files_are_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_a_torn_tail_for_damage(patch: pytest.MonkeyPatch) -> None:
-    def judge(self: recovery.Recovery, deriver: Any, place: int, end: Any) -> int | None:
-        self._damage(self._log.path_of(place), place, end.reason)
+    def judge(self: walk.Walk, place: int, end: Any, limit: int, *, derive: bool) -> int | None:
+        self.on_damage(self.log.path_of(place), place, end.reason)
         return None
 
-    patch.setattr(recovery.Recovery, "_judge", judge)
+    patch.setattr(walk.Walk, "_judge", judge)
 
 
 def skip_the_directory_sync_of_a_new_file(patch: pytest.MonkeyPatch) -> None:
@@ -184,6 +190,76 @@ def count_appends_during_a_write_as_written(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(CommitLog, "write", write)
 
+
+# ---- of a replica that follows ----
+
+
+def show_what_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
+    good = Follower.confirm
+
+    def confirm(self: Follower, confirmed: int, monotonic_ms: int) -> None:
+        good(self, self._log.flushed, monotonic_ms)
+
+    patch.setattr(Follower, "confirm", confirm)
+
+
+def show_at_a_start_what_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
+    good = CheckpointFile.read
+
+    def read(self: CheckpointFile) -> Checkpoint | None:
+        found = good(self)
+        return found and replace(found, confirmed=found.flushed)
+
+    patch.setattr(CheckpointFile, "read", read)
+
+
+def ship_what_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    good = LogShipper.read
+
+    def read(self: LogShipper, at: int, max_bytes: int, limit: int | None = None) -> Chunk | None:
+        written, self._log.written = self._log.written, self._log.end
+        try:
+            return good(self, at, max_bytes, limit)
+        except StoreError:
+            return None
+        finally:
+            self._log.written = written
+
+    patch.setattr(LogShipper, "read", read)
+
+
+def leave_what_was_behind_a_cut(patch: pytest.MonkeyPatch) -> None:
+    def cut(self: CommitLog, end: int) -> None:
+        self._set_end(end)
+        self._stale.clear()
+
+    patch.setattr(CommitLog, "cut", cut)
+
+
+def cut_before_the_checkpoint_is_lowered(patch: pytest.MonkeyPatch) -> None:
+    good = Cutter._lower_checkpoint
+    later = CommitLog.cut
+    cutters: list[Cutter] = []
+
+    def lower(self: Cutter, physical_offset: int) -> None:
+        cutters.append(self)
+
+    def cut(self: CommitLog, end: int) -> None:
+        later(self, end)
+        good(cutters.pop(), end)
+
+    patch.setattr(Cutter, "_lower_checkpoint", lower)
+    patch.setattr(CommitLog, "cut", cut)
+
+
+WHILE_A_REPLICA_FOLLOWS: tuple[Mutation, ...] = (
+    show_what_is_not_confirmed,
+    show_at_a_start_what_is_not_confirmed,
+    ship_what_is_not_written,
+    leave_what_was_behind_a_cut,
+    cut_before_the_checkpoint_is_lowered,
+    count_appends_during_a_write_as_written,
+)
 
 MUTATIONS: tuple[Mutation, ...] = (
     acknowledge_before_fsync,

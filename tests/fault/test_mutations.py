@@ -9,9 +9,11 @@ import pytest
 from fault.conftest import Campaign
 from fault.damage.test_bit_flips import flip_many, recorded
 from fault.disk.test_slow_disk import BODY, ONE_MORE, stand_still
+from fault.following import following
 from fault.history import power_cuts
 from fault.mutations import (
     MUTATIONS,
+    WHILE_A_REPLICA_FOLLOWS,
     WHILE_THE_DISK_IS_SLOW,
     Mutation,
     drop_the_back_pressure,
@@ -41,6 +43,14 @@ def test_a_mutated_store_is_caught(
 ) -> None:
     mutation(monkeypatch)
     assert_caught(lambda seed: power_cuts(seed, disk_fails=seed % 2 == 1), campaign)
+
+
+@pytest.mark.parametrize("mutation", WHILE_A_REPLICA_FOLLOWS, ids=name_of)
+def test_a_broken_replica_is_caught(
+    mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(following, campaign)
 
 
 def test_a_store_that_skips_the_crc_is_caught(

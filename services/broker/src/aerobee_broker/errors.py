@@ -5,8 +5,11 @@ MqError (aerobee_wire.status)
 │   ├── MessageIllegal      MESSAGE_ILLEGAL        a message that no store takes
 │   ├── DiskFull            DISK_FULL              no space; names free bytes and watermark
 │   ├── StoreReadOnly       SERVICE_NOT_AVAILABLE  after a failed write or flush, or closed
+│   ├── NotMaster           SERVICE_NOT_AVAILABLE  this replica only follows
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
 │   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
+│   ├── ChunkRefused        SYSTEM_ERROR           bytes of a master's log that do not follow here
+│   ├── CutRefused          SYSTEM_ERROR           a log that cannot be cut there
 │   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
 │   │   └── TransientReadError  the log cannot be read for now; the caller retries
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that physical offset
@@ -93,6 +96,16 @@ class StoreReadOnly(StoreError):
         )
 
 
+class NotMaster(StoreError):
+    """`reason`: what this broker is instead, and who is master as far as it knows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"nothing was stored: {reason}; ask a name server for the route again",
+        )
+
+
 class StoreWriteError(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SERVICE_NOT_AVAILABLE, message)
@@ -101,6 +114,25 @@ class StoreWriteError(StoreError):
 class StoreFlushError(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SERVICE_NOT_AVAILABLE, message)
+
+
+class ChunkRefused(StoreError):
+    """Of a replica: it cannot go on with these bytes, and asks again from where its log ends."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(
+            Code.SYSTEM_ERROR,
+            f"this replica does not take the log at physical offset {physical_offset}: {reason}; "
+            "begin its stream anew",
+        )
+
+
+class CutRefused(StoreError):
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(
+            Code.SYSTEM_ERROR,
+            f"the log is not cut at physical offset {physical_offset}: {reason}",
+        )
 
 
 class StoreReadError(StoreError):

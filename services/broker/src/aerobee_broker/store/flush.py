@@ -39,8 +39,11 @@ class Flush:
         checkpoint_file: CheckpointFile,
         deleted_topics: DeletedTopics,
         on_event: EventListener,
+        *,
+        replicated: bool,
     ) -> None:
         self.read_only_reason = ""  # empty: the store takes appends
+        self.role_reason = ""  # why this broker's role takes no appends; empty: it takes them
         self.rollback_count = 0  # of appends that could not be written
         self.append_error: MqError | None = None  # set while appends are blocked
         self._log = log
@@ -48,6 +51,7 @@ class Flush:
         self._checkpoint_file = checkpoint_file
         self._deleted_topics = deleted_topics
         self._event = on_event
+        self._replicated = replicated
 
     # ---- whether appends are taken ----
 
@@ -57,6 +61,13 @@ class Flush:
 
     def unblock_appends(self) -> None:
         self.append_error = None
+
+    def close_to_appends(self, reason: str) -> None:
+        """Until `open_to_appends`, appends fail with NotMaster: this replica only follows."""
+        self.role_reason = reason
+
+    def open_to_appends(self) -> None:
+        self.role_reason = ""
 
     def become_read_only(self, reason: str, path: Path) -> None:
         """For good; the first reason stays. `path`: for the log alone."""
@@ -141,8 +152,10 @@ class Flush:
         before = self._log.flushed
         try:
             flushed = self._log.sync()
+            if not self._replicated:
+                self._log.confirmed = flushed
             if flushed != before:
-                self._checkpoint_file.note_flushed(flushed)
+                self._checkpoint_file.note_flushed(flushed, min(self._log.confirmed, flushed))
         except OSError as error:
             folder = self._log.folder
             self.become_read_only(f"flushing {folder.name} failed: {error.strerror}", folder)
@@ -155,5 +168,12 @@ class Flush:
         """On the loop: makes visible what ends at or below `confirmed`, which must be durable.
         Returns the queues that got messages.
         """
+        self.note_confirmed(confirmed)
         self._log.close_flushed_writers()
         return self._dispatch.confirm(confirmed)
+
+    def note_confirmed(self, confirmed: int) -> None:
+        """On the loop: the replicas hold everything below `confirmed`. The checkpoint tells a later
+        start."""
+        if self._replicated:
+            self._log.confirmed = max(self._log.confirmed, confirmed)

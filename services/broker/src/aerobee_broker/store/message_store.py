@@ -5,6 +5,7 @@
       consumequeue/   where the records of each message queue lie         may be lost: rebuilt
       index/          where the records of each key lie                   may be lost: rebuilt
       checkpoint      up to where all that is durable                     may be lost: rebuilt
+      diverged/       what was cut off the log                            (`cut.py`)
       abort           there while the store is open, or after a crash
       lock            held while the store is open
       config/deletedTopics.json   topic → physical offset: its records below are no more
@@ -25,6 +26,7 @@ from aerobee_broker.disk import Disk, FileLock
 from aerobee_broker.errors import (
     NO_DESCRIPTOR,
     DiskFull,
+    NotMaster,
     StoreFlushError,
     StoreLocked,
     StoreOpenError,
@@ -34,12 +36,14 @@ from aerobee_broker.errors import (
     reason_of,
 )
 from aerobee_broker.store.append import Appender
+from aerobee_broker.store.cut import Cut, Cutter
 from aerobee_broker.store.damage import DamageRegister, EventListener, ignore_event
 from aerobee_broker.store.derived.checkpoint import CheckpointFile
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.flush import Flush
+from aerobee_broker.store.follow import Follower
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import (
@@ -55,7 +59,10 @@ from aerobee_broker.store.recovery.recovery import Recovery
 from aerobee_broker.store.retention.cleaning import Cleaning
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
+from aerobee_broker.store.ship import LogShipper
 from aerobee_wire.message_id import pack_host
+
+_HELD_MS = 10_000  # of a clock that is behind the last store time
 
 
 class Clock(Protocol):
@@ -65,7 +72,8 @@ class Clock(Protocol):
 
 
 class MessageStore:
-    """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired.
+    """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired;
+    `follower` takes in the log of a master (`follow.py`), and `shipper` reads it there (`ship.py`).
     The methods that read are the reader's own (`reading/reader.py`).
     """
 
@@ -102,29 +110,33 @@ class MessageStore:
         )
         self._queues = self._dispatch.queues
         self._checkpoint_file = CheckpointFile(disk, path / "checkpoint")
-        self._derived_flush = DerivedFlush(
-            disk, self._log, self._dispatch, self._checkpoint_file, options
-        )
-        self._retention = Retention(disk, path, self._log, options)
+        log, dispatch, deleted_topics = self._log, self._dispatch, self._deleted_topics
+        checkpoint_file, replicated = self._checkpoint_file, options.replicated
+        self._derived_flush = DerivedFlush(disk, log, dispatch, checkpoint_file, options)
+        self._retention = Retention(disk, path, log, options)
         self.flush = Flush(
-            self._log, self._dispatch, self._checkpoint_file, self._deleted_topics, on_event
+            log, dispatch, checkpoint_file, deleted_topics, on_event, replicated=replicated
         )
         self.cleaning = Cleaning(
             disk,
-            self._log,
-            self._dispatch,
+            log,
+            dispatch,
             derived_flush=self._derived_flush,
             retention=self._retention,
             interval_ms=options.clean_interval_ms,
             on_event=on_event,
         )
-        self._appender = Appender(self._log, self._dispatch, pack_host(store_host), options)
+        if replicated:
+            self.cleaning.protect(lambda: self._dispatch.confirmed)
+        self._appender = Appender(log, dispatch, pack_host(store_host), options)
+        parts = self._derived_flush, self._retention, deleted_topics
+        self.follower = Follower(
+            log, dispatch, self.flush, parts, damage=self._damage, on_event=on_event
+        )
 
         self.topics, self.queues = self._queues.topics, self._queues.queue_ids
         self.deleted_below = self._deleted_topics.deleted_below
-        reader = Reader(
-            self._log, self._dispatch, self._deleted_topics, self._damage, clock.monotonic_ms
-        )
+        reader = Reader(log, dispatch, deleted_topics, self._damage, clock.monotonic_ms)
         self.enable_read_retries = reader.enable_retries
         self.read, self.get, self.query = reader.read, reader.get, reader.query
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
@@ -169,19 +181,24 @@ class MessageStore:
         )
         checkpoint = recovery.run(clean=clean)
         self._deleted_topics.end_at(self._log.end)
+        self.follower.begin(recovery.lost_bytes)
         self.cleaning.trim_all()
         soon = not clean or self.corruption_count > 0
         self._derived_flush.begin(checkpoint.dispatched, self._clock.monotonic_ms(), soon=soon)
         self._retention.evaluate(self._clock.now_ms())
 
     def close(self) -> None:
-        """Everything that was appended becomes durable, the checkpoint covers it, and the next
-        open need not look. Raises StoreWriteError, StoreFlushError; then the next one will.
+        """Everything that was appended becomes durable. The checkpoint covers what is confirmed, so
+        that the next open need not look at it.
+
+        Raises StoreWriteError, StoreFlushError; then the next open does look.
         """
         try:
             if not self.flush.read_only_reason:
                 self.flush.write()
-                self.flush.confirm(self.flush.sync())
+                flushed = self.flush.sync()
+                if not self._options.replicated:
+                    self.flush.confirm(flushed)
                 self._finish()
         finally:
             self.abandon()
@@ -255,22 +272,32 @@ class MessageStore:
 
         `reserve`: messages that were accepted before, now on their way to another topic; they may
         use the space that the warning watermark keeps from producers, and be larger than a producer
-        may send by now. Raises MessageIllegal, DiskFull, StoreReadOnly.
+        may send by now. Raises MessageIllegal, DiskFull, StoreReadOnly, NotMaster.
         """
         self.check_open_to_appends(reserve=reserve)
-        return self._appender.append(messages, self._clock.now_ms(), accepted=reserve)
+        return self._appender.append(messages, self._store_time(), accepted=reserve)
 
     def append_batch(self, batch: NewBatch) -> AppendedBatch:
         """`append` for messages of one topic and queue: the same records in less than half the
         time when they are many. Raises as `append` does.
         """
         self.check_open_to_appends(reserve=False)
-        return self._appender.append_batch(batch, self._clock.now_ms())
+        return self._appender.append_batch(batch, self._store_time())
+
+    def _store_time(self) -> int:
+        """Store times do not fall where the clock is a little behind: that of a new master, or one
+        that was set. A clock that was set back by more is followed: what waits for a delay level
+        counts from its store time."""
+        now_ms = self._clock.now_ms()
+        ahead_ms = self._dispatch.stored_ms - now_ms
+        return now_ms + ahead_ms if 0 < ahead_ms <= _HELD_MS else now_ms
 
     def check_open_to_appends(self, *, reserve: bool) -> None:
-        """Raises DiskFull, StoreReadOnly, as `append` would now."""
+        """Raises DiskFull, StoreReadOnly, NotMaster, as `append` would now."""
         if self.flush.read_only_reason:
             raise StoreReadOnly(self.flush.read_only_reason)
+        if self.flush.role_reason:
+            raise NotMaster(self.flush.role_reason)
         if self.flush.append_error is not None:
             raise self.flush.append_error
         refused = self._retention.stop if reserve else self.disk_full_reason
@@ -279,12 +306,15 @@ class MessageStore:
 
     # ---- deletion ----
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str, below: int | None = None) -> None:
         """Removes its messages at once, their bytes when their files expire. A topic of the same
-        name starts at offset 0. Raises StoreWriteError.
+        name starts at offset 0. `below`: the physical offset of the deletion, where that is not the
+        end of the log: on a replica, which has derived everything below and nothing behind it.
+        Raises StoreWriteError.
         """
+        place = self._log.end if below is None else below
         try:
-            self._deleted_topics.add(topic, self._log.end, self.cleaning.deleted_below)
+            self._deleted_topics.add(topic, place, self.cleaning.deleted_below)
         except OSError as error:
             raise StoreWriteError(f"the topic {topic} was not deleted: {error}") from error
         self._dispatch.forget_topic(topic)
@@ -296,6 +326,35 @@ class MessageStore:
             self._event("directory_left", fields)
         self.cleaning.cancel_removals_in(directory)
         self._derived_flush.request()
+
+    # ---- replicas ----
+
+    def shipper(self) -> LogShipper:
+        """Reads the log for one replica."""
+        return LogShipper(self._disk, self._log)
+
+    def fronts(self) -> dict[tuple[str, int], int]:
+        """Topic and queue id → next queue offset of the queues whose messages have all expired, as
+        a copy of this store must know it (`Follower.begin_at`). Raises StoreReadError."""
+        self._queues.trim_all_to(self._log.min_offset)
+        return self._queues.fronts()
+
+    def cut(self, physical_offset: int, epoch: int) -> Cut:
+        """Ends the log there, and keeps what followed: `cut.py`. Blocks; nothing else may use the
+        store meanwhile. A store that has lost something confirmed is closed, and to be opened anew.
+        Raises CutRefused, OSError."""
+        cutter = Cutter(
+            self._disk,
+            self.path / "diverged",
+            self._log,
+            self._dispatch,
+            self._checkpoint_file,
+            self._deleted_topics,
+        )
+        cut = cutter.cut(physical_offset, epoch)
+        if cut.confirmed:
+            self.abandon()
+        return cut
 
     # ---- upkeep ----
 

@@ -26,6 +26,9 @@ class StoreOptions:
     # damage outside of the body goes unseen, and a record torn in its properties looks whole.
     whole_crc: bool = True
     check_crc_on_recover: bool = True
+    # Whether the log has replicas. Then only what they confirmed is visible at a start, and what is
+    # durable does not count as confirmed.
+    replicated: bool = False
 
     index_enabled: bool = True
     index_slot_count: int = 5_000_000

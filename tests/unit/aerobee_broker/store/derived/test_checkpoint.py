@@ -23,6 +23,7 @@ FULL = Checkpoint(
     digest=(1 << 64) - 3,
     index=IndexState(3, 20231114221320123, 777, 4_900),
     flushed=6_000,
+    confirmed=5_500,
     log_timestamp_ms=11,
     queue_timestamp_ms=12,
     index_timestamp_ms=13,
@@ -31,7 +32,7 @@ FULL = Checkpoint(
 
 def test_first_40_bytes_are_rocketmqs() -> None:
     """Three timestamps, flushed and confirmed offset."""
-    assert struct.unpack(">5q", encode(FULL)[:40]) == (11, 12, 13, 6_000, 6_000)
+    assert struct.unpack(">5q", encode(FULL)[:40]) == (11, 12, 13, 6_000, 5_500)
 
 
 def test_decode_returns_what_was_encoded() -> None:
@@ -46,13 +47,14 @@ def test_short_page_is_no_checkpoint(size: int) -> None:
 
 
 def test_every_flipped_bit_is_found() -> None:
-    """A damaged flushed offset becomes the lowest possible."""
+    """Where one of the two offsets is damaged both become the lowest possible."""
+    lowest = replace(FULL, flushed=FULL.dispatched, confirmed=FULL.dispatched)
     page = encode(FULL)
     for bit in range(24 * 8, len(page) * 8):
         damaged = bytearray(page)
         damaged[bit // 8] ^= 1 << bit % 8
         found = decode(bytes(damaged))
-        assert found in (None, FULL, replace(FULL, flushed=FULL.dispatched)), f"bit {bit}"
+        assert found in (None, FULL, lowest), f"bit {bit}"
 
 
 def test_noted_offset_changes_nothing_else() -> None:
@@ -61,8 +63,8 @@ def test_noted_offset_changes_nothing_else() -> None:
     file = CheckpointFile(disk, PATH / "checkpoint")
     assert file.read() is None
     file.write(FULL)
-    file.note_flushed(9_999)
-    assert file.read() == replace(FULL, flushed=9_999)
+    file.note_flushed(9_999, 9_000)
+    assert file.read() == replace(FULL, flushed=9_999, confirmed=9_000)
     file.close()
     assert len(disk.files()[PATH / "checkpoint"]) == 4_096
 
@@ -74,7 +76,17 @@ def test_power_cut_leaves_the_old_or_the_new_checkpoint() -> None:
         file = CheckpointFile(disk, PATH / "checkpoint")
         file.write(FULL)
         for number in range(3):
-            file.note_flushed(7_000 + number)
+            file.note_flushed(7_000 + number, 7_000)
         after = disk.after_power_cut(seed)
         found = CheckpointFile(after, PATH / "checkpoint").read()
-        assert found in [replace(FULL, flushed=n) for n in (6_000, 7_000, 7_001, 7_002)]
+        assert found in [
+            FULL,
+            *(replace(FULL, flushed=7_000 + number, confirmed=7_000) for number in range(3)),
+        ]
+
+
+def test_offsets_of_a_version_without_replicas_are_read() -> None:
+    """It writes the flushed offset twice."""
+    page = encode(replace(FULL, confirmed=FULL.flushed))
+    assert page[24:32] == page[32:40]
+    assert decode(page) == replace(FULL, confirmed=FULL.flushed)

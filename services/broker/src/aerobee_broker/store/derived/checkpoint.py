@@ -4,7 +4,10 @@ May be lost: then everything derived is rebuilt. The first 40 bytes are RocketMQ
 the same sector, so that a power cut leaves either its old content or the new one.
 
 While the store is open the flusher's thread alone writes: `note_flushed` after each flush, not
-synced, because an older value is still true; `write` when all derived files are durable.
+synced, because older values are still true; `write` when all derived files are durable.
+
+A version that knows no replicas drops both offsets where they differ, and then takes `dispatched`
+for what is known to be durable.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _ROCKETMQ = struct.Struct(
     "q"  # of the last record whose consume queue unit is durable
     "q"  # of the last record whose index entries are durable
     "q"  # flushed physical offset
-    "q"  # confirmed physical offset: the same, for nothing is visible before it is durable
+    "q"  # confirmed physical offset: lower only where replicas hold back what is shown
     "I"  # ours: CRC-32 of the two offsets
 )
 _FLUSHED = struct.Struct(">qqI")
@@ -61,6 +64,7 @@ class Checkpoint:
     digest: int = 0
     index: IndexState = field(default_factory=IndexState)
     flushed: int = 0
+    confirmed: int = 0
     log_timestamp_ms: int = 0
     queue_timestamp_ms: int = 0
     index_timestamp_ms: int = 0
@@ -75,15 +79,23 @@ def decode(page: bytes) -> Checkpoint | None:
     if magic != _MAGIC or crc != zlib.crc32(ours[:-_CRC_SIZE]):
         return None
     log_ms, queue_ms, index_ms, flushed, confirmed, flushed_crc = _ROCKETMQ.unpack_from(page)
-    if _flushed_fields(flushed) != (flushed, confirmed, flushed_crc):
-        flushed = 0  # its checksum is wrong
-    flushed = max(flushed, dispatched)
-    index = IndexState(files, name, count, end)
-    return Checkpoint(file_size, dispatched, digest, index, flushed, log_ms, queue_ms, index_ms)
+    if _offset_fields(flushed, confirmed)[2] != flushed_crc or confirmed > flushed:
+        flushed = confirmed = 0
+    return Checkpoint(
+        file_size,
+        dispatched,
+        digest,
+        IndexState(files, name, count, end),
+        max(flushed, dispatched),
+        max(confirmed, dispatched),
+        log_ms,
+        queue_ms,
+        index_ms,
+    )
 
 
-def _flushed_fields(flushed: int) -> tuple[int, int, int]:
-    return flushed, flushed, zlib.crc32(struct.pack(">qq", flushed, flushed))
+def _offset_fields(flushed: int, confirmed: int) -> tuple[int, int, int]:
+    return flushed, confirmed, zlib.crc32(struct.pack(">qq", flushed, confirmed))
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -104,7 +116,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
         checkpoint.log_timestamp_ms,
         checkpoint.queue_timestamp_ms,
         checkpoint.index_timestamp_ms,
-        *_flushed_fields(checkpoint.flushed),
+        *_offset_fields(checkpoint.flushed, checkpoint.confirmed),
     )
     return head.ljust(_OURS_AT, b"\0") + ours + zlib.crc32(ours).to_bytes(_CRC_SIZE, "big")
 
@@ -131,11 +143,12 @@ class CheckpointFile:
         file.pwrite(encode(checkpoint), 0)
         file.sync()
 
-    def note_flushed(self, flushed: int) -> None:
-        """After a crash of the process, a bad record behind this offset is a torn tail, and one
-        before it is damage.
+    def note_flushed(self, flushed: int, confirmed: int) -> None:
+        """After a crash of the process, a bad record behind `flushed` is a torn tail, and one
+        before it is damage. Records behind `confirmed` wait for the replicas. Both are the ends of
+        whole records.
         """
-        self._opened().pwrite(_FLUSHED.pack(*_flushed_fields(flushed)), _FLUSHED_AT)
+        self._opened().pwrite(_FLUSHED.pack(*_offset_fields(flushed, confirmed)), _FLUSHED_AT)
 
     def close(self) -> None:
         if self._file is not None:

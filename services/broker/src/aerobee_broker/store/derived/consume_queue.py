@@ -25,6 +25,9 @@ UNIT_SIZE = UNIT.size
 _DIGEST_MASK = (1 << 64) - 1
 _BEYOND = 1 << 62  # a physical offset that no record has
 
+# Topic and queue id → the offset at which a queue without messages goes on.
+Fronts = Mapping[tuple[str, int], int]
+
 
 class ConsumeQueue:
     """The units of one message queue. Offsets count units.
@@ -300,6 +303,30 @@ class ConsumeQueues:
         self._disk.remove_tree(directory)
         if self._disk.exists(self.folder):
             self._disk.sync_directory(self.folder)
+
+    # ---- emptied queues, for a copy ----
+
+    def fronts(self) -> dict[tuple[str, int], int]:
+        """Where queues go on whose messages have all expired: no record of the log tells."""
+        return {
+            name: queue.visible
+            for name, queue in self.table.items()
+            if queue.visible and queue.min_offset == queue.visible
+        }
+
+    def load_fronts(self, fronts: Fronts, log_start: int) -> None:
+        """Of another store, in this one, which has no message; the log of both begins there. Each
+        gets a unit without a record, as the one that `trim_to` keeps. A record of the queue decides
+        all the same, as in a rebuild.
+        """
+        for (topic, queue_id), offset in fronts.items():
+            queue = self.make(topic, queue_id)
+            queue.start_at(offset - 1)
+            queue.fill_lost(offset, 0)
+            queue.visible = queue.next_offset
+            self.unwritten[queue] = None
+            self.rebuild_starts[queue] = offset
+        self.trim_all_to(log_start)
 
     # ---- start ----
 

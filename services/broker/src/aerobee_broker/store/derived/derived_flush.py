@@ -155,7 +155,9 @@ class DerivedFlush:
                 self._sync_directory(job.directories[-1])
                 job.directories.pop()
             else:
-                self._checkpoint_file.write(replace(job.checkpoint, flushed=self._log.flushed))
+                confirmed, flushed = self._log.confirmed, self._log.flushed  # the first is lower
+                checkpoint = replace(job.checkpoint, flushed=flushed, confirmed=confirmed)
+                self._checkpoint_file.write(checkpoint)
                 for path in job.expired:
                     self._disk.remove(path)
                 self._job = None

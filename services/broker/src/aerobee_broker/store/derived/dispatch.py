@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Self
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import NO_SPACE
-from aerobee_broker.store.derived.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.consume_queue import (
+    UNIT_SIZE,
+    ConsumeQueue,
+    ConsumeQueues,
+    Fronts,
+)
 from aerobee_broker.store.derived.index import Index
 from aerobee_broker.store.derived.topic_encoding import TagsCode, TopicEncoding
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -62,6 +67,7 @@ class Dispatch:
         self.index = index
         self.confirmed = 0  # physical offset below which everything is visible
         self.timestamp_ms = 0  # store timestamp of the last visible record
+        self.stored_ms = 0  # of the last record, visible or not
         self.error: Exception | None = None  # of a write of derived files, which is retried
         self._unwritten_units = unwritten_units
         self._unwritten = 0
@@ -95,10 +101,22 @@ class Dispatch:
                 self._unwritten -= queue.visible - queue.written
         self._indexed = [message for message in self._indexed if message[0].name != topic]
 
+    def load_fronts(self, fronts: Fronts, log_start: int) -> None:
+        """Of a copy whose log begins at this physical offset, with no record yet."""
+        self.queues.load_fronts(fronts, log_start)
+        self._unwritten += len(self.queues.unwritten)
+        self.confirmed = log_start
+
     # ---- append, roll back, confirm ----
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """Whether an append of this process is not visible yet."""
+        return bool(self._unconfirmed)
 
     def add(self, append: UnconfirmedAppend) -> None:
         self._unconfirmed.append(append)
+        self.stored_ms = append.timestamp_ms
 
     def roll_back(self, written: int) -> None:
         """Takes back the appends that end behind the physical offset `written`."""
@@ -185,7 +203,7 @@ class Dispatch:
         """Counts units that a scan of the log up to `end` added to the queues. Raises OSError."""
         self._unwritten += units
         self.confirmed = end
-        self.timestamp_ms = timestamp_ms or self.timestamp_ms
+        self.stored_ms = self.timestamp_ms = timestamp_ms or self.timestamp_ms
         try:
             self._write_excess()
         except OSError as error:

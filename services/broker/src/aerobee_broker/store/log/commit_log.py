@@ -41,6 +41,8 @@ class CommitLog:
         self.end = 0  # after the last appended byte
         self.written = 0  # after the last byte that the operating system has
         self.flushed = 0  # after the last byte that is durable
+        # No failover takes back what lies below. Without replicas: after the last durable byte.
+        self.confirmed = 0
         self._disk = disk
         self._open_files = open_files
         self._writers: dict[int, DiskFile] = {}
@@ -83,10 +85,23 @@ class CommitLog:
         """Fills the current file with a blank record; the next record goes to the next file."""
         following = self.start_at(self.end) + self.file_size
         self._parts.append(BLANK.pack(following - self.end, MAGIC_BLANK))
-        self._pending.append((self._parts_at, self._parts))
-        self._parts, self._parts_at = [], following
-        self.end = following
+        self._begin_file(following)
         return following
+
+    def extend_raw(self, data: bytes, end: int) -> None:
+        """Takes bytes of another log, which belong at the end of this one: whole records that end
+        at `end`. Where that is the start of a file they end with a blank record.
+        """
+        self._parts.append(data)
+        if end == self.start_at(end):
+            self._begin_file(end)
+        else:
+            self.end = end
+
+    def _begin_file(self, start: int) -> None:
+        self._pending.append((self._parts_at, self._parts))
+        self._parts, self._parts_at = [], start
+        self.end = start
 
     def drop_unwritten(self) -> None:
         """Drops what was appended and not written. Not while `write` is under way."""
@@ -284,8 +299,11 @@ class CommitLog:
         after a failed sync the system takes those pages for clean, and a sync alone would not save
         them. Raises OSError.
         """
-        self.end = self.written = self.flushed = self._parts_at = self._sealed_end = end
-        for start in [start for start in self.starts if start >= end]:
+        self._set_end(end)
+        # The last one first: a power cut must leave no gap. The first one stays: it tells where a
+        # log that is empty begins.
+        first = self.starts[0] if self.starts and self.starts[0] > 0 else -1
+        for start in [s for s in reversed(self.starts) if s >= end and s != first]:
             self.starts.remove(start)
             path = self.folder / file_name(start)
             self._open_files.forget(path)
@@ -305,6 +323,31 @@ class CommitLog:
                 file.pwrite(data, at - start)
                 at += len(data)
             file.sync()
+
+    def cut(self, end: int) -> None:
+        """Ends the log at the end of a record further ahead: zeros follow it, durably. Only when
+        everything is flushed, and while nothing else uses the log. Raises OSError.
+        """
+        self.abandon()
+        self._unsynced.clear()
+        self._stale.clear()
+        self.confirmed = min(self.confirmed, end)
+        self.begin_at(end, end)
+
+    def restart_at(self, start: int) -> None:
+        """A log without records begins at this start of a file, durably. Raises OSError."""
+        self.abandon()
+        for old in self.starts:
+            self._open_files.forget(self.folder / file_name(old))
+            self._disk.remove(self.folder / file_name(old))
+        self.starts = []
+        self._set_end(start)
+        self._open_writer(start)
+        self._names_unsynced = False
+        self._disk.sync_directory(self.folder)
+
+    def _set_end(self, end: int) -> None:
+        self.end = self.written = self.flushed = self._parts_at = self._sealed_end = end
 
     def close(self) -> None:
         """When everything is durable: removes what was allocated ahead. Raises OSError."""

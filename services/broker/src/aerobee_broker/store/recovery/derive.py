@@ -20,7 +20,7 @@ from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.keys import Keys, Properties
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.log.commit_log import CommitLog
-from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT
+from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT, Arrival
 from aerobee_broker.store.recovery.scan import ByQueue, Records
 from aerobee_wire import record
 
@@ -43,6 +43,8 @@ class Deriver:
     queues_from: int
     index_from: int
     lost_bytes: int = 0
+    # Gets what becomes visible, where somebody wants to know.
+    arrivals: list[Arrival] | None = None
 
     def add_lost_bytes(self, count: int) -> None:
         """Bytes of the log that are no records any more; the units that may be missing in a queue
@@ -148,6 +150,8 @@ class Deriver:
                 queue.next_offset += end - start
             else:
                 self._add_units(queue, records, order[start:end], units)
+            if self.arrivals is not None:
+                self.arrivals.append(_arrival(queue))
             count += queue.next_offset - queue.visible
             queue.visible = queue.next_offset
             self.dispatch.queues.unwritten[queue] = None
@@ -191,3 +195,9 @@ class Deriver:
             return False
         queue.fill_lost(queue_offset, physical_offset)
         return True
+
+
+def _arrival(queue: ConsumeQueue) -> Arrival:
+    """Of the units that are not visible yet."""
+    units = queue.tail[(queue.visible - queue.written) * UNIT.size :]
+    return Arrival(queue.topic.name, queue.queue_id, queue.visible, queue.next_offset, units)

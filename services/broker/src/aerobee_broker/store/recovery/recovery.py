@@ -2,19 +2,16 @@
 
 The commit log is the truth. It is read record by record from the checkpoint on; consume queues and
 index are trusted up to the checkpoint, wiped behind it and derived again. Where the records end,
-the log ends.
+the log ends; `walk.py` judges what is no record.
 
-A bad record is judged by where it lies. At or behind the offset that was known to be durable it is
-the torn tail of a crash: never acknowledged, truncated. Before that offset it is damage: reported
-with file and physical offset, left as a hole, and reading continues behind it. Without a checkpoint
-nothing is known to be durable; then a bad record is damage when a whole record follows.
+Of a log with replicas only what they confirmed is derived. The records behind that may be cut when
+another replica has become master; they are derived when they are confirmed (`follow.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
 from aerobee_broker.store.damage import DamageRegister, EventListener
@@ -22,10 +19,6 @@ from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile, 
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.options import StoreOptions
-
-if TYPE_CHECKING:
-    from aerobee_broker.store.recovery.derive import Deriver
-    from aerobee_broker.store.recovery.scan import End
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
@@ -51,16 +44,20 @@ class Recovery:
         self._deleted_topics = deleted_topics
         self._check_crc = options.check_crc_on_recover
         self._whole_crc = options.whole_crc
+        self._replicated = options.replicated
         self._damage = damage.report
         self._event = on_event
         self._durable: int | None = None  # every byte below was durable; None: unknown
         self._queues_from = 0  # physical offset: records below are in the consume queues
         self._index_from = 0  # physical offset: the keys of records below are in the index
         self._lost_bytes = 0  # of damage: bounds the units that may be missing
+        self.lost_bytes = 0  # the same, after `run`
 
     def run(self, *, clean: bool) -> Checkpoint:
-        """Brings queues and index to the end of the log. `clean`: the store was closed, not left by
-        a crash. Returns the checkpoint that holds now. Raises OSError, CommitLogBroken.
+        """Brings queues and index to the end of the log, or as far as it is confirmed. `clean`: the
+        store was closed, not left by a crash. Returns the checkpoint that holds now.
+
+        Raises OSError, CommitLogBroken.
         """
         found = self._read_checkpoint()
         if found is not None and found.file_size != self._log.file_size:
@@ -78,14 +75,20 @@ class Recovery:
             self._durable = None if self._log.starts else 0
         checkpoint = self._load_derived(found, clean=clean)
         self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
-        end = self._read_log(min(self._queues_from, self._index_from))
+        begin = min(self._queues_from, self._index_from)
+        confirmed = _NOWHERE
+        if self._replicated:
+            confirmed = max(begin, found.confirmed if found is not None else 0)
+        confirmed, end = self._read_log(begin, confirmed)
         # Nothing known to be durable: at least the last file is written and synced again.
         durable = self._log.start_at(end) if self._durable is None else self._durable
         self._log.begin_at(end, min(end, durable))
-        self._dispatch.recover(0, end, 0)
-        self._queues.rebuild_starts.clear()
+        self._log.confirmed = confirmed
+        self._dispatch.recover(0, confirmed, 0)
+        if confirmed == end and not self._replicated:
+            self._queues.rebuild_starts.clear()
         if self._durable is None:
-            self._checkpoint_file.write(replace(checkpoint, flushed=end))
+            self._checkpoint_file.write(replace(checkpoint, flushed=end, confirmed=confirmed))
         return checkpoint
 
     def _read_checkpoint(self) -> Checkpoint | None:
@@ -125,7 +128,10 @@ class Recovery:
                 index_matches = self._matches(lambda: load(state, end_ms, clean=in_order))
         if not queues_match:
             checkpoint = Checkpoint(
-                self._log.file_size, index=checkpoint.index, flushed=checkpoint.flushed
+                self._log.file_size,
+                index=checkpoint.index,
+                flushed=checkpoint.flushed,
+                confirmed=checkpoint.confirmed,
             )
         if not index_matches:
             checkpoint = replace(checkpoint, index=IndexState(), index_timestamp_ms=0)
@@ -205,13 +211,15 @@ class Recovery:
 
     # ---- the log ----
 
-    def _read_log(self, begin: int) -> int:
-        """Derives everything from this physical offset on. Returns the end of the log."""
+    def _read_log(self, begin: int, confirmed: int) -> tuple[int, int]:
+        """Derives from the physical offset `begin` on what lies below `confirmed`, and reads the
+        rest for its end alone. Returns up to where everything is derived, and the end of the log.
+        """
         if self._ends_at(begin):
-            return begin
+            return begin, begin
         # numpy takes 80 ms to import: not for a store that was closed and has nothing to read.
         from aerobee_broker.store.recovery.derive import Deriver
-        from aerobee_broker.store.recovery.scan import Stop, scan_log
+        from aerobee_broker.store.recovery.walk import Walk
 
         log = self._log
         deriver = Deriver(
@@ -223,27 +231,29 @@ class Recovery:
             index_from=self._index_from,
             lost_bytes=self._lost_bytes,
         )
-        crc_from = self._durable if self._whole_crc and self._durable is not None else _NOWHERE
+        walk = Walk(
+            log=log,
+            deriver=deriver,
+            on_damage=self._damage,
+            on_event=self._event,
+            durable=self._durable,
+            check_crc=self._check_crc,
+            whole_crc=self._whole_crc,
+        )
         total = log.starts[-1] + log.file_size - begin
-        at = reported = begin
-        while log.start_at(at) in log.starts:
-            file_end = log.start_at(at) + log.file_size
-            if at + BLANK_RESERVE > file_end:
-                at = file_end
-                continue
-            records, at, end = scan_log(log, at, check_crc=self._check_crc, crc_from=crc_from)
-            deriver.derive(records, at)
-            if end.stop is Stop.BLANK:
-                at = file_end
-            elif end.stop is not Stop.MORE:
-                next_at = self._judge(deriver, at, end)
-                if next_at is None:
-                    break
-                at = next_at
+        reported = begin
+
+        def on_progress(at: int) -> None:
+            nonlocal reported
             if at - reported >= _PROGRESS_BYTES:
                 reported = at
                 self._event("recovery_progress", {"bytes": at - begin, "at_most": total})
-        return at
+
+        derived, ended = walk.run(begin, confirmed, derive=True, on_progress=on_progress)
+        self.lost_bytes = deriver.lost_bytes
+        if ended:
+            return derived, derived
+        return derived, walk.run(derived, _NOWHERE, derive=False, on_progress=on_progress).at
 
     def _ends_at(self, physical_offset: int) -> bool:
         """Whether the log has nothing there: no file, or zeros where everything durable ends."""
@@ -252,37 +262,3 @@ class Recovery:
         if physical_offset != self._durable:
             return False
         return not any(self._log.read(physical_offset, BLANK_RESERVE))
-
-    def _judge(self, deriver: Deriver, physical_offset: int, end: End) -> int | None:
-        """Where reading continues behind a bad record; None when the log ends at it."""
-        from aerobee_broker.store.recovery.scan import find_record
-
-        durable = self._durable
-        if durable is not None and physical_offset >= durable:
-            self._report_torn_tail(physical_offset, end)
-            return None
-        limit = self._log.starts[-1] + self._log.file_size if durable is None else durable
-        behind = physical_offset + (len(end.damaged.data) if end.damaged else 1)
-        next_at = find_record(self._log, behind, limit, check_crc=self._check_crc)
-        if next_at is None:
-            if durable is None:
-                self._report_torn_tail(physical_offset, end)
-                return None
-            next_at = durable
-        reason = end.reason or "zeros in the place of a record"
-        self._damage(self._log.path_of(physical_offset), physical_offset, reason)
-        deriver.add_lost_bytes(next_at - physical_offset)
-        if end.damaged is not None and behind <= next_at:
-            deriver.derive(end.damaged, behind)  # its unit is known, so it keeps its queue offset
-        return next_at
-
-    def _report_torn_tail(self, physical_offset: int, end: End) -> None:
-        if end.reason:
-            self._event(
-                "log_tail_truncated",
-                {
-                    "file": str(self._log.path_of(physical_offset)),
-                    "physical_offset": physical_offset,
-                    "reason": end.reason,
-                },
-            )

@@ -346,17 +346,24 @@ def _stop(data: bytes, at: int, room: int) -> End | None:
 
 
 def scan_log(
-    log: CommitLog, begin: int, *, check_crc: bool, crc_from: int = _NOWHERE
+    log: CommitLog,
+    begin: int,
+    *,
+    check_crc: bool,
+    crc_from: int = _NOWHERE,
+    limit: int = _NOWHERE,
 ) -> tuple[Records, int, End]:
     """Scans the chunk of the log from the physical offset `begin` on, or the one record when it is
-    larger. Returns the records, the physical offset at which the scan stopped, and why. Raises
-    OSError.
+    larger; no record that ends behind `limit`. Returns the records, the physical offset at which
+    the scan stopped, and why. Raises OSError.
     """
     room = log.start_at(begin) + log.file_size - begin
-    data = log.read(begin, min(CHUNK, room))
+    data = log.read(begin, min(CHUNK, room, limit - begin))
     records, end = scan(data, begin, room, check_crc=check_crc, crc_from=crc_from)
     if end.stop is Stop.MORE and end.at == 0 and len(data) >= _PREFIX.size:
         size = _PREFIX.unpack_from(data)[0]
+        if begin + size > limit:
+            return records, begin, end
         data = log.read(begin, size)
         records, end = scan(data, begin, room, check_crc=check_crc, crc_from=crc_from)
         if end.stop is Stop.MORE and end.at == 0:

@@ -1,0 +1,132 @@
+"""Cutting a log at the point up to which it agrees with that of the master. What is cut is kept:
+
+    diverged/EPOCH-OFFSET.log   the bytes of the log from this physical offset to its end
+
+The order survives a crash at any point. The copy is durable before anything goes. The checkpoint is
+lowered next, for what it calls durable must be there at a start. Then the log is cut, with zeros
+behind it, synced, before the replica confirms anything that is written there. A cut that a crash
+has interrupted is made again, and finds its copy.
+
+A cut at or behind the confirm offset touches the log alone, because nothing behind it is derived.
+One below it, after an election that gave confirmed messages up, has queues and index rebuilt: the
+store must be opened again then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.errors import CutRefused
+from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.retention.deleted_topics import DeletedTopics
+
+_COPY_BYTES = 1 << 20  # copied at once
+
+
+class Cut(NamedTuple):
+    """What was cut, from the physical offset `begin` to `end`, is kept in `path`; None: nothing was
+    there. `confirmed`: some of it had been. Then the store must be opened again, and offsets of
+    consumer groups beyond the ends of their queues be lowered to these.
+    """
+
+    begin: int
+    end: int
+    path: Path | None
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """`folder`: for what was cut. Blocks; runs where nothing else uses the store."""
+
+    disk: Disk
+    folder: Path
+    log: CommitLog
+    dispatch: Dispatch
+    checkpoint_file: CheckpointFile
+    deleted_topics: DeletedTopics
+
+    def cut(self, physical_offset: int, epoch: int) -> Cut:
+        """Cuts at the end of a record. `epoch`: in which what lies there was written, as far as it
+        is known; it only names the copy.
+
+        Raises CutRefused: there is no such place, or something is not flushed; OSError: to be
+        repeated.
+        """
+        log = self.log
+        if not log.min_offset <= physical_offset <= log.end:
+            raise CutRefused(physical_offset, f"the log lies from {log.min_offset} to {log.end}")
+        if log.flushed != log.end:
+            raise CutRefused(physical_offset, f"the log is flushed up to {log.flushed} only")
+        if self.dispatch.has_unconfirmed:
+            raise CutRefused(physical_offset, "the store has appends of its own: open it again")
+        end, confirmed = log.end, physical_offset < log.confirmed
+        if physical_offset == end:
+            return Cut(end, end, None, False)
+        path = self._copy(physical_offset, end, epoch)
+        self._lower_checkpoint(physical_offset)
+        log.cut(physical_offset)
+        self.deleted_topics.end_at(physical_offset)
+        return Cut(physical_offset, end, path, confirmed)
+
+    def _lower_checkpoint(self, physical_offset: int) -> None:
+        found = self.checkpoint_file.read() or Checkpoint(self.log.file_size)
+        if physical_offset < found.dispatched:
+            found = Checkpoint(self.log.file_size)  # everything that is derived is rebuilt
+        confirmed = min(self.log.confirmed, physical_offset)
+        self.checkpoint_file.write(replace(found, flushed=physical_offset, confirmed=confirmed))
+
+    def _copy(self, begin: int, end: int, epoch: int) -> Path:
+        """Returns the file that holds these bytes, durably: it may, already."""
+        self.disk.make_directory(self.folder)
+        path = self.folder / f"{epoch}-{begin}.log"
+        number = 1
+        while self.disk.exists(path):
+            if self._holds(path, begin, end):
+                return path
+            number += 1
+            path = self.folder / f"{epoch}-{begin}.{number}.log"
+        new = path.with_name(path.name + ".tmp")
+        file = self.disk.open(new, create=True)
+        try:
+            file.truncate(0)
+            for at in self._pieces(begin, end):
+                file.pwrite(self._read(at, end), at - begin)
+            file.sync()
+        finally:
+            file.close()
+        self.disk.rename(new, path)
+        self.disk.sync_directory(self.folder)
+        self.disk.sync_directory(self.folder.parent)
+        return path
+
+    def _holds(self, path: Path, begin: int, end: int) -> bool:
+        """Whether the file begins with these bytes: the cut was begun before."""
+        file = self.disk.open(path)
+        try:
+            return file.size() >= end - begin and all(
+                file.pread(len(data), at - begin) == data
+                for at in self._pieces(begin, end)
+                for data in (self._read(at, end),)
+            )
+        finally:
+            file.close()
+
+    def _pieces(self, begin: int, end: int) -> list[int]:
+        """Where to read: no piece spans two files of the log."""
+        pieces = []
+        at = begin
+        while at < end:
+            pieces.append(at)
+            file_end = self.log.start_at(at) + self.log.file_size
+            at = min(at + _COPY_BYTES, file_end)
+        return pieces
+
+    def _read(self, at: int, end: int) -> bytes:
+        file_end = self.log.start_at(at) + self.log.file_size
+        return self.log.read(at, min(_COPY_BYTES, file_end - at, end - at))

@@ -1,0 +1,173 @@
+"""Following: the log of a replica, byte for byte that of its master, and what is derived from it.
+
+    append (memory) → Flush.seal, write_and_sync (disk) → report → confirm → derive: visible
+
+`append` takes what `LogShipper.read` of the master gave: whole records of one file, at their
+physical offset. Nothing is derived from them before the master has said that they are confirmed, so
+that a cut of this log touches the log alone. Deriving is done in large pieces: numpy takes 0.3 to
+1 ms a piece, however small.
+
+While a replica follows, its store takes no appends (`Flush.close_to_appends`). To become master:
+`confirm` up to the end of the log, `derive_all`, then `Flush.open_to_appends`.
+
+Owned by the loop's thread. `begin_at` blocks, and runs where nothing else uses the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee_broker.errors import ChunkRefused, DiskFull, StoreReadError, StoreReadOnly
+from aerobee_broker.store.damage import DamageRegister, EventListener
+from aerobee_broker.store.derived.derived_flush import DerivedFlush
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.flush import Flush
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.log.whole_records import whole_records
+from aerobee_broker.store.messages import Arrival
+from aerobee_broker.store.options import MAX_RECORD
+from aerobee_broker.store.retention.deleted_topics import DeletedTopics
+from aerobee_broker.store.retention.retention import Retention
+
+PIECE_BYTES = 1 << 20  # derived in one go: about 1 ms of the loop
+PIECE_MS = 10  # or what has waited this long
+
+
+class Follower:
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatch: Dispatch,
+        flush: Flush,
+        parts: tuple[DerivedFlush, Retention, DeletedTopics],
+        *,
+        damage: DamageRegister,
+        on_event: EventListener,
+    ) -> None:
+        self._log = log
+        self._dispatch = dispatch
+        self._flush = flush
+        self._derived_flush, self._retention, self._deleted_topics = parts
+        self._damage = damage
+        self._event = on_event
+        self._lost_bytes = 0
+        self._due_ms = 0  # monotonic: when what waits is derived, however little it is
+
+    def begin(self, lost_bytes: int) -> None:
+        """After recovery; `lost_bytes`: of the damage that it found."""
+        self._lost_bytes = lost_bytes
+
+    # ---- the log ----
+
+    def append(self, physical_offset: int, data: bytes) -> int:
+        """Takes whole records of one file, whose bytes the caller has checked by their CRC. Returns
+        where the next ones begin. `Flush.seal` and `write_and_sync` follow.
+
+        Raises ChunkRefused: they are not what follows here; StoreReadOnly, DiskFull.
+        """
+        if self._flush.read_only_reason:
+            raise StoreReadOnly(self._flush.read_only_reason)
+        if not self._flush.role_reason:
+            raise ChunkRefused(physical_offset, "this replica takes appends of its own")
+        if physical_offset != self._log.end:
+            raise ChunkRefused(physical_offset, f"the log ends at {self._log.end}")
+        if self._retention.stop:
+            raise DiskFull(self._retention.stop)
+        start = self._log.start_at(physical_offset)
+        whole = whole_records(data, physical_offset, start + self._log.file_size - physical_offset)
+        if not 0 < whole.length == len(data):
+            raise ChunkRefused(whole.end, "the bytes for it are no whole record")
+        self._log.extend_raw(data, whole.end)
+        return whole.end
+
+    # ---- what is derived ----
+
+    @property
+    def underived(self) -> int:
+        """Bytes of the log that are confirmed and not derived."""
+        return max(0, self._log.confirmed - self._dispatch.confirmed)
+
+    def confirm(self, confirmed: int, monotonic_ms: int) -> None:
+        """The replicas in sync hold everything below `confirmed`. Counts as far as this log is
+        durable; `derive` follows."""
+        if not self.underived:
+            self._due_ms = monotonic_ms + PIECE_MS
+        self._flush.note_confirmed(min(confirmed, self._log.flushed))
+
+    def derive(self, monotonic_ms: int) -> list[Arrival]:
+        """Derives a piece of what is confirmed, if there is enough or it has waited long enough.
+        Returns the queues that got messages. Raises StoreReadError: to be repeated.
+        """
+        waiting = self.underived
+        if waiting < PIECE_BYTES and (not waiting or monotonic_ms < self._due_ms):
+            return []
+        arrivals = self._derive(self._log.confirmed)
+        self._due_ms = monotonic_ms + PIECE_MS
+        return arrivals
+
+    def derive_all(self, below: int | None = None) -> list[Arrival]:
+        """Derives everything that is confirmed and lies below this physical offset. Blocks for
+        about 1 ms a MiB. Raises StoreReadError.
+        """
+        limit = self._log.confirmed if below is None else min(below, self._log.confirmed)
+        arrivals: list[Arrival] = []
+        while self._dispatch.confirmed < limit:
+            before = self._dispatch.confirmed
+            arrivals += self._derive(limit)
+            if self._dispatch.confirmed == before:
+                break  # `below` lies within a record
+        return arrivals
+
+    def _derive(self, confirmed: int) -> list[Arrival]:
+        begin = self._dispatch.confirmed
+        for size in (PIECE_BYTES, MAX_RECORD + BLANK_RESERVE):  # the second for one large record
+            limit = min(confirmed, begin + size)
+            try:
+                arrivals = self._walk(begin, limit)
+            except OSError as error:
+                raise StoreReadError(error) from error
+            if self._dispatch.confirmed > begin or limit == confirmed:
+                break
+        return arrivals
+
+    def _walk(self, begin: int, limit: int) -> list[Arrival]:
+        from aerobee_broker.store.recovery.derive import Deriver  # numpy: only where it follows
+        from aerobee_broker.store.recovery.walk import Walk
+
+        arrivals: list[Arrival] = []
+        deriver = Deriver(
+            log=self._log,
+            dispatch=self._dispatch,
+            on_damage=self._damage.report,
+            deleted_topics=self._deleted_topics.offsets,
+            queues_from=begin,
+            index_from=begin,
+            lost_bytes=self._lost_bytes,
+            arrivals=arrivals,
+        )
+        walk = Walk(
+            log=self._log,
+            deriver=deriver,
+            on_damage=self._damage.report,
+            on_event=self._event,
+            durable=self._log.flushed,
+        )
+        walked = walk.run(begin, limit, derive=True, on_progress=lambda at: None)
+        self._lost_bytes = deriver.lost_bytes
+        self._dispatch.recover(0, walked.at, 0)  # behind a blank, or damage, at its end
+        return arrivals
+
+    # ---- the first of a copy ----
+
+    def begin_at(self, physical_offset: int, fronts: Mapping[tuple[str, int], int]) -> None:
+        """Lets a log without records begin where that of the master does, durably. `fronts`: the
+        master's `MessageStore.fronts`. May be repeated until a record was appended.
+
+        Blocks. Raises ChunkRefused when there are records; OSError.
+        """
+        if self._log.end != self._log.min_offset:
+            raise ChunkRefused(physical_offset, "the log is not empty")
+        self._log.restart_at(physical_offset)
+        self._log.confirmed = physical_offset
+        self._dispatch.load_fronts(fronts, physical_offset)
+        self._derived_flush.finish()

@@ -1,0 +1,110 @@
+"""Walks over the records of the commit log: derives what they add to queues and index, and judges
+what is no record. For a start, and for what a replica derives later, when it is confirmed.
+
+A bad record is judged by where it lies. At or behind the offset that was known to be durable it is
+the torn tail of a crash: never acknowledged, the log ends there. Before that offset it is damage:
+reported with file and physical offset, left as a hole, and reading continues behind it. Where
+nothing is known to be durable a bad record is damage when a whole record follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee_broker.store.damage import DamageListener, EventListener
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.recovery.derive import Deriver
+from aerobee_broker.store.recovery.scan import End, Stop, find_record, scan_log
+
+NOWHERE = 1 << 62  # a physical offset that no log reaches
+
+OnProgress = Callable[[int], None]  # the physical offset up to which the log is read
+
+
+class Walked(NamedTuple):
+    """Where a walk came to, and whether the log ends there."""
+
+    at: int
+    ended: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Walk:
+    """`durable`: every byte below was durable; None: unknown. `whole_crc`: records that are not
+    known to be durable must hold a CRC of their own.
+    """
+
+    log: CommitLog
+    deriver: Deriver
+    on_damage: DamageListener
+    on_event: EventListener
+    durable: int | None
+    check_crc: bool = True
+    whole_crc: bool = True
+
+    def run(self, begin: int, limit: int, *, derive: bool, on_progress: OnProgress) -> Walked:
+        """Reads the records between two physical offsets, each the end of a record; `derive`: their
+        units and keys too. Raises OSError.
+        """
+        log = self.log
+        crc_from = self.durable if self.whole_crc and self.durable is not None else NOWHERE
+        at = begin
+        while at < limit and log.start_at(at) in log.starts:
+            file_end = log.start_at(at) + log.file_size
+            if at + BLANK_RESERVE > file_end:
+                at = file_end
+                continue
+            records, stopped, end = scan_log(
+                log, at, limit=limit, check_crc=self.check_crc, crc_from=crc_from
+            )
+            if derive:
+                self.deriver.derive(records, stopped)
+            if end.stop is Stop.MORE and stopped == at:
+                return Walked(at, False)  # the limit lies within a record
+            at = stopped
+            if end.stop is Stop.BLANK:
+                at = file_end
+            elif end.stop is not Stop.MORE:
+                next_at = self._judge(at, end, limit, derive=derive)
+                if next_at is None:
+                    return Walked(at, True)
+                at = next_at
+            on_progress(at)
+        return Walked(at, at < limit)
+
+    def _judge(self, physical_offset: int, end: End, limit: int, *, derive: bool) -> int | None:
+        """Where reading continues behind a bad record; None when the log ends at it."""
+        durable = self.durable
+        if durable is not None and physical_offset >= durable:
+            self._report_torn_tail(physical_offset, end)
+            return None
+        known = self.log.starts[-1] + self.log.file_size if durable is None else durable
+        known = min(known, limit)
+        behind = physical_offset + (len(end.damaged.data) if end.damaged else 1)
+        next_at = find_record(self.log, behind, known, check_crc=self.check_crc)
+        if next_at is None:
+            if durable is None:
+                self._report_torn_tail(physical_offset, end)
+                return None
+            next_at = known
+        reason = end.reason or "zeros in the place of a record"
+        self.on_damage(self.log.path_of(physical_offset), physical_offset, reason)
+        if derive:
+            self.deriver.add_lost_bytes(next_at - physical_offset)
+            if end.damaged is not None and behind <= next_at:
+                # Its unit is known, so it keeps its queue offset.
+                self.deriver.derive(end.damaged, behind)
+        return next_at
+
+    def _report_torn_tail(self, physical_offset: int, end: End) -> None:
+        if end.reason:
+            self.on_event(
+                "log_tail_truncated",
+                {
+                    "file": str(self.log.path_of(physical_offset)),
+                    "physical_offset": physical_offset,
+                    "reason": end.reason,
+                },
+            )

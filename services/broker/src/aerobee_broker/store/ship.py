@@ -1,0 +1,95 @@
+"""Shipping: reads the log for a replica, in chunks of whole records, byte for byte.
+
+Only what the operating system has taken is read: the bytes of a failed write are never below
+`CommitLog.written`, and their places are given to other records.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from aerobee_broker.disk import Disk, DiskFile
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound, TransientReadError
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
+
+AGREED_BYTES = 64 << 10  # compared before two logs that end alike go on together
+
+
+class Chunk(NamedTuple):
+    """Whole records of one file, with the blank record where they end it; the next chunk begins at
+    `end`, then the start of the next file."""
+
+    physical_offset: int
+    data: bytes
+    end: int
+
+
+class LogShipper:
+    """For one replica. Has a file open of its own, so that it may be used on any one thread beside
+    the loop, and a file that retention removes stays readable to its end.
+    """
+
+    def __init__(self, disk: Disk, log: CommitLog) -> None:
+        self._disk = disk
+        self._log = log
+        self._file: DiskFile | None = None
+        self._start = -1  # of that file
+
+    def read(self, physical_offset: int, max_bytes: int, limit: int | None = None) -> Chunk | None:
+        """At most `max_bytes`, or one record; nothing that ends behind `limit`, the end of a
+        record. None: nothing more is written there.
+
+        Raises MessageNotFound below the start of the log, MessageCorrupted where there should be a
+        record and is none, TransientReadError.
+        """
+        log = self._log
+        written = log.written if limit is None else min(limit, log.written)
+        if physical_offset >= written:
+            return None
+        if physical_offset < log.min_offset:
+            raise MessageNotFound(
+                f"the log begins at physical offset {log.min_offset}, behind {physical_offset}"
+            )
+        room = log.start_at(physical_offset) + log.file_size - physical_offset
+        there = min(room, written - physical_offset)
+        data = self._read(physical_offset, min(there, max(max_bytes, IDENTITY.size)))
+        whole = whole_records(data, physical_offset, room)
+        if not whole.length and 0 < whole.cut_off <= there:
+            data = self._read(physical_offset, whole.cut_off)
+            whole = whole_records(data, physical_offset, room)
+        if not whole.length:
+            path = log.path_of(physical_offset)
+            raise MessageCorrupted(path, physical_offset, "no whole record is there")
+        return Chunk(physical_offset, data[: whole.length], whole.end)
+
+    def crc_before(self, physical_offset: int) -> int:
+        """CRC-32 of the last 64 KiB of the log before this physical offset, or of what there is. Of
+        two logs with one start it is the same where these bytes are. Raises TransientReadError.
+        """
+        at = max(self._log.min_offset, physical_offset - AGREED_BYTES)
+        crc = 0
+        while at < physical_offset:
+            file_end = self._log.start_at(at) + self._log.file_size
+            data = self._read(at, min(file_end, physical_offset) - at)
+            crc = crc32(data, crc)
+            at += len(data)
+        return crc
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file, self._start = None, -1
+
+    def _read(self, physical_offset: int, size: int) -> bytes:
+        start = self._log.start_at(physical_offset)
+        try:
+            if self._file is None or self._start != start:
+                self.close()
+                self._file = self._disk.open(self._log.path_of(physical_offset))
+                self._start = start
+            return self._file.pread(size, physical_offset - start)
+        except OSError as error:
+            raise TransientReadError(error) from error
