@@ -110,6 +110,134 @@ async def main():
 asyncio.run(main())
 """
 
+# Consumers and transactions of the parent, in its child.
+CONSUMERS = """
+from datetime import timedelta
+
+def check(message):
+    return TransactionResolution.UNKNOWN
+
+def listen(message):
+    pass
+
+admin = AdminClient()
+admin.create_topic("forked-kinds", queues=1)
+with (
+    TransactionProducer("forked-tx", check) as producer,
+    PullConsumer("forked-pull") as pulling,
+    SimpleConsumer("forked-pop") as leasing,
+    PushConsumer("forked-orderly", listen, orderly=True, auto_commit=False) as ordered,
+):
+    producer.send_batch([Message("forked-kinds", b"parent")] * 100)
+    pulling.subscribe("forked-kinds")
+    loop = iter(pulling)
+    assert next(loop).queue_offset == 0  # others are lent to it
+    (queue,) = pulling.queues
+    leasing.subscribe("forked-kinds")
+    leased = leasing.receive()
+    tx = producer.transaction(Message("forked-kinds", b"open"))
+    tx.__enter__()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        uses = {
+            "next": lambda: next(loop),
+            "poll": pulling.poll,
+            "seek": lambda: pulling.seek(queue, 0),
+            "position": lambda: pulling.position(queue),
+            "pull commit": pulling.commit,
+            "assign": lambda: PullConsumer().assign([queue]),
+            "receive": leasing.receive,
+            "ack": lambda: leasing.ack(leased),
+            "renewing": leasing.renewing(leased).__enter__,
+            "reply": lambda: leasing.reply(leased[0], b"x"),
+            "statistics": leasing.statistics,
+            "orderly commit": ordered.commit,
+            "pause": ordered.pause,
+            "transaction": lambda: producer.transaction(Message("t", b"x")).__enter__(),
+            "tx commit": tx.commit,
+        }
+        found = {name: tried(use) for name, use in uses.items()}
+        for client in (producer, pulling, leasing, ordered):
+            client.close()
+        os.write(writing, json.dumps(found).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(os.read(reading, 1 << 16).decode())
+    tx.commit()
+    assert next(loop).queue_offset == 1
+    leasing.ack(leased)
+"""
+
+INHERITED_CONSUMERS = """
+async def main():
+    async with AsyncAdminClient() as admin:
+        await admin.create_topic("forked-async", queues=1)
+    async with (
+        AsyncTransactionProducer("forked-tx", lambda message: None) as producer,
+        AsyncPullConsumer("forked-pull-async") as pulling,
+        AsyncSimpleConsumer("forked-pop-async") as leasing,
+        AsyncPushConsumer("forked-o", print, orderly=True, auto_commit=False) as ordered,
+    ):
+        await producer.send_batch([Message("forked-async", b"parent")] * 100)
+        pulling.subscribe("forked-async")
+        (message,) = await pulling.poll(1)
+        (queue,) = pulling.queues
+        leasing.subscribe("forked-async")
+        leased = await leasing.receive()
+        tx = producer.transaction(Message("forked-async", b"open"))
+        await tx.__aenter__()
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            async def use(what):
+                began = time.monotonic()
+                try:
+                    found = what()
+                    if found is not None:
+                        await found
+                    name = "done"
+                except MqError as error:
+                    name = error.code.name
+                return name, time.monotonic() - began
+
+            uses = {
+                "poll": pulling.poll,
+                "anext": pulling.__anext__,
+                "read_to_end": lambda: anext(pulling.read_to_end()),
+                "seek": lambda: pulling.seek(queue, 0),
+                "position": lambda: pulling.position(queue),
+                "pull commit": pulling.commit,
+                "pull subscribe": lambda: pulling.subscribe("other"),
+                "new pull": lambda: AsyncPullConsumer("other").start(),
+                "receive": leasing.receive,
+                "ack": lambda: leasing.ack(leased),
+                "reply": lambda: leasing.reply(leased[0], b"x"),
+                "leasing subscribe": lambda: leasing.subscribe("other"),
+                "new simple": lambda: AsyncSimpleConsumer("other").start(),
+                "orderly commit": ordered.commit,
+                "rollback": ordered.rollback,
+                "pause": ordered.pause,
+                "subscribe": lambda: ordered.subscribe("other"),
+                "set_concurrency": lambda: ordered.set_concurrency(2),
+                "new push": lambda: AsyncPushConsumer("other", print).start(),
+                "transaction": producer.transaction(Message("t", b"x")).__aenter__,
+                "tx commit": tx.commit,
+            }
+            found = {name: await use(what) for name, what in uses.items()}
+            for client in (producer, pulling, leasing, ordered):
+                await client.close()
+            os.write(writing, json.dumps(found).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(os.read(reading, 1 << 16).decode())
+        await tx.commit()
+        assert (await pulling.poll(1))[0].queue_offset == 1
+        await leasing.ack(leased)
+
+asyncio.run(main())
+"""
+
 POOL = """
 producer = Producer("p")
 
@@ -201,7 +329,11 @@ def assert_refused_at_once(outcomes: list[list[Any]]) -> None:
     assert max(took_s for _, took_s in outcomes) < 1
 
 
-@pytest.mark.parametrize("program", [BY_HAND, INHERITED], ids=["plain", "asyncio"])
+@pytest.mark.parametrize(
+    "program",
+    [BY_HAND, INHERITED, CONSUMERS, INHERITED_CONSUMERS],
+    ids=["plain", "asyncio", "plain consumers", "asyncio consumers"],
+)
 def test_a_forked_child_is_refused_at_once(program: str, namesrv: str, tmp_path: Path) -> None:
     assert_refused_at_once(list(run(program, namesrv, tmp_path).values()))
 

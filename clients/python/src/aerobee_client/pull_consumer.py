@@ -380,6 +380,7 @@ class AsyncPullConsumer(Replier):
     # ---- inside ----
 
     def _subscription(self, topic: str, expression: str | Sql) -> TopicSubscription:
+        PROCESS.check()
         check_topic(topic)
         return TopicSubscription.of(topic, expression, self._clock.now_ms())
 
@@ -402,6 +403,7 @@ class AsyncPullConsumer(Replier):
         return Reader(self.consumer_group or "", instance, self.options)
 
     def _running(self) -> Reader:
+        PROCESS.check()
         if self._reader is None:
             raise ClientClosed("consumer")
         return self._reader

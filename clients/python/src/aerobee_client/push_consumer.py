@@ -124,6 +124,7 @@ class AsyncPushConsumer(Replier):
         Sql: a broker is asked first, and without the await nothing changes.
         Raises INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED; for Sql before the start, `start` does.
         """
+        PROCESS.check()
         check_topic(topic)
         subscription = TopicSubscription.of(topic, expression, self._clock.now_ms())
         if subscription.is_sql and self._membership is not None:
@@ -161,6 +162,7 @@ class AsyncPushConsumer(Replier):
             self._membership.consumption.resume(process_queue)
 
     def _targets(self, targets: Sequence[str | MessageQueue]) -> Sequence[str | MessageQueue]:
+        PROCESS.check()
         for target in targets:
             topic = target if isinstance(target, str) else target.topic
             if topic not in self._subscriptions:
@@ -173,6 +175,7 @@ class AsyncPushConsumer(Replier):
 
     def set_concurrency(self, concurrency: int) -> None:
         """Calls of the listener at a time, from now on. Raises INVALID_PARAMETER."""
+        PROCESS.check()
         self.options = replace(self.options, concurrency=concurrency)
         if self._membership is not None:
             self._membership.consumption.set_concurrency(concurrency)
@@ -285,6 +288,7 @@ class AsyncPushConsumer(Replier):
         self._in_order().roll_back(message)
 
     def _in_order(self) -> OrderlyConsumption:
+        PROCESS.check()
         if self._membership is None:
             raise ClientClosed("consumer")
         consumption = self._membership.consumption

@@ -103,6 +103,7 @@ class AsyncSimpleConsumer(Replier):
         Sql: a broker is asked first, and without the await nothing changes.
         Raises INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED; for Sql before the start, `start` does.
         """
+        PROCESS.check()
         check_topic(topic)
         subscription = _subscription(topic, expression, self._clock.now_ms())
         if isinstance(expression, Sql) and self._member is not None:

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from aerobee.broker.v1 import offset_pb2
 
 from aerobee_client import (
     AsyncAdminClient,
@@ -25,9 +27,13 @@ from aerobee_client import (
     Message,
     ReceivedMessage,
 )
+from aerobee_client.cluster.transport import GrpcTransport
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code
 from support.client import orderly_member
 from support.client.orderly_member import calls, gaps, overlaps
 from support.clock.polling import until
+from support.codes import raises_code
 from support.processes.service import ServiceProcess, namesrv_and_broker
 
 TOPIC, QUEUES = "flights", 8
@@ -189,13 +195,78 @@ async def test_members_and_their_broker_are_killed(tmp_path: Path) -> None:
 async def progress(members: Members) -> None:
     """Returns when every queue has been consumed from since now."""
     since = time.monotonic()
-    await until(
-        lambda: (
-            len({line.split()[1] for line in members.lines() if float(line.split()[3]) > since})
-            == QUEUES
-        ),
-        timeout_s=PATIENT_S,
+    await until(lambda: len(begun(members.lines(), since)) == QUEUES, timeout_s=PATIENT_S)
+
+
+def begun(lines: Iterable[str], since: float) -> set[str]:
+    """The queues of which a call began after that time."""
+    found = (line.split() for line in lines)
+    return {queue for event, queue, _, at, _ in found if event == "begin" and float(at) > since}
+
+
+@pytest.mark.slow
+async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    """Its connection counts as dead after half a minute. What it had begun before overlaps with
+    what the other member does meanwhile, and nothing else; its commit is refused."""
+    with namesrv_and_broker(tmp_path) as (namesrv, broker):
+        members = Members(namesrv.address, tmp_path / "record")
+        try:
+            async with loaded(namesrv.address) as load, AsyncAdminClient(namesrv.address) as admin:
+                for _ in range(2):
+                    await members.join()
+                await progress(members)
+                frozen, other = members.running
+                clients = await admin.list_clients("g")
+                (mine,) = (each for each in clients if f"@{frozen.pid}#" in each.client_id)
+                held = mine.consumers["g"].locks
+                assert len(held) == QUEUES // 2 + 1, "of its topic, and of the retry topic"
+                frozen.send_signal(signal.SIGSTOP)
+                froze = time.monotonic()
+                await until(lambda: of(members.lines(), other.pid, froze) == QUEUES, timeout_s=120)
+                for queue in held:
+                    with raises_code(Code.QUEUE_LOCK_NOT_HELD):
+                        await commit(broker.address, mine.client_id, queue)
+                frozen.send_signal(signal.SIGCONT)
+                thawed = time.monotonic()
+                await until(lambda: of(members.lines(), frozen.pid, thawed) > 0, timeout_s=60)
+                await progress(members)
+                await load.stop()
+                await until(
+                    lambda: consumed(members.lines()) >= load.stored.items(), timeout_s=PATIENT_S
+                )
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+            members.stop()
+    by_queue = calls(members.lines())
+    assert [call for found in by_queue.values() for call in gaps(found)] == []
+    several = [pair for found in by_queue.values() for pair in overlaps(found, {})]
+    for before, _ in several:
+        assert before.member == str(frozen.pid) and before.began <= froze
+        assert before.ended is not None and before.ended >= thawed
+    for found in by_queue.values():
+        again = [call for call in found if call.member == str(frozen.pid) and call.began > thawed]
+        if again:
+            seen = [call.offset for call in found if call.began < again[0].began]
+            assert again[0].offset == max(seen) + 1, "behind what the other one did meanwhile"
+
+
+def of(lines: Iterable[str], process: int, since: float) -> int:
+    """Queues of which a call began in a process after that time."""
+    return len(begun((line for line in lines if line.endswith(f" {process}")), since))
+
+
+async def commit(broker: str, client_id: str, queue: str) -> None:
+    """What a member asks that commits the first offset of "topic/broker/queue id"."""
+    topic, _, queue_id = queue.split("/")
+    request = offset_pb2.UpdateConsumerOffsetsRequest(
+        consumer_group="g", client_id=client_id, locked=True
     )
+    request.offsets.add(topic=topic, queue_id=int(queue_id), queue_offset=0)
+    transport = GrpcTransport()
+    try:
+        await transport.call(broker, rpcs.UPDATE_CONSUMER_OFFSETS, request, timeout_s=5)
+    finally:
+        await transport.close()
 
 
 async def restart(broker: ServiceProcess) -> tuple[float, float]:

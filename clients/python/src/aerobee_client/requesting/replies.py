@@ -14,6 +14,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.requesting.request_message import Request
 from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.runtime.facade import StartedClient
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -46,6 +47,7 @@ class Replier(StartedClient):
         is no request), MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, and what kept the broker
         from answering.
         """
+        PROCESS.check()
         if self._instance is None:
             raise ClientClosed("consumer")
         await _reply(self._instance, message, body, properties)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from aerobee_client.message import Message
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult, TransactionResolution
 from aerobee_client.transactions.ends import TransactionEnds
 from aerobee_client.transactions.half_message import HalfMessage
@@ -127,6 +128,7 @@ class Transaction:
 
     def _leave_open(self, state: _State) -> None:
         """From now on the block does not end it."""
+        PROCESS.check()
         if self._state is not _State.OPEN:
             raise self._illegal(f"is {self._state.name}: it ends once")
         self._state = state
