@@ -29,6 +29,7 @@ COMMANDS = {
     "broker",
     "demo",
     "report",
+    "facts",
     "store",
     "topic create",
     "topic update",
@@ -61,7 +62,7 @@ COMMANDS = {
     "broker status",
     "broker drain",
 }
-PASSED_ON = {"report", "store"}  # the program that they run prints its own help
+PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
 
 
 def tree(command: Any = None, path: str = "") -> Iterator[str]:

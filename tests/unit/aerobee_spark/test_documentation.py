@@ -70,7 +70,10 @@ def test_every_key_of_the_summary_is_described() -> None:
     assert set(table("summary.json")) == KEYS
 
 
-def test_every_argument_of_the_report_is_described() -> None:
+@pytest.mark.parametrize(
+    ("name", "heading"), [("report", "The report"), ("facts", "The facts table")]
+)
+def test_every_argument_is_described(name: str, heading: str) -> None:
     (commands,) = (
         action
         for action in command._parser()._actions
@@ -78,11 +81,12 @@ def test_every_argument_of_the_report_is_described() -> None:
     )
     arguments = {
         option
-        for action in commands.choices["report"]._actions
+        for action in commands.choices[name]._actions
         for option in action.option_strings
         if option.startswith("--") and option != "--help"
     }
-    rows = re.findall(r"^\| `--.*$", PAGE, re.MULTILINE)
+    section = PAGE.split(f"## {heading}\n", 1)[1].partition("\n## ")[0]
+    rows = re.findall(r"^\| `--.*$", section, re.MULTILINE)
     assert arguments == {
         name for row in rows for name in re.findall(r"`(--[a-z-]+)", row.split(" | ")[0])
     }

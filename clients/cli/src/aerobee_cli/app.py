@@ -71,6 +71,10 @@ app.command(
     context_settings={**services.PASS_ON, "help_option_names": []},
 )(services.report)
 app.command(
+    epilog="Example: aerobee facts --group billing --table facts",
+    context_settings={**services.PASS_ON, "help_option_names": []},
+)(services.facts)
+app.command(
     epilog="Example: aerobee store check data",
     context_settings={**services.PASS_ON, "help_option_names": []},
 )(services.store)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aerobee_spark.errors import MqError
+from aerobee_spark.landing import command as facts
 from aerobee_spark.reading.options import KINDS, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     given = _parser().parse_args(arguments)
     try:
-        return _report(given)
+        return facts.run(given) if given.command == "facts" else _report(given)
     except MqError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return FAILED
@@ -95,7 +96,9 @@ def _reporter(quiet: bool) -> Callable[[str], None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aerobee_spark", description=__doc__)
-    report = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    facts.add_parser(commands)
+    report = commands.add_parser(
         "report",
         prog="aerobee report",
         help="the dead letters of a consumer group, and why they failed",
@@ -129,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="exit with 4 when N or more dead letters came since the report that DIR holds",
     )
+    add("--facts", type=Path, metavar="DIR", help="compute from this facts table, ask no broker")
     add("--extra-json", type=Path, metavar="FILE", help="an object of figures to add")
     add("--json", action="store_true", help="print summary.json instead of a table")
     add("--quiet", action="store_true", help="no progress on stderr")
@@ -172,7 +176,7 @@ def _time(text: str) -> int:
 
 def _request(given: argparse.Namespace) -> ReportRequest:
     name_server = given.namesrv or os.environ.get("NAMESRV_ADDR", "")
-    if not name_server:
+    if not name_server and given.facts is None:
         _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
     return ReportRequest(
         name_server,
@@ -186,6 +190,7 @@ def _request(given: argparse.Namespace) -> ReportRequest:
         bucket_ms=given.bucket,
         engine=given.engine,
         local_up_to=given.local_up_to,
+        table=given.facts,
         extra=_extra(given.extra_json) if given.extra_json else {},
     )
 

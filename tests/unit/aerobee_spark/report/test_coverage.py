@@ -56,6 +56,7 @@ def test_a_silent_broker_makes_completeness_unknown() -> None:
         "rows": 0,
         "complete": False,
         "problem": "broker-b is down",
+        "upto_ms": None,
     }
 
 

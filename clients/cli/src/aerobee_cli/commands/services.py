@@ -82,6 +82,17 @@ def report(context: typer.Context) -> None:
     become("aerobee_spark", ["report", *context.args])
 
 
+def facts(context: typer.Context) -> None:
+    """Land dead letters, retries or topics in a table of Parquet files, each once. Needs Java 17.
+
+    Options: --group G or --topic T, --table DIR, --every TIME, and those that `aerobee facts
+    --help` of the Spark job shows; `facts compact --table DIR` joins its files by day.
+    """
+    inherit_namesrv(context)
+    os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    become("aerobee_spark", ["facts", *context.args])
+
+
 def store(context: typer.Context) -> None:
     """Look into the store of a stopped broker: verify every record (check), show them (dump).
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,15 +23,18 @@ INTERVAL_S = 0.05
 
 
 @contextmanager
-def gateway(configuration: Mapping[str, str], log: Path) -> Iterator[dict[str, str]]:
+def gateway(
+    configuration: Mapping[str, str], log: Path, inherited: Sequence[int] = ()
+) -> Iterator[dict[str, str]]:
     """Starts a JVM that ends with the block; yields the variables by which PySpark connects to it.
 
-    The JVM also ends when its stdin is closed, so with this process. Raises ReportError when it
+    The JVM also ends when its stdin is closed, so with this process. It keeps the open files
+    `inherited` open. Raises ReportError when it
     does not start.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-spark-") as folder:
         connection = Path(folder) / "gateway"
-        process = _launch(_command(configuration), connection, log)
+        process = _launch(_command(configuration), connection, log, inherited)
         try:
             port, secret = _wait_for(connection, process)
             yield {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
@@ -39,7 +42,9 @@ def gateway(configuration: Mapping[str, str], log: Path) -> Iterator[dict[str, s
             _end(process)
 
 
-def _launch(command: list[str], connection: Path, log: Path) -> subprocess.Popen[bytes]:
+def _launch(
+    command: list[str], connection: Path, log: Path, inherited: Sequence[int]
+) -> subprocess.Popen[bytes]:
     """Raises ReportError when there is no such program."""
     environment = {
         **os.environ,
@@ -54,6 +59,7 @@ def _launch(command: list[str], connection: Path, log: Path) -> subprocess.Popen
                 stdout=output,
                 stderr=output,
                 env=environment,
+                pass_fds=inherited,
                 process_group=0,  # Ctrl-C reaches only this process
             )
         except OSError as error:

@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,16 +68,22 @@ def worker_python(scratch: Path) -> str:
 
 @contextmanager
 def session(
-    scratch: Path, log: Path, *, threads: int = 2, brief: bool = True
+    scratch: Path,
+    log: Path,
+    *,
+    threads: int = 2,
+    brief: bool = True,
+    inherited: Sequence[int] = (),
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block. What the JVM and the workers print goes to `log`."""
+    """A session that ends with the block. What the JVM and the workers print goes to `log`.
+    `inherited`: open files that the JVM keeps open too, so that a lock lasts as long as both."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     scratch = scratch.absolute()  # Spark takes URIs, and its workers run in another directory
     settings = configuration(scratch, threads, brief=brief)
     os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
-    with process.gateway(settings, log) as variables, _own_interrupt():
+    with process.gateway(settings, log, inherited) as variables, _own_interrupt():
         with _environment(variables):
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             spark = SparkSession.builder.config(conf=conf).getOrCreate()

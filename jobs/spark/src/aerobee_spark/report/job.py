@@ -14,6 +14,7 @@ from pathlib import Path
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import survey
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
+from aerobee_spark.report.data.outlook import Outlook
 from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import Summary, build, check_extra
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
@@ -32,11 +33,25 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     choice.check(request.engine)
     publishing.check_target(request.out)
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
-    planned = survey.plan(request, previous.queues(request.kinds))
+    planned: Sequence[QueueCoverage] = ()
+    if not request.table:
+        planned = survey.plan(request, previous.queues(request.kinds))
     with publishing.scratch_folder(request.out) as folder:
+        if request.table:
+            planned = _from_table(request, request.table, folder, on_step)
         summary = _make(request, planned, previous, folder, on_step)
         publishing.publish(folder, request.out)
     return summary
+
+
+def _from_table(
+    request: ReportRequest, table: Path, folder: Path, on_step: ProgressSink
+) -> Sequence[QueueCoverage]:
+    """Writes the facts, so that the engine has only to compute."""
+    from aerobee_spark.report.engines import from_table
+
+    on_step(f"reading the facts of {table}")
+    return from_table.write(request, table, folder / publishing.FACTS)
 
 
 def _make(
@@ -54,12 +69,17 @@ def _make(
     figures, bucket_ms = _ENGINES[chosen.engine](request, ranges, folder, on_step)
     rows = figures.rows_by_queue()
     now_ms = round(time.time() * 1000)
+    coverage = Coverage(tuple(planned))
+    outlook = Outlook()
+    if not request.table:
+        coverage = with_rows(planned, rows, survey.reasons(request, planned, rows))
+        outlook = survey.outlook(request, planned, folder / publishing.FACTS, now_ms)
     summary = build(
         request,
-        with_rows(planned, rows, survey.reasons(request, planned, rows)),
+        coverage,
         figures,
         engine=chosen.engine,
-        outlook=survey.outlook(request, planned, folder / publishing.FACTS, now_ms),
+        outlook=outlook,
         now_ms=now_ms,
         bucket_ms=bucket_ms,
         earlier=previous.earlier,

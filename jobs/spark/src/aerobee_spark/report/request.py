@@ -36,5 +36,7 @@ class ReportRequest:
     bucket_ms: int | None = None
     engine: str = AUTO
     local_up_to: int = LOCAL_UP_TO
+    # A facts table to compute from, in place of the brokers.
+    table: Path | None = None
     # Further figures for summary.json and the page, by --extra-json.
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -29,6 +29,8 @@ class QueueCoverage:
     rows: int = 0
     # Why it is not complete; empty when it is.
     problem: str = ""
+    # Of a facts table: store time of the newest message that it has.
+    upto_ms: int | None = None
 
     @property
     def expected(self) -> int | None:
@@ -52,6 +54,7 @@ class QueueCoverage:
             "rows": self.rows,
             "complete": self.complete,
             "problem": self.problem,
+            "upto_ms": self.upto_ms,
         }
 
 

@@ -38,8 +38,9 @@ def make(
 
     with plain_path(folder) as plain:
         target = plain / publishing.FACTS
-        on_step("reading from the brokers")
-        local_facts.write(request, ranges, target)
+        if not request.table:
+            on_step("reading from the brokers")
+            local_facts.write(request, ranges, target)
         bucket_ms = buckets.choose(facts.time_span(target), request.bucket_ms)
         on_step("computing the figures")
         return _compute(target, plain / "duckdb", bucket_ms, request.top), bucket_ms

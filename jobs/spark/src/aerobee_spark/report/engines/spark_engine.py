@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 LOG_LINES = 15
 # Up to so many, starting Spark takes longer than the work.
 FEW_MESSAGES = 300_000
+# The last line of a traceback of ours.
+_OUR_ERROR = re.compile(r"^\s*aerobee_\w+(?:\.\w+)*\.\w+: (.+)$", re.MULTILINE)
 # Below this a second task costs more than it saves.
 MESSAGES_FOR_TWO_TASKS = 20_000
 
@@ -39,13 +42,16 @@ def make(
     from aerobee_spark.jvm.session import session
 
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
-    with _with_log(log), plain_path(folder) as plain:
+    with failures_told(log), plain_path(folder) as plain:
         scratch, target = plain / "spark", plain / publishing.FACTS
         scratch.mkdir()
         on_step("starting Spark")
-        with session(scratch, log, brief=brief) as spark, _first_line():
-            on_step("reading from the brokers")
-            schema = write_facts(spark, request, ranges, target)
+        with session(scratch, log, brief=brief) as spark, failure_told():
+            if request.table:
+                schema = spark.read.parquet(str(target)).schema
+            else:
+                on_step("reading from the brokers")
+                schema = write_facts(spark, request, ranges, target)
             bucket_ms = buckets.choose(facts.time_span(target), request.bucket_ms)
             on_step("computing the figures")
             found = figures_of(spark, target, schema, bucket_ms=bucket_ms, top=request.top)
@@ -104,18 +110,20 @@ def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
 
 
 @contextmanager
-def _first_line() -> Iterator[None]:
-    """Turns a failure inside Spark into a ReportError with its first line. Its text must be read
-    before Spark stops."""
+def failure_told() -> Iterator[None]:
+    """Turns a failure inside Spark into a ReportError with our own sentence where there is one,
+    else with its first line. Its text must be read before Spark stops."""
     try:
         yield
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ReportError(f"Spark failed: {first}") from error
+        text = str(error).strip()
+        ours = _OUR_ERROR.findall(text)
+        first = next(iter(text.splitlines()), type(error).__name__)
+        raise ReportError(ours[-1] if ours else f"Spark failed: {first}") from error
 
 
 @contextmanager
-def _with_log(log: Path) -> Iterator[None]:
+def failures_told(log: Path) -> Iterator[None]:
     """Adds the end of Spark's log to a ReportError."""
     try:
         yield

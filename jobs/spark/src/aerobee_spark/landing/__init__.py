@@ -1,0 +1,1 @@
+"""Landing facts: a streaming job that writes each message once into a facts table."""

@@ -1,0 +1,266 @@
+"""The job behind `aerobee facts`: a stream of a group's or of some topics, batch by batch into a
+facts table.
+
+A batch that is replayed after a crash has the same number and range: one that was committed is
+skipped, any other is written anew. So a message is in the table once, and readers never see a part
+of a batch. Broker, Spark and this process may be killed at any point.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerobee_spark.errors import MqError, ReportError
+from aerobee_spark.reading import planning
+from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.report.engines import choice
+from aerobee_spark.report.request import SPARK
+from aerobee_spark.stream.positions import Positions
+from aerobee_spark.table.commits import Commit, Landed, Span, spans
+from aerobee_spark.table.files import FactsFiles
+from aerobee_spark.table.rows import landed_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+OnStep = Callable[[str], None]
+POLL_S = 1
+# A broker that restarts while a batch is read is back within this.
+PULL_TIMEOUT_MS = 60_000
+LOG_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class LandRequest:
+    """Either a consumer group, with the kinds of its topics, or topics. `every_ms`: 0 lands what
+    there is and ends."""
+
+    name_server: str
+    table: Path
+    consumer_group: str = ""
+    kinds: tuple[str, ...] = ("dlq", "retry")
+    topics: tuple[str, ...] = ()
+    every_ms: int = 0
+    # Messages of one batch, at most.
+    batch_size: int = 200_000
+    include_bodies: bool = True
+
+    def about(self) -> dict[str, Any]:
+        """What the table is of; stays the same for all of its runs."""
+        if self.consumer_group:
+            return {"group": self.consumer_group, "kinds": list(self.kinds)}
+        return {"topics": sorted(self.topics)}
+
+    def options(self) -> dict[str, str]:
+        """Of the data source. What is lost does not stop the job: the table tells it."""
+        options = {
+            "nameServer": self.name_server,
+            "maxOffsetsPerTrigger": str(self.batch_size),
+            "failOnDataLoss": "false",
+            "pullTimeoutMs": str(PULL_TIMEOUT_MS),
+            "includeBody": str(self.include_bodies).lower(),
+        }
+        if self.consumer_group:
+            kind = "both" if len(self.kinds) > 1 else self.kinds[0]
+            return {**options, "consumerGroup": self.consumer_group, "kind": kind}
+        return {**options, "topic": ",".join(self.topics)}
+
+
+@dataclass(frozen=True, slots=True)
+class LandResult:
+    """`rows`, `lost`: of this run. `away`: why queues could not be read to their end."""
+
+    rows: int
+    lost: int
+    batches: int
+    away: tuple[str, ...]
+    queues: tuple[Span, ...]
+
+
+def land(request: LandRequest, on_step: OnStep) -> LandResult:
+    """Lands what is there, or goes on until it is interrupted. Raises MqError, also ReportError;
+    the table is whole then too, and the next run goes on where this one ended."""
+    choice.check(SPARK)
+    files = FactsFiles(request.table)
+    away = _ask(request, files)
+    files.create(request.about())
+    with files.lock() as held:
+        before = {commit.name for commit in files.commits()}
+        _stream(request, files, held, on_step)
+        away += [problem for problem in _ask(request, files) if problem not in away]
+        commits = files.commits()
+        mine = [commit for commit in commits if commit.name not in before]
+    return LandResult(
+        sum(commit.rows for commit in mine),
+        sum(span.lost for span in spans(mine)),
+        len(mine),
+        tuple(away),
+        tuple(spans(commits)),
+    )
+
+
+def _ask(request: LandRequest, files: FactsFiles) -> list[str]:
+    """Which queues of the group, and of the table so far, nobody serves now, and why.
+
+    Raises MqError: no name server, an unknown group or topic.
+    """
+    options = ReadOptions.parse(_batch_options(request))
+    known = {landed.queue for commit in _known(files) for landed in commit.queues}
+    with planning.connect(request.name_server) as admin:
+        try:
+            queues = set(planning.queues_of(admin, options))
+        except MqError:
+            if not known:
+                raise
+            queues = set()
+        answers = planning.bounds_of_queues(admin, sorted(known | queues))
+    problems = [answer.message for answer in answers.values() if isinstance(answer, MqError)]
+    return list(dict.fromkeys(problems))
+
+
+def _batch_options(request: LandRequest) -> dict[str, str]:
+    return {
+        name: value for name, value in request.options().items() if name != "maxOffsetsPerTrigger"
+    }
+
+
+def _known(files: FactsFiles) -> list[Commit]:
+    try:
+        files.about()
+    except ReportError:
+        return []
+    return files.commits()
+
+
+# ---- inside Spark ----
+
+
+def _stream(request: LandRequest, files: FactsFiles, held: int, on_step: OnStep) -> None:
+    from aerobee_spark.jvm.session import session
+    from aerobee_spark.report.engines.spark_engine import failure_told, failures_told
+
+    with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder:
+        plain = Path(folder)
+        log, scratch, link = plain / "spark.log", plain / "spark", plain / "table"
+        scratch.mkdir()
+        # Commas, brackets and colons in a path mean something to Spark.
+        link.symlink_to(files.path, target_is_directory=True)
+        on_step("starting Spark")
+        with (
+            failures_told(log),
+            session(scratch, log, brief=not request.every_ms, inherited=(held,)) as spark,
+            failure_told(),
+        ):
+            query = _start(spark, request, Landing(files, link, request, on_step))
+            _wait(query)
+
+
+def _start(spark: SparkSession, request: LandRequest, landing: Landing) -> StreamingQuery:
+    from aerobee_spark.source import FORMAT, register
+
+    register(spark)
+    trigger: dict[str, Any] = {"availableNow": True}
+    if request.every_ms:
+        trigger = {"processingTime": f"{request.every_ms} milliseconds"}
+    rows = spark.readStream.format(FORMAT).options(**request.options()).load()
+    return (
+        rows.writeStream.foreachBatch(landing.batch)
+        .option("checkpointLocation", str(landing.link / landing.files.checkpoint.name))
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def _wait(query: StreamingQuery) -> None:
+    """Until it ends, or this process is interrupted. Raises what the query raised."""
+    with _stopped(query):
+        while not query.awaitTermination(POLL_S):
+            pass
+
+
+@contextmanager
+def _stopped(query: StreamingQuery) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        query.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Writes batches. `link`: a path of the table without characters that mean something to
+    Spark."""
+
+    files: FactsFiles
+    link: Path
+    request: LandRequest
+    on_step: OnStep
+
+    def batch(self, rows: DataFrame, number: int) -> None:
+        """Lands one batch of the query, unless it was committed before."""
+        run = self._run()
+        if self.files.is_committed(run, number):
+            return
+        start, end = self._positions(number)
+        folder = f"run={run}/batch={number}"
+        target = self.files.path / folder
+        shutil.rmtree(target, ignore_errors=True)  # of an attempt that was not committed
+        if start is None or start.of != end.of:
+            _with_history(rows, self.request).write.parquet(str(self.link / folder))
+        found = landed_in(sorted(target.glob("*.parquet")))
+        commit = Commit(
+            run,
+            number,
+            self.files.next_seq(),
+            folder,
+            round(time.time() * 1000),
+            tuple(_landed(queue, start, at, found) for queue, at in sorted(end.of.items())),
+        )
+        self.files.commit(commit)
+        self.on_step(f"batch {number}: {commit.rows:,} rows")
+
+    def _run(self) -> str:
+        """The id of the query, which lives as long as its checkpoint."""
+        found: dict[str, str] = json.loads((self.files.checkpoint / "metadata").read_text("utf-8"))
+        return found["id"]
+
+    def _positions(self, number: int) -> tuple[Positions | None, Positions]:
+        """Before and after a batch, as Spark noted them before it began. None before the first
+        one."""
+        return self._noted(number - 1) if number else None, self._noted(number)
+
+    def _noted(self, number: int) -> Positions:
+        lines = (self.files.checkpoint / "offsets" / str(number)).read_text("utf-8").splitlines()
+        return Positions.parse(json.loads(lines[-1]))
+
+
+def _landed(
+    queue: Queue, start: Positions | None, end: int, found: Mapping[Queue, Landed]
+) -> Landed:
+    begin = None if start is None else min(start.of.get(queue, end), end)
+    rows = found.get(queue) or Landed(*queue, None, end, 0)
+    first = rows.first_offset if begin is None else begin
+    lost = 0 if first is None else end - first - rows.rows
+    return replace(rows, start=begin, end=end, lost=lost)
+
+
+def _with_history(rows: DataFrame, request: LandRequest) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from aerobee_spark.report.engines.spark_engine import with_history
+
+    found = with_history(rows, request.consumer_group)
+    if request.consumer_group:
+        return found
+    nothing = F.lit(None).cast("string")
+    return found.withColumns({"kind": nothing, "consumerGroup": nothing})

@@ -1,0 +1,93 @@
+"""The facts of a report out of a facts table: no broker is asked, and what retention took meanwhile
+is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from aerobee_spark.errors import ReportError
+from aerobee_spark.reading import columns
+from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
+from aerobee_spark.report.engines import local_facts
+from aerobee_spark.report.request import ReportRequest
+from aerobee_spark.table.commits import Commit, Span, spans
+from aerobee_spark.table.files import FactsFiles
+from aerobee_spark.table.rows import landed_in, read
+
+SCHEMA = local_facts.SCHEMA
+
+
+def write(request: ReportRequest, table: Path, folder: Path) -> list[QueueCoverage]:
+    """Writes the facts of the report to `folder`; returns what they cover, queue by queue, sorted.
+
+    Raises ReportError: no facts table, or one of another group or without these topics.
+    """
+    files = FactsFiles(table)
+    _check(request, files)
+    snapshot = files.snapshot()
+    folder.mkdir()
+    path = folder / local_facts.FILE
+    with pq.ParquetWriter(path, SCHEMA) as writer:
+        for batch in _rows(request, files, snapshot):
+            writer.write_table(pa.Table.from_batches([batch]).cast(SCHEMA))
+    found = landed_in([path])
+    windowed = request.since_ms is not None or request.until_ms is not None
+    return [
+        _covered(span, 0 if (row := found.get(span.queue)) is None else row.rows, windowed)
+        for span in spans(snapshot)
+        if kind_of(span.queue.topic) in request.kinds
+    ]
+
+
+def _check(request: ReportRequest, files: FactsFiles) -> None:
+    about = files.about()
+    if about.get("group") != request.consumer_group:
+        what = f"the group {about['group']}" if "group" in about else ", ".join(about["topics"])
+        raise ReportError(
+            f"{files.path} is a table of {what}, and the report is of the group "
+            f"{request.consumer_group}: give the table of the group",
+            str(files.path),
+        )
+    missing = [kind for kind in request.kinds if kind not in about["kinds"]]
+    if missing:
+        raise ReportError(
+            f"{files.path} was landed with --kind {about['kinds'][0]}: report with the same --kind",
+            str(files.path),
+        )
+
+
+def _rows(
+    request: ReportRequest, files: FactsFiles, snapshot: list[Commit]
+) -> Iterator[pa.RecordBatch]:
+    for batch in read(files, snapshot):
+        keep = pc.is_in(batch.column("kind"), value_set=pa.array(request.kinds))
+        stored = batch.column("storeTimestamp")
+        for limit, compare in (
+            (request.since_ms, pc.greater_equal),
+            (request.until_ms, pc.less),
+        ):
+            if limit is not None:
+                moment = pa.scalar(limit * 1000, pa.int64()).cast(columns.TIMESTAMP)
+                keep = pc.and_(keep, pc.fill_null(compare(stored, moment.cast(stored.type)), False))
+        chosen = batch.filter(keep)
+        if not request.include_bodies:
+            at = chosen.schema.get_field_index("body")
+            empty = pa.nulls(chosen.num_rows, pa.binary())
+            chosen = chosen.set_column(at, chosen.schema.field(at), empty)
+        if chosen.num_rows:
+            yield chosen
+
+
+def _covered(span: Span, rows: int, windowed: bool) -> QueueCoverage:
+    """Of a time window the table knows only what it has; else also what was gone too early."""
+    lost = 0 if windowed else span.lost
+    problem = f"{lost} messages were gone before they were landed" if lost else ""
+    wanted = OffsetRange(span.queue, max(0, span.end - rows - lost), span.end)
+    return QueueCoverage(span.queue, None, wanted, rows, problem, upto_ms=span.upto_ms)

@@ -1,0 +1,125 @@
+"""The rows of a facts table: each message once, of the newest run that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.table.commits import Commit, Landed
+from aerobee_spark.table.files import FactsFiles
+
+Offsets = npt.NDArray[np.int64]
+ROWS = 65_536
+KEY = ("topic", "brokerName", "queueId")
+
+
+def read(
+    files: FactsFiles, commits: Sequence[Commit], topics: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `commits` (newest first, as `snapshot` gives them), of `topics` when any are
+    named. Only the offsets of queues that several commits have are kept in memory."""
+    seen: dict[Queue, list[Offsets]] = {}
+    for place, commit in enumerate(commits):
+        older = _overlapping(commit.queues, commits[place + 1 :])
+        landed: dict[Queue, list[Offsets]] = {}
+        for path in files.files(commit):
+            for batch in _batches(path):
+                yield from _new(batch, seen, landed, older, topics)
+        for queue, offsets in landed.items():
+            seen.setdefault(queue, []).extend(offsets)
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=ROWS)
+
+
+def _overlapping(landed: Sequence[Landed], others: Sequence[Commit]) -> set[Queue]:
+    """The queues of which another commit may have the same messages."""
+    found = set()
+    for part in landed:
+        for other in (each for commit in others for each in commit.queues):
+            if other.queue == part.queue and _meet(part, other):
+                found.add(part.queue)
+                break
+    return found
+
+
+def _meet(one: Landed, other: Landed) -> bool:
+    if None in (one.first_offset, one.last_offset, other.first_offset, other.last_offset):
+        return False
+    assert one.first_offset is not None and one.last_offset is not None
+    assert other.first_offset is not None and other.last_offset is not None
+    return one.first_offset <= other.last_offset and other.first_offset <= one.last_offset
+
+
+def _new(
+    batch: pa.RecordBatch,
+    seen: dict[Queue, list[Offsets]],
+    landed: dict[Queue, list[Offsets]],
+    older: set[Queue],
+    topics: Collection[str],
+) -> Iterator[pa.RecordBatch]:
+    keep = np.ones(batch.num_rows, np.bool_)
+    offsets = batch.column("queueOffset").to_numpy()
+    for queue, rows in _by_queue(batch):
+        mine = offsets[rows]
+        if topics and queue.topic not in topics:
+            keep[rows] = False
+        for known in seen.get(queue, ()):
+            keep[rows] &= ~np.isin(mine, known)
+        if queue in older:
+            landed.setdefault(queue, []).append(mine)
+    if keep.all():
+        yield batch
+    elif keep.any():
+        yield batch.filter(pa.array(keep))
+
+
+def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.bool_]]]:
+    """The queues in a batch, and which rows are of each."""
+    columns = [batch.column(name) for name in KEY]
+    different = pa.table(columns, names=list(KEY)).group_by(list(KEY)).aggregate([]).to_pylist()
+    for key in different:
+        queue = Queue(*(key[name] for name in KEY))
+        masks = [pc.equal(column, value) for column, value in zip(columns, queue, strict=True)]
+        rows = pc.and_(pc.and_(masks[0], masks[1]), masks[2])
+        yield queue, rows.to_numpy(zero_copy_only=False)
+
+
+def landed_in(paths: Sequence[Path]) -> dict[Queue, Landed]:
+    """Rows, offsets and times of each queue in files, with `end` behind the last row."""
+    found: dict[Queue, Landed] = {}
+    names = [*KEY, "queueOffset", "storeTimestamp"]
+    tables = [pq.read_table(path, columns=names) for path in paths]
+    if not tables:
+        return {}
+    grouped = (
+        pa.concat_tables(tables)
+        .group_by(list(KEY))
+        .aggregate(
+            [("queueOffset", "min_max"), ("queueOffset", "count"), ("storeTimestamp", "min_max")]
+        )
+    )
+    for row in grouped.to_pylist():
+        offsets, times = row["queueOffset_min_max"], row["storeTimestamp_min_max"]
+        queue = Queue(*(row[name] for name in KEY))
+        found[queue] = Landed(
+            *queue,
+            None,
+            offsets["max"] + 1,
+            row["queueOffset_count"],
+            0,
+            offsets["min"],
+            offsets["max"],
+            None if times["min"] is None else round(times["min"].timestamp() * 1000),
+            None if times["max"] is None else round(times["max"].timestamp() * 1000),
+        )
+    return found

@@ -1,0 +1,66 @@
+"""`aerobee facts` as a process that kills itself with SIGKILL at a place of the landing.
+
+python -m support.spark.killed_landing PLACE BATCH ARGUMENT…
+
+PLACE: `writing` (a file of the batch is under way), `written` (its output is there, its commit is
+not), `committed` (the commit is there, Spark does not know yet), or `after:MS` (that long after the
+batch began). BATCH counts the batches of this run, from 0 on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from aerobee_spark.__main__ import main
+from aerobee_spark.landing.job import Landing
+from aerobee_spark.table.commits import Commit
+from aerobee_spark.table.files import FactsFiles
+
+INTERVAL_S = 0.001
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_while_writing(landing: Landing, number: int) -> None:
+    folder = landing.files.path / f"run={landing._run()}" / f"batch={number}"
+    while not any(folder.rglob("*.parquet")):
+        time.sleep(INTERVAL_S)
+    die()
+
+
+def arm(place: str, batch: int) -> None:
+    """Puts the kill into the classes that land, in this process alone."""
+    land, commit = Landing.batch, FactsFiles.commit
+    begun: list[int] = []
+
+    def batch_begins(self: Landing, rows: Any, number: int) -> None:
+        begun.append(number)
+        if len(begun) == batch + 1:
+            if place == "writing":
+                threading.Thread(target=die_while_writing, args=(self, number), daemon=True).start()
+            elif place.startswith("after:"):
+                threading.Timer(int(place.partition(":")[2]) / 1000, die).start()
+        land(self, rows, number)
+
+    def commits(self: FactsFiles, given: Commit) -> None:
+        armed = len(begun) == batch + 1
+        if armed and place == "written":
+            die()
+        commit(self, given)
+        if armed and place == "committed":
+            die()
+
+    setattr(Landing, "batch", batch_begins)  # noqa: B010
+    setattr(FactsFiles, "commit", commits)  # noqa: B010
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1], int(sys.argv[2]))
+    sys.exit(main(["facts", *sys.argv[3:]]))
