@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -67,7 +68,8 @@ class Load:
 async def loaded(namesrv: str) -> AsyncIterator[Load]:
     async with AsyncAdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-    async with AsyncProducer(namesrv=namesrv, retries=50) as producer:
+    patient = timedelta(seconds=PATIENT_S)  # a broker takes its time to start on a busy machine
+    async with AsyncProducer(namesrv=namesrv, send_timeout=patient) as producer:
         load = Load(producer)
         try:
             yield load

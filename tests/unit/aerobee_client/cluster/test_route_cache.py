@@ -198,6 +198,27 @@ async def test_only_a_changed_route_calls_on_change() -> None:
     assert len((await routes.publish_info("t")).queues) == 3
 
 
+async def test_a_broker_that_left_the_routes_is_expected_back_for_a_minute() -> None:
+    brokers = [MemoryBroker(name, f"10.0.0.{name}:10911", topics={"t": 2}) for name in "12"]
+    cluster, clock = MemoryCluster(*brokers), ManualClock()
+    routes = cache_of(cluster, clock)
+    await routes.refresh("t")
+    assert not routes.expects_broker()
+    cluster.down.add(brokers[0].address)
+    await routes.refresh("t")
+    assert routes.expects_broker()
+    cluster.revive(brokers[0])
+    await routes.refresh("t")
+    assert not routes.expects_broker()
+    cluster.down.add(brokers[1].address)
+    await routes.refresh("t")
+    clock.advance(59_999)
+    await routes.refresh("t")
+    assert routes.expects_broker()
+    clock.advance(1)
+    assert not routes.expects_broker()
+
+
 async def test_an_unknown_broker_is_refused() -> None:
     with pytest.raises(MqError) as caught:
         cache_of(MemoryCluster()).address_of("nobody")

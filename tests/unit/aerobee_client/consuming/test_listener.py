@@ -96,6 +96,25 @@ def test_any_exception_of_a_listener_rejects_all_its_messages() -> None:
     assert Consume(None, leave).call(MESSAGES) == [Rejection("SystemExit", "3")] * 2
 
 
+async def test_a_message_that_cannot_be_looked_at_is_rejected() -> None:
+    """Whoever runs listeners goes on."""
+
+    class Damaged(ReceivedMessage):
+        @property
+        def is_request(self) -> bool:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "its properties are no text")
+
+    async def listen(message: Any) -> None: ...
+
+    damaged: list[ReceivedMessage] = [Damaged(StoredMessage())]
+    for found in (
+        Consume(print, None).call(damaged),
+        await Consume(listen, None).call_async(damaged),
+    ):
+        (rejection,) = found
+        assert rejection is not None and rejection.reason == "UnicodeDecodeError"
+
+
 async def test_coroutine_listener_is_awaited() -> None:
     async def listen(message: Any) -> None:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aerobee_client.cluster import client_instance
 from aerobee_client.consuming import membership, offset_store
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
@@ -54,6 +55,40 @@ async def test_a_broker_may_restart(
     await until(lambda: broker.members(GROUP))
     assert len(owned(consumer)) == 4
     assert Counter(seen) == {b"%d" % n: 2 for n in range(20)}
+
+
+async def test_a_broker_that_left_the_routes_is_read_as_soon_as_it_is_back(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before the next refresh of all routes."""
+    monkeypatch.setattr(client_instance, "ROUTE_REFRESH_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr(client_instance, "EXPECTANT_REFRESH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(membership, "REBALANCE_INTERVAL_S", 3_600.0)
+    other = MemoryBroker("b", "10.0.0.12:10911", topics={TOPIC: 4})
+    cluster.brokers[other.address] = other
+    consumer = await join(print)
+
+    def brokers() -> Counter[str]:
+        return Counter(queue.broker_name for queue in consumer.queues if queue.topic == TOPIC)
+
+    await until(lambda: brokers() == {"a": 4, "b": 4})
+    await cluster.kill(other)
+    await until(lambda: brokers() == {"a": 4})
+    cluster.revive(other)
+    await until(lambda: brokers() == {"a": 4, "b": 4})
+
+
+async def test_a_member_that_joined_before_a_broker_was_registered_reads_it_soon(
+    cluster: MemoryCluster, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that has just started does not know every broker."""
+    monkeypatch.setattr(client_instance, "ROUTE_REFRESH_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr(client_instance, "EXPECTANT_REFRESH_INTERVAL_S", 0.05)
+    consumer = await join(print)
+    assert {queue.broker_name for queue in consumer.queues} == {"a"}
+    other = MemoryBroker("b", "10.0.0.12:10911", topics={TOPIC: 4})
+    cluster.brokers[other.address] = other
+    await until(lambda: {queue.broker_name for queue in consumer.queues} == {"a", "b"})
 
 
 async def test_name_servers_may_be_down(

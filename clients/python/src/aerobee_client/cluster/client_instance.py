@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -26,6 +27,12 @@ from aerobee_wire.rpcs import Rpc
 log = logging.getLogger(__name__)
 
 ROUTE_REFRESH_INTERVAL_S = 30.0
+# While a broker that a route named is expected back, and in the first minute, whose routes may come
+# from a name server that has just started and does not know every broker. Members of a group whose
+# routes differ divide different queues among them, and some of these would have no owner until the
+# next refresh.
+EXPECTANT_REFRESH_INTERVAL_S = 2.0
+FIRST_MS = 60_000
 CLUSTER_RETRY_S = 1.0  # while no name server answers
 LANGUAGE = "python"
 
@@ -70,15 +77,18 @@ class ClientInstance:
             self.namesrv,
             self.clock,
             default_queue_count=default_queue_count,
-            on_change=self._match_links,
+            on_change=self._routes_changed,
         )
         self._heartbeat: Callable[[], client_pb2.HeartbeatRequest] | None = None
         self._on_notice: OnNotice | None = None
         self._on_link: OnLink = ignore_link
+        self._on_routes: Callable[[], None] = lambda: None
         self._watches = False
         self._links: dict[str, BrokerLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._refresher: asyncio.Task[None] | None = None
+        self._broker_left = asyncio.Event()
+        self._began_ms = self.clock.monotonic_ms()
 
     def new_heartbeat(self) -> client_pb2.HeartbeatRequest:
         return client_pb2.HeartbeatRequest(
@@ -91,16 +101,18 @@ class ClientInstance:
         on_notice: OnNotice | None = None,
         *,
         on_link: OnLink = ignore_link,
+        on_routes: Callable[[], None] = lambda: None,
         watches: bool = True,
         whole_cluster: bool = False,
     ) -> None:
         """Registers this client, from now on, with the master of every cached route, or with every
         master of the `whole_cluster`: `heartbeat` makes each heartbeat; without `on_notice` the
         client takes no notices. `watches`: whether from now on, or from the first `watch`.
-        `on_link`: as of BrokerLink."""
+        `on_link`: as of BrokerLink. `on_routes` is called when a route is new or has changed."""
         self._heartbeat = heartbeat
         self._on_notice = on_notice
         self._on_link = on_link
+        self._on_routes = on_routes
         self._watches = watches
         refreshing = self._refresh_forever(whole_cluster=whole_cluster)
         self._refresher = asyncio.create_task(refreshing, name="route refresh")
@@ -188,6 +200,12 @@ class ClientInstance:
         await self.routes.close()
         await self.transport.close()
 
+    def _routes_changed(self) -> None:
+        if self.routes.expects_broker():
+            self._broker_left.set()
+        self._match_links()
+        self._on_routes()
+
     def _match_links(self) -> None:
         """Opens a link to each master of the cached routes, and closes the other links."""
         if self._heartbeat is None:
@@ -210,8 +228,24 @@ class ClientInstance:
         while True:
             if asks_for_cluster:
                 asks_for_cluster = not await self.routes.follow_cluster()
-            await asyncio.sleep(CLUSTER_RETRY_S if asks_for_cluster else ROUTE_REFRESH_INTERVAL_S)
+            await self._until_refresh(
+                CLUSTER_RETRY_S if asks_for_cluster else ROUTE_REFRESH_INTERVAL_S
+            )
             try:
                 await self.routes.refresh_all()
             except Exception:
                 log.exception("routes not refreshed")
+
+    async def _until_refresh(self, interval_s: float) -> None:
+        """Waits so long, or for less while routes may lack a broker."""
+        if not self._is_expectant():
+            self._broker_left.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await self._broker_left.wait()
+        if self._is_expectant():
+            await asyncio.sleep(min(interval_s, EXPECTANT_REFRESH_INTERVAL_S))
+
+    def _is_expectant(self) -> bool:
+        age_ms = self.clock.monotonic_ms() - self._began_ms
+        return age_ms < FIRST_MS or self.routes.expects_broker()

@@ -1,5 +1,5 @@
 """Routes: which queues a topic has on which broker, and the addresses of the brokers. Cached;
-refreshed every 30 s and on demand.
+refreshed every 30 s and on demand (by ClientInstance every 2 s while a broker is expected back).
 
 Rules, as in RocketMQ's TopicPublishInfo: a producer writes to the queues of brokers that are
 writable and have a master; a consumer reads every readable queue. A producer whose topic is unknown
@@ -35,6 +35,8 @@ MASTER_ID = 0
 PRIORITY_TOPIC = "PRIORITY"  # the value of a topic's attribute message.type
 # The route of one topic is fetched at most this often, except by `refresh` and `refresh_now`.
 MIN_REFRESH_INTERVAL_MS = 500
+# A broker that went away is expected back for so long: it restarts, nearly always.
+EXPECTED_BACK_MS = 60_000
 
 TopicRoute = namesrv_pb2.TopicRoute
 
@@ -158,6 +160,8 @@ class RouteCache:
     # Names of all brokers; None: only those of routes count.
     _cluster: set[str] | None = field(default=None, init=False)
     _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
+    # Brokers that a route named until then, by name, in ms of the monotonic clock.
+    _away_since_ms: dict[str, int] = field(default_factory=dict, init=False)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -193,6 +197,20 @@ class RouteCache:
         } | (self._cluster or set())
         found = (self._addresses.get(name, {}).get(MASTER_ID) for name in names)
         return {address for address in found if address}
+
+    def expects_broker(self) -> bool:
+        """Whether a broker has gone from the routes within EXPECTED_BACK_MS, and is not in them
+        again."""
+        since_ms = self.clock.monotonic_ms() - EXPECTED_BACK_MS
+        return any(away_ms > since_ms for away_ms in self._away_since_ms.values())
+
+    def _note_absent(self, before: TopicRoute, route: TopicRoute) -> None:
+        names = {data.broker_name for data in route.brokers}
+        for data in before.brokers:
+            if data.broker_name not in names:
+                self._away_since_ms.setdefault(data.broker_name, self.clock.monotonic_ms())
+        for name in names & self._away_since_ms.keys():
+            del self._away_since_ms[name]
 
     async def route(self, topic: str) -> TopicRoute:
         """From the cache, else from a name server. Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
@@ -338,5 +356,7 @@ class RouteCache:
         entry = self._entries.get(topic)
         if entry is None or entry.is_default or entry.route != route:
             self._entries[topic] = _Entry(route)
+            if entry is not None and not entry.is_default:
+                self._note_absent(entry.route, route)
             self.on_change()
         return route

@@ -70,7 +70,10 @@ class Consume:
     def call(self, given: list[ReceivedMessage]) -> Verdicts:
         """Called in a thread. Never raises. Requests whose producers do not wait any more count as
         consumed."""
-        messages = self._awaited(given)
+        try:
+            messages = self._awaited(given)
+        except Exception as error:  # else the thread would end, and nobody would notice
+            return self._failed(given, error)
         if len(messages) < len(given):
             return self._spread(given, messages, self._call(messages) if messages else [])
         return self._call(messages)
@@ -78,7 +81,10 @@ class Consume:
     async def call_async(self, given: list[ReceivedMessage]) -> Verdicts:
         """Called on the loop. As `call`, but raises CancelledError when the running task is
         cancelled."""
-        messages = self._awaited(given)
+        try:
+            messages = self._awaited(given)
+        except Exception as error:
+            return self._failed(given, error)
         if len(messages) < len(given):
             answer = await self._call_async(messages) if messages else []
             return self._spread(given, messages, answer)
@@ -104,7 +110,7 @@ class Consume:
             return self._failed(messages, error)
 
     def _awaited(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Without requests past their TTL."""
+        """Without requests past their TTL. Raises what reading a damaged message raises."""
         for message in messages:
             if message.is_request:
                 break

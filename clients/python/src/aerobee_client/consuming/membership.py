@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
+from aerobee_client.cluster.broker_link import ignore_link
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.consuming.offset_table import OffsetTable
@@ -97,10 +98,12 @@ class Membership(Generic[C]):
         `commit_interval_s`: between two commits; None: COMMIT_INTERVAL_S.
         """
         await self._offsets.open()
-        if self._order is None:
-            self._instance.start(self._heartbeat, self._on_notice)
-        else:
-            self._instance.start(self._heartbeat, self._on_notice, on_link=self._order.on_link)
+        self._instance.start(
+            self._heartbeat,
+            self._on_notice,
+            on_link=ignore_link if self._order is None else self._order.on_link,
+            on_routes=self._rebalance_now.set,
+        )
         await self._find_routes()
         for subscription in list(self._subscriptions.values()):
             await self.check(subscription)

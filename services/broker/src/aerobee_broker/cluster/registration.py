@@ -24,7 +24,7 @@ from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, error_from
 
 FIRST_BACK_OFF_S = 0.2
-LONGEST_BACK_OFF_S = 5.0
+LONGEST_BACK_OFF_S = 1.0  # until then a name server that restarted gives routes without it
 # How long a change of topics waits for a name server that does not answer.
 ANNOUNCE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_S = 2.0
