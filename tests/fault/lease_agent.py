@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import signal
 import sys
@@ -17,7 +18,13 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from aerobee_client import AsyncSimpleConsumer, ConsumeFromWhere, LeasedMessage, MqError
+from aerobee_client import (
+    AsyncSimpleConsumer,
+    ConsumeFromWhere,
+    LeasedMessage,
+    MqError,
+    ReceivedMessage,
+)
 from aerobee_wire.status import Code
 
 LEASE = timedelta(seconds=5)
@@ -36,14 +43,21 @@ OUTAGE = frozenset(
 )
 
 
-def tell(event: str, message: LeasedMessage | None = None, **more: Any) -> None:
-    told = {"event": event, "at_ms": time.time() * 1_000, **more}
+def tell(event: str, message: ReceivedMessage | None = None, **more: Any) -> None:
+    """One write, so that lines of several threads, or of a process that is killed, are whole.
+    `at_ms`: since the epoch; `at`: seconds of the monotonic clock of the machine."""
+    told = {"event": event, "at_ms": time.time() * 1_000, "at": time.monotonic(), **more}
     if message is not None:
-        told["place"] = [message.broker_name, message.queue_id, message.queue_offset]
+        told["place"] = [
+            *(message.stored_topic, message.broker_name),
+            *(message.queue_id, message.queue_offset),
+        ]
+        told["key"] = " ".join(message.keys)
         told["body"] = message.body.decode()
+    if isinstance(message, LeasedMessage):
         told["popped_ms"] = message.handle.pop_time_ms
         told["attempt"] = message.delivery_attempt
-    print(json.dumps(told), flush=True)
+    os.write(sys.stdout.fileno(), f"{json.dumps(told)}\n".encode())
 
 
 async def work(consumer: AsyncSimpleConsumer, chance: random.Random) -> None:
@@ -92,14 +106,17 @@ async def settle(
 
 async def main() -> None:
     namesrv, topic, group, seed = sys.argv[1:]
-    chance = random.Random(int(seed))
     consumer = AsyncSimpleConsumer(
         group, namesrv=namesrv, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
     )
     consumer.subscribe(topic)
+    await run(consumer, random.Random(int(seed)), WORKERS)
+
+
+async def run(consumer: AsyncSimpleConsumer, chance: random.Random, workers: int) -> None:
     async with consumer:
         tell("started")
-        works = asyncio.gather(*(work(consumer, chance) for _ in range(WORKERS)))
+        works = asyncio.gather(*(work(consumer, chance) for _ in range(workers)))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, works.cancel)
         try:
             await works

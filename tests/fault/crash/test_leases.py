@@ -8,10 +8,7 @@ chooses who is killed when.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -23,52 +20,19 @@ import pytest
 from aerobee_client import AsyncAdminClient, AsyncProducer, Message
 from aerobee_client.errors import MqError
 from aerobee_wire.topics import dead_letter_topic
+from fault.agents import Agent
 from fault.conftest import Campaign
+from fault.groups.leases import SETTLED, check_settled, in_doubt
 from support.clock.polling import until
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 pytestmark = pytest.mark.slow
 
+AGENT = "fault.lease_agent"
 TOPIC, GROUP = "tasks", "runners"
-SETTLED = ("acked", "dead-lettered")
 AGENTS = 3
 SHORT_KILLS, LONG_KILLS = 4, 60
 MOST_AHEAD = 500  # sends that are not settled yet
-# Beyond it a message that was settled may not come again by a pop: clocks are read twice.
-SLACK_MS = 50
-
-
-class Agent:
-    """A consumer process, and what it told."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.told: list[dict[str, Any]] = []
-        self._reader = asyncio.create_task(self._read())
-
-    @classmethod
-    async def start(cls, namesrv: str, seed: int) -> Agent:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fault.lease_agent", namesrv, TOPIC, GROUP, str(seed)),
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        return cls(process)
-
-    async def end(self, *, killed: bool) -> None:
-        if killed:
-            self.process.kill()
-        else:
-            self.process.terminate()
-        code = await self.process.wait()
-        await self._reader
-        assert killed or code == 0, f"a consumer ended by itself: {code}"
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            if line.endswith(b"\n"):  # else it was killed while it wrote
-                self.told.append(json.loads(line))
 
 
 class Run:
@@ -90,13 +54,8 @@ class Run:
         return {one["body"] for one in self.told if one["event"] in SETTLED}
 
     def in_doubt(self) -> set[str]:
-        """What consumers were settling when they were killed, and what they were told a failure of:
-        it may be done."""
-        found = {one["body"] for one in self.told if one["event"] == "in doubt"}
-        for agent in self.ended:
-            last = {tuple(one["place"]): one for one in agent.told if "place" in one}
-            found |= {one["body"] for one in last.values() if one["event"] == "settling"}
-        return found
+        consumers = (agent.told for agent in (*self.agents, *self.ended))
+        return {one["body"] for one in in_doubt(consumers)}
 
     def has_settled_all(self) -> bool:
         """Whether each send is settled, or may be. Raises with the story of one that is not."""
@@ -107,7 +66,8 @@ class Run:
         return True
 
     async def start_agent(self) -> None:
-        self.agents.append(await Agent.start(self.namesrv, self.chance.randrange(1 << 30)))
+        seed = str(self.chance.randrange(1 << 30))
+        self.agents.append(await Agent.start(AGENT, self.namesrv, TOPIC, GROUP, seed))
 
     async def fault(self) -> str:
         """Kills or stops somebody, and starts it again."""
@@ -147,20 +107,9 @@ class Run:
 
     def check(self) -> Counter[str]:
         """That nothing settled came again. Returns figures."""
-        told = sorted(self.told, key=lambda one: float(one["at_ms"]))
-        settled_ms: dict[tuple[Any, ...], float] = {}
-        figures: Counter[str] = Counter(one["event"] for one in told)
-        first: set[tuple[Any, ...]] = set()
-        for one in told:
-            place = tuple(one.get("place", ()))
-            if one["event"] == "received":
-                late_ms = one["popped_ms"] - settled_ms.get(place, float("inf"))
-                assert late_ms < SLACK_MS, f"{one} came {late_ms:.0f} ms after it was settled"
-                figures["redelivered"] += place in first
-                first.add(place)
-            elif one["event"] in SETTLED:
-                settled_ms.setdefault(place, one["at_ms"])
-        figures.update(f"failed: {one['code']}" for one in told if one["event"] == "failed")
+        figures: Counter[str] = Counter(one["event"] for one in self.told)
+        figures["redelivered"] = check_settled(self.told)
+        figures.update(f"failed: {one['code']}" for one in self.told if one["event"] == "failed")
         return figures
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee_client import ConsumeFromWhere, PushConsumer, ReceivedMessage
@@ -26,43 +26,47 @@ WORK_S = 0.002  # of a listener
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Of the listener; `ended` None: it was killed in it, or still runs."""
+    """Of the listener; `ended` None: it was killed in it, or still runs. `consumed`: it ended, and
+    did not fail."""
 
     offset: int
     member: str
     began: float
     ended: float | None
+    consumed: bool = False
 
 
-def calls(lines: Iterable[str]) -> dict[int, list[Call]]:
-    """The calls of a record by queue id, in the order of their beginnings."""
-    open_calls: dict[tuple[int, str], Call] = {}
-    found: defaultdict[int, list[Call]] = defaultdict(list)
+def calls(lines: Iterable[str]) -> dict[str, list[Call]]:
+    """The calls of a record by queue, in the order of their beginnings. A call that failed ends
+    with "failed" in place of "end"."""
+    open_calls: dict[tuple[str, str], Call] = {}
+    found: defaultdict[str, list[Call]] = defaultdict(list)
     for line in lines:
         event, queue, offset, at, member = line.split()
-        key = int(queue), member
+        key = queue, member
         if event == "begin":
             if key in open_calls:
                 raise AssertionError(f"{member} has two listeners of queue {queue}")
             open_calls[key] = Call(int(offset), member, float(at), None)
         else:
             begun = open_calls.pop(key)
-            found[key[0]].append(Call(begun.offset, member, begun.began, float(at)))
-    for (queue_id, _), begun in open_calls.items():
-        found[queue_id].append(begun)
+            found[queue].append(replace(begun, ended=float(at), consumed=event == "end"))
+    for (queue, _), begun in open_calls.items():
+        found[queue].append(begun)
     return {queue: sorted(each, key=lambda call: call.began) for queue, each in found.items()}
 
 
 def overlaps(found: Iterable[Call], ends: dict[str, float]) -> list[tuple[Call, Call]]:
-    """Calls of one queue that ran at once. `ends`: when members were killed."""
+    """Calls of one queue that ran at once, the earlier one first. `ends`: when members were
+    killed."""
     several = []
-    before: Call | None = None
+    running: list[Call] = []
     for call in found:
-        if before is not None:
-            ended = before.ended or ends.get(before.member, call.began)
-            if call.began < ended:
-                several.append((before, call))
-        before = call
+        running = [
+            each for each in running if call.began < (each.ended or ends.get(each.member, 0.0))
+        ]
+        several += [(each, call) for each in running]
+        running.append(call)
     return several
 
 
@@ -72,7 +76,7 @@ def gaps(found: Iterable[Call]) -> list[Call]:
     for call in found:
         if call.offset > consumed + 1:
             found_gaps.append(call)
-        if call.ended is not None:
+        if call.consumed:
             consumed = max(consumed, call.offset)
     return found_gaps
 

@@ -28,8 +28,8 @@ from aerobee_client import (
     PushConsumer,
     ReceivedMessage,
     SelectByHash,
-    SendResult,
 )
+from support.client.message_group import Group
 from support.clock.polling import until, until_sync
 from support.codes import raises_code
 from support.processes.service import (
@@ -88,43 +88,6 @@ async def whole(admin: AsyncAdminClient, topic: str) -> dict[MessageQueue, list[
 
     await until(is_whole, retry_on=(MqError,), timeout_s=60)
     return await stored(admin, topic)
-
-
-class Group:
-    """A message group whose messages 0, 1, … are sent behind each other, several at a time; after a
-    failure again from the first that failed on."""
-
-    def __init__(self, name: str, topic: str, rng: random.Random) -> None:
-        self.name = name
-        self.acknowledged = 0
-        self.failures: Counter[Code] = Counter()
-        self._topic = topic
-        self._rng = rng
-
-    async def send(
-        self, producer: AsyncProducer, stop: asyncio.Event, timeout: timedelta | None = None
-    ) -> None:
-        """`timeout`: of each send; None: one is drawn."""
-        while not stop.is_set():
-            count = self._rng.randint(1, 8)
-            numbers = range(self.acknowledged, self.acknowledged + count)
-            drawn = timedelta(milliseconds=self._rng.choice([300, 1_000, 60_000]))
-            outcomes = await asyncio.gather(
-                *(
-                    producer.send_async(
-                        Message(self._topic, b"%d" % number, message_group=self.name),
-                        timeout=timeout or drawn,
-                    )
-                    for number in numbers
-                ),
-                return_exceptions=True,
-            )
-            good = [isinstance(outcome, SendResult) for outcome in outcomes]
-            assert good == sorted(good, reverse=True), "none overtakes one that failed"
-            self.acknowledged += sum(good)
-            for outcome in outcomes[sum(good) :]:
-                assert isinstance(outcome, MqError), outcome
-                self.failures[outcome.code] += 1
 
 
 async def further(groups: list[Group], count: int) -> None:
