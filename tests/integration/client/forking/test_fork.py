@@ -3,35 +3,16 @@ those of a process that has not may make clients."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.clock.polling import until_sync
-
-REFUSED = "ILLEGAL_OPERATION"
-HEAD = """
-import asyncio, json, multiprocessing, os, sys, time
-from aerobee_client import *
-
-def tried(use):
-    began = time.monotonic()
-    try:
-        use()
-        name = "done"
-    except MqError as error:
-        name = error.code.name
-    return name, time.monotonic() - began
-"""
+from support.processes.forking import HEAD, assert_refused_at_once
 
 BY_HAND = """
 def listen(message):
@@ -273,38 +254,6 @@ if __name__ == "__main__":
     print(json.dumps(found))
 """
 
-PRELOADED = """
-producer = Producer("p")
-producer.start()
-producer.send(Message("forked", b"preloaded"))
-
-def app(environ, respond):
-    def another():
-        with Producer("p") as own:
-            own.send(Message("forked", b"worker"))
-    found = {
-        "inherited": tried(lambda: producer.send(Message("forked", b"worker"))),
-        "new": tried(another),
-    }
-    respond("200 OK", [])
-    return [json.dumps(found).encode()]
-"""
-
-AFTER_THE_FORK = """
-producer = None
-
-def app(environ, respond):
-    respond("200 OK", [])
-    return [json.dumps({"own": tried(lambda: producer.send(Message("forked", b"w")))}).encode()]
-"""
-CONFIGURATION = """
-import app
-
-def post_fork(server, worker):
-    app.producer = app.Producer("p")
-    app.producer.start()
-"""
-
 
 def run(program: str, namesrv: str, folder: Path) -> dict[str, Any]:
     """What the program prints, as JSON."""
@@ -323,12 +272,6 @@ def run(program: str, namesrv: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def assert_refused_at_once(outcomes: list[list[Any]]) -> None:
-    assert outcomes
-    assert {name for name, _ in outcomes} == {REFUSED}
-    assert max(took_s for _, took_s in outcomes) < 1
-
-
 @pytest.mark.parametrize(
     "program",
     [BY_HAND, INHERITED, CONSUMERS, INHERITED_CONSUMERS],
@@ -344,46 +287,3 @@ def test_a_forked_pool_is_refused_and_a_spawned_one_works(namesrv: str, tmp_path
         assert {name for name, _ in found[worked]} == {"done"}
     for refused in ("inherited", "new", "raised"):
         assert_refused_at_once(found[refused])
-
-
-@contextlib.contextmanager
-def gunicorn(folder: Path, namesrv: str, *options: str) -> Iterator[str]:
-    """The URL of a preloading server of `app.py` in `folder`."""
-    log = folder / "log"
-    with log.open("wb") as out:
-        command = ["-m", "gunicorn", "--preload", "--workers=2", "--bind=127.0.0.1:0", "app:app"]
-        process = subprocess.Popen(
-            [sys.executable, *command, *options],
-            cwd=folder,
-            env={**os.environ, "NAMESRV_ADDR": namesrv},
-            stdout=out,
-            stderr=out,
-        )
-        try:
-
-            def listening() -> list[str]:
-                assert process.poll() is None, log.read_text()
-                return re.findall(r"Listening at: (http://\S+)", log.read_text())
-
-            yield until_sync(listening, "gunicorn listens", timeout_s=60)[0]
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def test_under_a_preloading_gunicorn_a_used_client_is_refused(namesrv: str, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(HEAD + PRELOADED, encoding="utf-8")
-    with gunicorn(tmp_path, namesrv) as url, urllib.request.urlopen(url, timeout=60) as answer:
-        assert_refused_at_once(list(json.load(answer).values()))
-
-
-def test_under_a_preloading_gunicorn_a_client_made_after_the_fork_works(
-    namesrv: str, tmp_path: Path
-) -> None:
-    (tmp_path / "app.py").write_text(HEAD + AFTER_THE_FORK, encoding="utf-8")
-    (tmp_path / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
-    with (
-        gunicorn(tmp_path, namesrv, "--config=conf.py") as url,
-        urllib.request.urlopen(url, timeout=60) as answer,
-    ):
-        assert json.load(answer)["own"][0] == "done"
