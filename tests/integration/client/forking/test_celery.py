@@ -7,13 +7,14 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from celery import Celery
+from typing import TYPE_CHECKING, Any
 
 from aerobee_client import AsyncAdminClient
 from support.clock.polling import until_sync
 from support.processes.forking import HEAD, assert_refused_at_once, running
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 POOL = 2
 TASKS = 20
@@ -70,6 +71,8 @@ def worker(folder: Path, namesrv: str, program: str) -> Iterator[Celery]:
     command = [sys.executable, "-m", "celery", "-A", "app", "worker", "--loglevel=INFO"]
     options = ["--pool=prefork", f"--concurrency={POOL}", "--without-gossip", "--without-mingle"]
     with running([*command, *options], folder, namesrv, r"celery@\S+ ready") as _:
+        from celery import Celery  # half a second
+
         client = Celery("client")
         client.conf.update(
             broker_url="filesystem://",
