@@ -39,6 +39,10 @@ RUN_ELSEWHERE = {
         "run_pytest(python, tmp_path, TEST_FILE)",
     ),
     "docker compose up": ("tests/integration/test_compose.py", "DockerCompose"),
+    "PYTHONPATH=tests .venv/bin/python -m bench.year": (
+        "tests/integration/command/test_year.py",
+        '"bench.year"',
+    ),
     "PYTHONPATH=tests .venv/bin/python -m bench.compare": (
         "tests/integration/command/test_compare.py",
         '"bench.compare"',

@@ -174,6 +174,14 @@ def test_a_broker_that_is_down_makes_the_report_incomplete(
     assert "Not complete" in (tmp_path / "report.html").read_text("utf-8")
 
 
+def test_all_groups_of_real_services(namesrv: str, tmp_path: Path) -> None:
+    made = report("--namesrv", namesrv, "--all-groups", "--out", str(tmp_path), "--quiet")
+    assert made.returncode == 0, made.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
+    (line,) = [each for each in summary["groups"] if each["group"] == GROUP]
+    assert (line["dead_letters"], line["retries"], line["expire_within_24h"]) == (30, 60, 0)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_stopped_report_leaves_nothing_behind(cluster: FakeCluster, tmp_path: Path) -> None:

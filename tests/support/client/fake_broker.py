@@ -307,6 +307,12 @@ class _Admin(admin_pb2_grpc.AdminServiceServicer):
         ]
         return admin_pb2.ListTopicsResponse(topics=topics)
 
+    def ListGroups(self, request: Any, context: grpc.ServicerContext) -> Any:
+        groups = [
+            admin_pb2.GroupConfig(consumer_group=group) for group in sorted(self._broker.groups)
+        ]
+        return admin_pb2.ListGroupsResponse(groups=groups)
+
     def GetBrokerStatus(self, request: Any, context: grpc.ServicerContext) -> Any:
         broker = self._broker
         return admin_pb2.GetBrokerStatusResponse(

@@ -59,12 +59,12 @@ def _report(given: argparse.Namespace) -> int:
     # What was not read stands in the problems of the report.
     logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
     from aerobee_spark.report import job
+    from aerobee_spark.report.every_group import all_groups, groups_page
     from aerobee_spark.report.view import console
 
-    summary = job.run(request, _reporter(given.quiet))
-    print(
-        json.dumps(summary, indent=2, ensure_ascii=False) if given.json else console.show(summary)
-    )
+    run, show = (all_groups.run, groups_page.show) if given.all_groups else (job.run, console.show)
+    summary = run(request, _reporter(given.quiet))
+    print(json.dumps(summary, indent=2, ensure_ascii=False) if given.json else show(summary))
     if not given.json:
         print(f"\n{request.out / 'report.html'}")
     if not summary["complete"]:
@@ -109,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
         "4 --fail-if-new.",
     )
     add = report.add_argument
-    add("--group", required=True, type=_checked(_group), metavar="G", help="the consumer group")
+    which = report.add_mutually_exclusive_group(required=True)
+    which.add_argument("--group", type=_checked(_group), metavar="G", help="the consumer group")
+    which.add_argument("--all-groups", action="store_true", help="each, and a page above them")
     add("--out", required=True, type=Path, metavar="DIR", help="where the report goes")
     add("--namesrv", metavar="H:P", help="name servers, ; between several (else NAMESRV_ADDR)")
     add("--kind", choices=KINDS, default="both", help="which topics of the group (both)")
@@ -178,9 +180,11 @@ def _request(given: argparse.Namespace) -> ReportRequest:
     name_server = given.namesrv or os.environ.get("NAMESRV_ADDR", "")
     if not name_server and given.facts is None:
         _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
+    if given.all_groups and given.extra_json:
+        _refuse("--extra-json goes with --group: the figures are of one group")
     return ReportRequest(
         name_server,
-        given.group,
+        given.group or "",
         given.out,
         kinds=KINDS[given.kind],
         include_bodies=not given.no_bodies,

@@ -22,6 +22,8 @@ FACTS = "facts"
 TABLES = "csv"
 # In the order of their renaming: the summary, which a program may wait for, is the last.
 PARTS = (FACTS, TABLES, REDRIVE, PAGE, SUMMARY)
+# Of the reports of all groups: a folder for each of them, with the parts of its report.
+GROUPS = "groups"
 # Endings of the files in the folders of a report; Parquet's checksum files are hidden files.
 _OURS = {FACTS: (".parquet", ".crc", "_SUCCESS"), TABLES: (".csv",)}
 
@@ -37,6 +39,10 @@ def check_target(out: Path) -> None:
         ) from None
     if not os.access(out, os.W_OK):
         raise ReportError(f"{out} is not writable: give another --out, or permission", str(out))
+    if (out / GROUPS).exists():
+        raise ReportError(
+            f"{out} holds the reports of all groups: give another --out", str(out / GROUPS)
+        )
     for name, endings in _OURS.items():
         folder = out / name
         foreign = [
@@ -48,6 +54,22 @@ def check_target(out: Path) -> None:
             what = f"{folder} holds {foreign[0]}" if foreign else f"{folder} is a file"
             problem = f"{what}, which no report wrote: give another --out, or move it"
             raise ReportError(problem, str(folder / foreign[0] if foreign else folder))
+
+
+def check_groups_target(out: Path) -> None:
+    """Creates the folder for the reports of all groups. Raises ReportError when that fails, or when
+    it holds the report of one group."""
+    alone = next((out / name for name in (FACTS, TABLES, REDRIVE) if (out / name).exists()), None)
+    if alone is not None:
+        raise ReportError(
+            f"{out} holds {alone.name}, the report of one group: give another --out", str(alone)
+        )
+    try:
+        (out / GROUPS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"{out} cannot be made into a folder ({error.strerror}): give another --out", str(out)
+        ) from None
 
 
 @contextmanager

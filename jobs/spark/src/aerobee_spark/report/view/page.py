@@ -33,30 +33,11 @@ SAMPLE_GROUPS = {"newest": "The newest of each tag and reason", "oldest": "The o
 
 def render(summary: Summary, extra: Mapping[str, Any]) -> str:
     """`extra`: the figures of --extra-json, which are keys of the summary too."""
-    environment = Environment(
-        loader=PackageLoader("aerobee_spark", "report/view"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        number=number,
-        duration=duration,
-        size=size,
-        moment=moment,
-        percent=percent,
-        coordinate=coordinate,
-        delays=delays,
-    )
-    environment.tests["text"] = lambda value: isinstance(value, str)
-    loader = environment.loader
-    assert loader is not None
-    style = loader.get_source(environment, STYLE)[0]
-    return environment.get_template(TEMPLATE).render(
+    templates = environment()
+    return templates.get_template(TEMPLATE).render(
         s=summary,
         verdict=verdict(summary),
-        style=Markup(style),  # a file of ours, without any text of a user
+        style=style(templates),
         rankings=[
             (heading, charts.bars(summary[key]))
             for key, heading in RANKINGS.items()
@@ -74,6 +55,35 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
         ],
         extra_tables=list(_extra_tables(extra)),
     )
+
+
+def environment() -> Environment:
+    """Templates of reports, with the filters of this module."""
+    made = Environment(
+        loader=PackageLoader("aerobee_spark", "report/view"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        number=number,
+        duration=duration,
+        size=size,
+        moment=moment,
+        percent=percent,
+        coordinate=coordinate,
+        delays=delays,
+    )
+    made.tests["text"] = lambda value: isinstance(value, str)
+    return made
+
+
+def style(templates: Environment) -> Markup:
+    """The style sheet: a file of ours, without any text of a user."""
+    loader = templates.loader
+    assert loader is not None
+    return Markup(loader.get_source(templates, STYLE)[0])
 
 
 def verdict(summary: Summary) -> str:

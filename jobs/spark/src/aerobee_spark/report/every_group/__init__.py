@@ -1,0 +1,1 @@
+"""Reports on every consumer group, and a page above them."""

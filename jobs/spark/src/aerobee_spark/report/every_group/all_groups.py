@@ -1,0 +1,82 @@
+"""Reports on every consumer group: one folder for each, and a page above them, a line per group.
+
+A group that has neither a dead-letter nor a retry topic is only named. A group whose report fails
+makes the whole incomplete; the others are reported on all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aerobee_spark.errors import MqError
+from aerobee_spark.reading import planning
+from aerobee_spark.report import job, publishing
+from aerobee_spark.report.every_group import groups_page
+from aerobee_spark.report.every_group.groups_summary import (
+    GroupsSummary,
+    failed_line,
+    line,
+    summarize,
+)
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_wire import topics
+
+NAMES = {DLQ: topics.dead_letter_topic, RETRY: topics.retry_topic}
+
+
+def run(request: ReportRequest, on_step: job.ProgressSink) -> GroupsSummary:
+    """Writes the page, its summary and the reports to `request.out`, and returns the summary.
+    `request`: without a group, for all of them.
+
+    Raises MqError, also ReportError, when no report can be made at all.
+    """
+    publishing.check_groups_target(request.out)
+    with_topics, without = _groups(request)
+    lines = [_report(request, group, on_step) for group in with_topics]
+    now_ms = round(time.time() * 1000)
+    summary = summarize(request, lines, without, now_ms=now_ms)
+    on_step("writing the page above the reports")
+    _write(request.out, summary)
+    return summary
+
+
+def _groups(request: ReportRequest) -> tuple[list[str], list[str]]:
+    """Groups with a topic to report on, also deleted ones, and those without; sorted."""
+    with planning.connect(request.name_server) as admin:
+        there = {topic.topic for topic in admin.list_topics(include_derived=True)}
+        known = {group.consumer_group for group in admin.list_groups()}
+    asked = {kind: NAMES[kind]("") for kind in request.kinds}
+    found = {
+        name.removeprefix(prefix)
+        for name in there
+        for prefix in asked.values()
+        if name.startswith(prefix)
+    }
+    return sorted(found), sorted(known - found)
+
+
+def _report(request: ReportRequest, group: str, on_step: job.ProgressSink) -> dict[str, Any]:
+    folder = request.out / publishing.GROUPS / group
+    try:
+        made = job.run(replace(request, consumer_group=group, out=folder), on_step)
+    except MqError as error:
+        on_step(f"{group}: {error.message}")
+        return failed_line(group, error.message)
+    return line(made, f"{publishing.GROUPS}/{group}/{publishing.PAGE}")
+
+
+def _write(out: Path, summary: GroupsSummary) -> None:
+    """The page first: a program that waits for the summary finds both."""
+    texts = {
+        publishing.PAGE: groups_page.render(summary),
+        publishing.SUMMARY: json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
+    }
+    with publishing.scratch_folder(out) as folder:
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for name in texts:
+            (folder / name).replace(out / name)
