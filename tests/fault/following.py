@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from aerobee_broker.errors import MessageCorrupted, StoreError
+from aerobee_broker.errors import CommitLogBroken, MessageCorrupted, StoreError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties
@@ -37,7 +37,10 @@ class Machine:
 
     def open(self, *, follows: bool) -> MessageStore:
         opener = open_replica if follows else open_store
-        self.store = opener(self.disk, REPLICATED, self.clock)
+        try:
+            self.store = opener(self.disk, REPLICATED, self.clock)
+        except CommitLogBroken as error:
+            raise Broken(error.message) from error
         return self.store
 
 
@@ -100,10 +103,12 @@ class Following:
         self.flush(self.replica)
 
     def flush(self, machine: Machine) -> None:
-        """Written and synced, or only written."""
+        """Written and synced, or only written; messages may come in meanwhile."""
         flush = machine.store.flush
         try:
             flush.seal()
+            if machine is self.master and self.rng.random() < 0.5:
+                self.append()
             flush.write_sealed()
             if self.rng.random() < 0.8:
                 flush.sync()

@@ -33,6 +33,8 @@ class DurableLog:
     def __init__(self, store: MessageStore, commit: Commit) -> None:
         self.store = store
         self._commit = commit
+        # Before what counts as a send is stored. Raises TooFewReplicas.
+        self.check_replicas = commit.check_sends
 
     # ---- append and wait ----
 
@@ -81,10 +83,6 @@ class DurableLog:
         """Before messages of clients are stored. Raises TooFewReplicas, TooMuchUnflushed."""
         self.check_replicas()
         self.check_room()
-
-    def check_replicas(self) -> None:
-        """Before what counts as a send is stored. Raises TooFewReplicas."""
-        self._commit.check_sends()
 
     def check_room(self) -> None:
         """Before clients add to the log. Raises TooMuchUnflushed."""

@@ -33,9 +33,10 @@ class Replicas(Protocol):
     def written(self, end_offset: int) -> None:
         """The operating system has the log up to here: it may be shipped. Told while `follow`."""
 
-    def watermarks(self, own: int, flushed: int) -> Watermarks:
-        """What counts now. `own`: what this broker holds as its flush type demands, `flushed` with
-        synchronous flush, what is written with asynchronous flush; `flushed`: what is durable here.
+    def watermarks(self, own: int, flushed: int) -> tuple[int, int, int]:
+        """The three that count now, as Watermarks or as a plain tuple. `own`: what this broker
+        holds as its flush type demands, `flushed` with synchronous flush, what is written with
+        asynchronous flush; `flushed`: what is durable here.
         """
 
     def check_sends(self) -> None:
@@ -48,8 +49,8 @@ class _Alone:
     def written(self, end_offset: int) -> None:
         pass
 
-    def watermarks(self, own: int, flushed: int) -> Watermarks:
-        return Watermarks(own, own, flushed)
+    def watermarks(self, own: int, flushed: int) -> tuple[int, int, int]:
+        return own, own, flushed  # a named tuple takes 0.3 µs, at every flush
 
     def check_sends(self) -> None:
         pass

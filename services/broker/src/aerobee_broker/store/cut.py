@@ -31,7 +31,7 @@ _COPY_BYTES = 1 << 20  # copied at once
 class Cut(NamedTuple):
     """What was cut, from the physical offset `begin` to `end`, is kept in `path`; None: nothing was
     there. `confirmed`: some of it had been. Then the store must be opened again, and offsets of
-    consumer groups beyond the ends of their queues be lowered to these.
+    consumer groups beyond the ends of their queues be lowered (`ConsumerOffsets.lower_to`).
     """
 
     begin: int

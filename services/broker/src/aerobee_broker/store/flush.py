@@ -155,7 +155,7 @@ class Flush:
             if not self._replicated:
                 self._log.confirmed = flushed
             if flushed != before:
-                self._checkpoint_file.note_flushed(flushed, min(self._log.confirmed, flushed))
+                self._checkpoint_file.note_flushed(flushed, self._log.confirmed)
         except OSError as error:
             folder = self._log.folder
             self.become_read_only(f"flushing {folder.name} failed: {error.strerror}", folder)
@@ -168,12 +168,12 @@ class Flush:
         """On the loop: makes visible what ends at or below `confirmed`, which must be durable.
         Returns the queues that got messages.
         """
-        self.note_confirmed(confirmed)
+        if self._replicated:
+            self.note_confirmed(confirmed)
         self._log.close_flushed_writers()
         return self._dispatch.confirm(confirmed)
 
     def note_confirmed(self, confirmed: int) -> None:
         """On the loop: the replicas hold everything below `confirmed`. The checkpoint tells a later
         start."""
-        if self._replicated:
-            self._log.confirmed = max(self._log.confirmed, confirmed)
+        self._log.confirmed = max(self._log.confirmed, confirmed)

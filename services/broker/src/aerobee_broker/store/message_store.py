@@ -288,9 +288,8 @@ class MessageStore:
         """Store times do not fall where the clock is a little behind: that of a new master, or one
         that was set. A clock that was set back by more is followed: what waits for a delay level
         counts from its store time."""
-        now_ms = self._clock.now_ms()
-        ahead_ms = self._dispatch.stored_ms - now_ms
-        return now_ms + ahead_ms if 0 < ahead_ms <= _HELD_MS else now_ms
+        now_ms, last_ms = self._clock.now_ms(), self._dispatch.stored_ms
+        return last_ms if now_ms < last_ms <= now_ms + _HELD_MS else now_ms
 
     def check_open_to_appends(self, *, reserve: bool) -> None:
         """Raises DiskFull, StoreReadOnly, NotMaster, as `append` would now."""
