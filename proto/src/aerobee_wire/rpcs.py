@@ -13,6 +13,7 @@ from aerobee.broker.v1 import client_pb2 as client
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
+from aerobee.broker.v1 import replication_pb2 as replication
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from aerobee.suite.v1 import suite_pb2 as suite
@@ -137,6 +138,10 @@ LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
 GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
 SET_DRAINING = rpc(admin.SetDrainingRequest, admin.SetDrainingResponse)
 GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
+
+# ---- broker: replication ----
+
+FOLLOW = rpc(replication.FollowRequest, replication.FollowResponse)
 
 # ---- a suite that runs for tests ----
 

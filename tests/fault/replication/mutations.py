@@ -4,15 +4,27 @@ one that is wrong in the way its name says.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 
+from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.replication import handshake
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
+from aerobee_broker.replication.follower import Follower, MasterLink
 from aerobee_broker.replication.handshake import Action, Agreement, LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
+from aerobee_broker.replication.leader import Leader
+from aerobee_broker.replication.stream import Hello, Report
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_chassis.background import until_one_ends
+from fault.replication import failover
+from support.disk.simulated_disk import SimulatedDisk
+from support.replication.group import SimulatedGroup
+from support.replication.replica import CONFIG, SimulatedReplica
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -198,4 +210,127 @@ HANDSHAKE = (
     keep_the_tail_that_the_master_has_not,
     cut_at_the_masters_end_of_the_epoch,
     cut_a_stranger_to_nothing,
+)
+
+
+# ---- master and slaves ----
+
+
+def answer_before_the_replicas(patch: pytest.MonkeyPatch) -> None:
+    good = Leader.watermarks
+
+    def watermarks(self: Leader, own: int, flushed: int) -> Watermarks:
+        return Watermarks(own, own, good(self, own, flushed).visible)
+
+    patch.setattr(Leader, "watermarks", watermarks)
+
+
+def show_before_confirm(patch: pytest.MonkeyPatch) -> None:
+    good = Leader.watermarks
+
+    def watermarks(self: Leader, own: int, flushed: int) -> Watermarks:
+        return good(self, own, flushed)._replace(visible=flushed)
+
+    patch.setattr(Leader, "watermarks", watermarks)
+
+
+def confirm_before_the_slaves_sync(patch: pytest.MonkeyPatch) -> None:
+    async def report(self: Follower, link: MasterLink, epoch: int) -> None:
+        end = self._store.end_offset
+        await link.send(Report(epoch, end, end))
+
+    good = Follower._flush_rest
+
+    async def flush_rest(self: Follower) -> None:
+        await asyncio.sleep(0.05)
+        await good(self)
+
+    good_flush = Follower._flush
+
+    async def flush(self: Follower, link: MasterLink, epoch: int) -> None:
+        async def tell() -> None:
+            while True:
+                await asyncio.sleep(0.001)
+                await self._report(link, epoch)
+
+        await until_one_ends(tell(), good_flush(self, link, epoch))
+
+    patch.setattr(Follower, "_report", report)
+    patch.setattr(Follower, "_flush_rest", flush_rest)
+    patch.setattr(Follower, "_flush", flush)
+
+
+def follow_a_master_of_an_older_epoch(patch: pytest.MonkeyPatch) -> None:
+    good = Follower.hello
+
+    async def hello(self: Follower) -> Hello:
+        found = await good(self)
+        return replace(found, slave=replace(found.slave, epoch=0))
+
+    async def report(self: Follower, link: MasterLink, epoch: int) -> None:
+        await link.send(Report(epoch, self._store.end_offset, self._store.flushed_offset))
+
+    patch.setattr(Follower, "hello", hello)
+    patch.setattr(Follower, "_report", report)
+
+
+def serve_in_the_same_epoch_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    good = EpochHistory.begin
+
+    def begin(self: EpochHistory, epoch: int, store_id: str, end: int) -> EpochHistory:
+        if self.entries and self.entries[-1].store_id == store_id:
+            return self.note(epoch)
+        return good(self, epoch, store_id, end)
+
+    patch.setattr(EpochHistory, "begin", begin)
+
+
+def leave_what_was_cut_behind_the_end(patch: pytest.MonkeyPatch) -> None:
+    def cut(self: CommitLog, end: int) -> None:
+        self._unsynced.clear()
+        self.confirmed = min(self.confirmed, end)
+        self._set_end(end)
+
+    patch.setattr(CommitLog, "cut", cut)
+
+
+def elect_from_outside_the_set(patch: pytest.MonkeyPatch) -> None:
+    def electable(self: SimulatedGroup) -> list[int]:
+        return [replica.number for replica in self.replicas if replica.is_up]
+
+    patch.setattr(SimulatedGroup, "electable", electable)
+
+
+def take_an_empty_disk_for_the_one_of_before(patch: pytest.MonkeyPatch) -> None:
+    def lose_disk(self: SimulatedReplica) -> None:
+        path = CONFIG / "brokerIdentity.json"
+        found = self.disk.files().get(path)
+        self.disk = SimulatedDisk(self.number)
+        if found is not None:
+            self.disk.make_directory(CONFIG)
+            file = self.disk.open(path, create=True)
+            file.pwrite(bytes(found), 0)
+            file.sync()
+
+    patch.setattr(SimulatedReplica, "lose_disk", lose_disk)
+
+
+FAILOVER = (
+    answer_before_the_replicas,
+    show_before_confirm,
+    confirm_before_the_slaves_sync,
+    leave_what_was_cut_behind_the_end,
+    elect_from_outside_the_set,
+    take_an_empty_disk_for_the_one_of_before,
+    stop_waiting_before_a_leave_is_written,
+    confirm_without_a_member_that_has_no_stream,
+)
+
+# Each with the scenario that meets it: random histories seldom do.
+RARE = (
+    (
+        serve_in_the_same_epoch_after_a_restart,
+        failover.restart_a_master_that_lost_more_than_its_slave,
+    ),
+    (follow_a_master_of_an_older_epoch, failover.bring_a_slave_before_an_old_master),
 )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import pytest
 
 from fault.conftest import Campaign
 from fault.mutations import Mutation, name_of
-from fault.replication.mutations import HANDSHAKE, IN_SYNC
+from fault.replication import failover
+from fault.replication.mutations import FAILOVER, HANDSHAKE, IN_SYNC, RARE
 from fault.test_mutations import assert_caught
 from support.replication.handshake_histories import compare_all_histories, compare_clean_elections
 from support.replication.in_sync_model import random_history
@@ -40,3 +44,24 @@ def test_a_broken_handshake_is_caught(mutation: Mutation, monkeypatch: pytest.Mo
 def compare_histories() -> None:
     compare_all_histories()
     compare_clean_elections()
+
+
+@pytest.mark.parametrize("mutation", FAILOVER, ids=name_of)
+def test_a_broken_broker_group_is_caught(
+    mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(failover.failover, campaign)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "scenario"), RARE, ids=[name_of(mutation) for mutation, _ in RARE]
+)
+def test_a_broken_broker_group_is_caught_where_it_must_be(
+    mutation: Mutation,
+    scenario: Callable[[int], Coroutine[Any, Any, None]],
+    monkeypatch: pytest.MonkeyPatch,
+    campaign: Campaign,
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(lambda seed: failover.run(scenario, seed), campaign)

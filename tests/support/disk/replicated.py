@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.message_store import Clock, MessageStore
 from aerobee_broker.store.options import StoreOptions
-from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import LOG, PATH, SMALL, claim, open_store
 
@@ -17,10 +17,14 @@ DIVERGED = PATH / "diverged"
 
 
 def open_replica(
-    disk: SimulatedDisk, options: StoreOptions = REPLICATED, clock: ManualClock | None = None
+    disk: Disk,
+    options: StoreOptions = REPLICATED,
+    clock: Clock | None = None,
+    *,
+    path: Path = PATH,
 ) -> MessageStore:
     """A store that follows."""
-    store = open_store(disk, options, clock)
+    store = open_store(disk, options, clock, path=path)
     store.flush.close_to_appends("this broker is a slave")
     return store
 

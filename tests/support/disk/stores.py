@@ -9,7 +9,7 @@ from pathlib import Path
 from aerobee_broker.disk import Disk
 from aerobee_broker.store.damage import ignore_event
 from aerobee_broker.store.derived.topic_encoding import TagsCode
-from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.message_store import Clock, MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
@@ -68,7 +68,7 @@ def claim(holds: bool, what: str) -> None:
 def open_store(
     disk: Disk | None = None,
     options: StoreOptions = SMALL,
-    clock: ManualClock | None = None,
+    clock: Clock | None = None,
     on_event: EventListener = ignore_event,
     *,
     path: Path = PATH,

@@ -34,6 +34,7 @@ MqError (aerobee_wire.status)
 ├── RequesterAbsent     CONSUMER_NOT_ONLINE     nobody waits here for a reply
 ├── TooManyReplies      FLOW_CONTROL            a requester does not read its replies
 ├── ReplicaRefused      ILLEGAL_OPERATION       a slave with another log, or with other options
+├── StreamBroken        SYSTEM_ERROR            a replica said what cannot be: it begins again
 ├── MasterOutdated      SERVICE_NOT_AVAILABLE   there is a higher epoch than this master's
 └── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
@@ -370,6 +371,15 @@ class ReplicaRefused(MqError):
 
     def __init__(self, message: str, about: str) -> None:
         super().__init__(Code.ILLEGAL_OPERATION, message, about=about)
+
+
+class StreamBroken(MqError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            Code.SYSTEM_ERROR,
+            f"the replication stream is ended: {reason}; it begins again with a handshake",
+            retryable=True,
+        )
 
 
 class MasterOutdated(MqError):

@@ -6,7 +6,8 @@ A failure is a defect. It is logged, and ends neither the task nor the process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import structlog
 
@@ -60,3 +61,16 @@ class PeriodicTask(BackgroundTask):
             await asyncio.sleep(self._interval_s)
             await self._succeeds()
             self.rounds += 1
+
+
+async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
+    """Runs them beside each other until one ends, cancels the others, and returns when all are
+    over. Raises what the first one raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    next(iter(done)).result()

@@ -104,20 +104,22 @@ class EpochHistory:
 
 
 class EpochFile:
-    """Raises ConfigFileDamaged at `load`; OSError: the disk failed."""
+    """`history`: as it is on the disk, since `load`. Raises OSError when the disk fails."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
+        self.history = EpochHistory()
         self._disk = disk
         self._path = path
 
     def load(self) -> EpochHistory:
-        """Empty where there is no file: this log was never replicated."""
+        """Empty where there is no file: this log was never replicated. Raises ConfigFileDamaged."""
         try:
-            return _history(decode(read_file(self._disk, self._path)))
+            self.history = _history(decode(read_file(self._disk, self._path)))
         except FileNotFoundError:
-            return EpochHistory()
+            self.history = EpochHistory()
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error}") from error
+        return self.history
 
     def save(self, history: EpochHistory) -> None:
         """Returns once the history is durable."""
@@ -128,6 +130,7 @@ class EpochFile:
         self._disk.make_directory(self._path.parent)
         content = {"highestEpoch": history.highest, "epochs": entries}
         replace_file(self._disk, self._path, encode(content))
+        self.history = history
 
 
 def _history(content: Mapping[str, Any]) -> EpochHistory:

@@ -78,6 +78,11 @@ class Agreement:
     rebuild: bool = False
 
     @property
+    def starts_anew(self) -> bool:
+        """The slave's log begins at `begin`, without a byte."""
+        return self.action in (Action.COPY, Action.WIPE)
+
+    @property
     def takes_snapshot(self) -> bool:
         return self.action is not Action.FOLLOW
 

@@ -92,6 +92,10 @@ class InSyncSet:
         return self._possible | self._joining
 
     @property
+    def is_synchronous(self) -> bool:
+        return self._rules.synchronous
+
+    @property
     def required(self) -> int:
         """So many replicas, this one among them, must have what is acknowledged."""
         rules = self._rules

@@ -15,8 +15,6 @@ from aerobee_broker.errors import MessageCorrupted, MessageNotFound, TransientRe
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
 
-AGREED_BYTES = 64 << 10  # compared before two logs that end alike go on together
-
 
 class Chunk(NamedTuple):
     """Whole records of one file, with the blank record where they end it; the next chunk begins at
@@ -65,17 +63,15 @@ class LogShipper:
             raise MessageCorrupted(path, physical_offset, "no whole record is there")
         return Chunk(physical_offset, data[: whole.length], whole.end)
 
-    def crc_before(self, physical_offset: int) -> int:
-        """CRC-32 of the last 64 KiB of the log before this physical offset, or of what there is. Of
-        two logs with one start it is the same where these bytes are. Raises TransientReadError.
-        """
-        at = max(self._log.min_offset, physical_offset - AGREED_BYTES)
+    def crc(self, begin: int, end: int) -> int:
+        """CRC-32 of the log from one physical offset to another: the same in two logs that are
+        alike there. Raises TransientReadError."""
         crc = 0
-        while at < physical_offset:
-            file_end = self._log.start_at(at) + self._log.file_size
-            data = self._read(at, min(file_end, physical_offset) - at)
+        while begin < end:
+            file_end = self._log.start_at(begin) + self._log.file_size
+            data = self._read(begin, min(file_end, end) - begin)
             crc = crc32(data, crc)
-            at += len(data)
+            begin += len(data)
         return crc
 
     def close(self) -> None:

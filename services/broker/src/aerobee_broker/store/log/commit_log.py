@@ -61,7 +61,7 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        return self.starts[0] if self.starts else self.end
+        return self.starts[0] if self.starts else self.written  # the first file comes with a write
 
     def start_at(self, physical_offset: int) -> int:
         """The physical offset at which the file that holds this one starts."""

@@ -1,0 +1,210 @@
+"""The slave's side: agrees with its master, then takes in the log and reports what is on its disk.
+
+    hello → welcome → cut or copy, synced → epochs, synced → report
+    chunk → checked → appended (memory) → written and synced (flusher's thread) → report → derived
+
+Chunks that come while the disk works are the next write: one report may settle many. Nothing is
+derived before the master has said that it is confirmed, so a cut touches the log alone.
+
+Knows no transport; owned by the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from aerobee_broker.commit.commit import OnArrivals
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.errors import MasterOutdated, ReplicaRefused, StoreReadError, StreamBroken
+from aerobee_broker.replication.epochs import EpochFile
+from aerobee_broker.replication.handshake import Action, Agreement, agree, checked_range
+from aerobee_broker.replication.stream import (
+    ChunkCheck,
+    Hello,
+    LogChunk,
+    Report,
+    StreamTiming,
+    Welcome,
+)
+from aerobee_broker.store.follow import PIECE_BYTES, PIECE_MS
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.background import until_one_ends
+from aerobee_chassis.clock import Clock
+
+MAX_UNWRITTEN_BYTES = 16 << 20  # taken in ahead of the disk; then the master is left waiting
+READ_AGAIN_S = 1.0  # after a read of the log that failed
+
+
+class MasterLink(Protocol):
+    """A stream to the master, which `hello` has opened."""
+
+    async def receive(self) -> Welcome | LogChunk | None:
+        """None: the master has ended the stream. Raises MqError."""
+
+    async def send(self, report: Report) -> None:
+        """Raises MqError."""
+
+
+class Preparation(Protocol):
+    """What an agreement asks of the store before it follows. Durable when it returns."""
+
+    async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
+        """Cuts, wipes, takes the master's snapshot: then the log ends at `agreement.begin`. Raises
+        MqError, OSError."""
+
+
+class Follower:
+    """`describe`: this broker as slave. One stream at a time."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        describe: Callable[[], Hello],
+        epochs: EpochFile,
+        preparation: Preparation,
+        *,
+        timing: StreamTiming,
+        flusher: Worker,
+        clock: Clock,
+        on_arrivals: OnArrivals,
+    ) -> None:
+        self._store = store
+        self._describe = describe
+        self._epochs = epochs
+        self._preparation = preparation
+        self._timing = timing
+        self._flusher = flusher
+        self._clock = clock
+        self._on_arrivals = on_arrivals
+        self._unwritten = asyncio.Event()  # something was appended
+        self._written = asyncio.Event()  # since it was last waited for
+        self._confirmed = asyncio.Event()  # the master has told an offset
+
+    async def hello(self) -> Hello:
+        """What the stream is opened with. Raises as a flush does."""
+        await self._flush_rest()
+        return self._describe()
+
+    async def follow(self, link: MasterLink, hello: Hello) -> None:
+        """Until the stream ends. Raises ReplicaRefused, MasterOutdated, StreamBroken, what the
+        store and the link raise; OSError."""
+        welcome = await self._receive(link)
+        if not isinstance(welcome, Welcome):
+            raise StreamBroken("the master's first message is no welcome")
+        epoch = welcome.master.epoch
+        agreement = agree(hello.slave, welcome.master)
+        await self._compare(hello, welcome, agreement)
+        structlog.get_logger().info(
+            "agreed_with_master",
+            master=str(welcome.master.replica),
+            epoch=epoch,
+            action=agreement.action.value,
+            begin=agreement.begin,
+        )
+        if agreement.action is not Action.FOLLOW:
+            await self._preparation.prepare(agreement, welcome)
+        # After the cut: until then the entries would not hold for the tail of the log.
+        history = self._epochs.history.adopt(welcome.master.history.entries).note(epoch)
+        if history != self._epochs.history:
+            await self._flusher(partial(self._epochs.save, history))
+        await self._report(link, epoch)
+        await until_one_ends(self._take_in(link, epoch), self._flush(link, epoch), self._derive())
+
+    async def _compare(self, hello: Hello, welcome: Welcome, agreement: Agreement) -> None:
+        checked = checked_range(hello.slave, welcome.master, agreement.agreed)
+        shipper = self._store.shipper()
+        try:
+            crc = await self._flusher(partial(shipper.crc, *checked))
+        finally:
+            shipper.close()
+        if crc != welcome.crc:
+            raise ReplicaRefused(
+                f"the log of replica {hello.slave.replica} differs from the master's before "
+                f"physical offset {checked[1]}, where both have the same epochs: one of them is "
+                "damaged; check both (aerobee store check), and start the damaged one with an "
+                "empty storePathRootDir",
+                about="storePathRootDir",
+            )
+
+    async def _receive(self, link: MasterLink) -> Welcome | LogChunk | None:
+        try:
+            async with asyncio.timeout(self._timing.silence_ms / 1000):
+                return await link.receive()
+        except TimeoutError:
+            raise StreamBroken(f"no chunk for {self._timing.silence_ms} ms") from None
+
+    async def _take_in(self, link: MasterLink, epoch: int) -> None:
+        store, check = self._store, ChunkCheck(epoch)
+        while True:
+            chunk = await self._receive(link)
+            if chunk is None:
+                return
+            if not isinstance(chunk, LogChunk):
+                raise StreamBroken("a second welcome")
+            check.check(chunk, store.end_offset)
+            if chunk.data:
+                store.follower.append(chunk.offset, chunk.data)
+                self._unwritten.set()
+                while store.end_offset - store.flushed_offset > MAX_UNWRITTEN_BYTES:
+                    self._written.clear()
+                    await self._written.wait()
+            store.follower.confirm(chunk.confirmed, self._clock.monotonic_ms())
+            self._confirmed.set()
+
+    async def _flush(self, link: MasterLink, epoch: int) -> None:
+        """Writes and syncs what was taken in, and reports it; reports every heartbeat."""
+        while True:
+            try:
+                async with asyncio.timeout(self._timing.heartbeat_ms / 1000):
+                    await self._unwritten.wait()
+            except TimeoutError:
+                pass
+            self._unwritten.clear()
+            await self._flush_rest()
+            self._written.set()
+            await self._report(link, epoch)
+
+    async def _flush_rest(self) -> None:
+        store = self._store
+        if store.end_offset == store.flushed_offset:
+            return
+        store.flush.seal()
+        # Not left alone when the stream ends: the next one must not write beside it.
+        flushing = asyncio.ensure_future(self._flusher(store.flush.write_and_sync))
+        try:
+            await asyncio.shield(flushing)
+        finally:
+            await asyncio.wait([flushing])
+            if flushing.exception() is not None:
+                store.flush.roll_back()
+
+    async def _report(self, link: MasterLink, epoch: int) -> None:
+        highest = self._epochs.history.highest
+        if highest > epoch:  # noted since: nothing is confirmed in this epoch any more
+            raise MasterOutdated("the master", epoch, highest)
+        await link.send(Report(epoch, self._store.end_offset, self._store.flushed_offset))
+
+    async def _derive(self) -> None:
+        """What is confirmed: large pieces at once, and the rest when it has waited long enough."""
+        follower = self._store.follower
+        while True:
+            self._confirmed.clear()
+            while follower.underived:
+                pause_s = PIECE_MS / 1000
+                try:
+                    arrivals = follower.derive(self._clock.monotonic_ms())
+                except StoreReadError as error:
+                    structlog.get_logger().warning("derive_put_off", reason=error.message)
+                    pause_s = READ_AGAIN_S
+                else:
+                    if arrivals:
+                        self._on_arrivals(arrivals)
+                if follower.underived:
+                    at_once = follower.underived >= PIECE_BYTES and pause_s < READ_AGAIN_S
+                    await asyncio.sleep(0 if at_once else pause_s)
+            await self._confirmed.wait()

@@ -1,0 +1,278 @@
+"""The master's side: ships the log to each slave, hears what they have, and says what counts.
+
+    write (operating system) → chunks to all slaves ┐
+              └ sync (this disk)                    ├→ in-sync set → confirm → answered, visible
+                                       reports ─────┘
+
+A chunk leaves when the bytes are written, beside this broker's own sync; what is written while a
+chunk is on its way is the next one. Nothing leaves before it is written: what a failed write takes
+back must have reached nobody.
+
+One epoch. Knows no transport; owned by the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import structlog
+from isal.isal_zlib import crc32
+
+from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.errors import StreamBroken, TooFewReplicas
+from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync import InSyncSet, Members
+from aerobee_broker.replication.stream import (
+    Hello,
+    LogChunk,
+    Report,
+    ReportCheck,
+    StreamTiming,
+    Welcome,
+)
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.ship import LogShipper
+from aerobee_chassis.background import until_one_ends
+from aerobee_chassis.clock import Clock
+
+HOT_BYTES = 4 << 20  # of the log's end: in the page cache, and read on the loop
+ROUND_MS = 100  # between two looks at who joins and leaves, when nothing happens
+
+
+class SlaveLink(Protocol):
+    """A stream that a slave has opened."""
+
+    async def receive(self) -> Report | None:
+        """None: the slave has gone."""
+
+    async def send(self, message: Welcome | LogChunk) -> None: ...
+
+
+class SetAtCoordinator(Protocol):
+    """The in-sync set of this master's epoch. Neither raises."""
+
+    async def write(self, members: Members) -> Members | None:
+        """Returns the set as it is then; None: unknown."""
+
+    async def read(self) -> Members | None: ...
+
+
+class Leader:
+    """`Replicas` of the commit. `describe`: this broker as master. `reader` reads what is not at
+    the end of the log. `on_outdated` is told a higher epoch that a slave knows: this master is to
+    resign."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        describe: Callable[[], LogDescription],
+        in_sync: InSyncSet,
+        members: SetAtCoordinator,
+        *,
+        timing: StreamTiming,
+        reader: Worker,
+        clock: Clock,
+        on_outdated: Callable[[int], None],
+    ) -> None:
+        self.in_sync = in_sync
+        self._store = store
+        self._describe = describe
+        self._members = members
+        self._timing = timing
+        self._reader = reader
+        self._clock = clock
+        self._on_outdated = on_outdated
+        self._on_progress: list[Callable[[], None]] = []
+        self._streams: dict[int, _Stream] = {}  # by replica id
+        self._visible = 0
+        self._changed = asyncio.Event()
+
+    def on_progress(self, advance: Callable[[], None]) -> None:
+        """`advance` is called when a replica has moved or the set has changed."""
+        self._on_progress.append(advance)
+
+    # ---- Replicas of the commit ----
+
+    @property
+    def follow(self) -> bool:
+        return bool(self._streams)
+
+    def written(self, end_offset: int) -> None:
+        for stream in self._streams.values():
+            stream.wake.set()
+
+    def watermarks(self, own: int, flushed: int) -> Watermarks:
+        in_sync = self.in_sync
+        in_sync.stored(
+            self._store.min_physical_offset,
+            self._store.written_offset,
+            own,
+            self._clock.monotonic_ms(),
+        )
+        self._visible = max(self._visible, min(in_sync.confirmed, flushed))
+        settled = in_sync.confirmed if in_sync.is_synchronous else own
+        return Watermarks(in_sync.acknowledged, settled, self._visible)
+
+    def check_sends(self) -> None:
+        in_sync = self.in_sync
+        if not in_sync.suffices:
+            missing = [
+                str(state.replica.replica_id)
+                for state in in_sync.followers()
+                if state.replica not in in_sync.members
+            ]
+            names = f"replica {', '.join(missing)}" if missing else "any other replica"
+            raise TooFewReplicas(len(in_sync.members), in_sync.required, names)
+
+    # ---- the in-sync set ----
+
+    async def run(self) -> None:
+        """Keeps the set: who joins, who leaves. Until it is cancelled."""
+        while True:
+            self._changed.clear()
+            await self._keep_set()
+            try:
+                async with asyncio.timeout(ROUND_MS / 1000):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _keep_set(self) -> None:
+        if self.in_sync.is_unresolved:
+            members = await self._members.read()
+        else:
+            wanted = self.in_sync.next_change(self._clock.monotonic_ms())
+            if wanted is None:
+                return
+            before = self.in_sync.members
+            members = await self._members.write(wanted)
+            structlog.get_logger().info(
+                "in_sync_set_changed",
+                joined=sorted(str(replica) for replica in wanted - before),
+                members=sorted(str(replica) for replica in wanted),
+                outcome="unknown" if members is None else "written",
+            )
+        self.in_sync.change_ended(members)
+        self._progress()
+
+    def _progress(self) -> None:
+        for advance in self._on_progress:
+            advance()
+
+    # ---- streams ----
+
+    async def serve(self, hello: Hello, link: SlaveLink) -> None:
+        """A slave follows, until it goes. Raises ReplicaRefused, MasterOutdated, StreamBroken;
+        MessageNotFound, MessageCorrupted, TransientReadError: the log cannot be read there."""
+        master = self._describe()
+        if hello.slave.epoch > master.epoch:
+            self._on_outdated(hello.slave.epoch)
+        agreement = agree(hello.slave, master)
+        shipper = self._store.shipper()
+        try:
+            checked = checked_range(hello.slave, master, agreement.agreed)
+            crc = await self._reader(partial(shipper.crc, *checked))
+            await link.send(Welcome(master, crc))
+            check = ReportCheck(master.epoch, agreement.begin)
+            first = await link.receive()  # it may take a snapshot and cut its log before
+            if first is None:
+                return
+            check.check(first)
+            if first.written != agreement.begin:
+                raise StreamBroken(f"the slave begins at {first.written}, not {agreement.begin}")
+            await self._serve(hello, agreement, _Stream(link, shipper, check), master.epoch)
+        finally:
+            shipper.close()
+
+    async def _serve(self, hello: Hello, agreement: Agreement, stream: _Stream, epoch: int) -> None:
+        replica = hello.slave.replica
+        if (before := self._streams.get(replica.replica_id)) is not None:
+            await before.replace()
+        lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
+        self._streams[replica.replica_id] = stream
+        self.in_sync.began(replica, lowest, agreement.begin, learner=hello.learner)
+        self._changed.set()
+        log = structlog.get_logger().bind(replica=str(replica))
+        log.info("slave_follows", begin=agreement.begin, action=agreement.action.value)
+        try:
+            await until_one_ends(
+                self._ship(stream, agreement.begin, epoch),
+                self._receive(stream, replica),
+                stream.until_replaced(),
+            )
+        finally:
+            del self._streams[replica.replica_id]
+            self.in_sync.ended(replica)
+            self._changed.set()
+            stream.ended.set()
+            log.info("slave_gone")
+
+    async def _ship(self, stream: _Stream, begin: int, epoch: int) -> None:
+        position = begin
+        while True:
+            stream.wake.clear()
+            data, following = await self._read(stream.shipper, position)
+            if not data:
+                try:
+                    async with asyncio.timeout(self._timing.heartbeat_ms / 1000):
+                        await stream.wake.wait()
+                    continue
+                except TimeoutError:
+                    pass  # nothing was written: a chunk without data
+            chunk = LogChunk(
+                epoch,
+                position,
+                data,
+                crc32(data),
+                self._visible,
+                self._store.written_offset,
+                self._store.min_physical_offset,
+            )
+            stream.check.sent(following)
+            await stream.link.send(chunk)
+            position = following
+
+    async def _read(self, shipper: LogShipper, position: int) -> tuple[bytes, int]:
+        read = partial(shipper.read, position, self._timing.batch_bytes)
+        behind = self._store.written_offset - position
+        chunk = read() if behind <= HOT_BYTES else await self._reader(read)
+        return (b"", position) if chunk is None else (chunk.data, chunk.end)
+
+    async def _receive(self, stream: _Stream, replica: Replica) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._timing.silence_ms / 1000):
+                    report = await stream.link.receive()
+            except TimeoutError:
+                raise StreamBroken(f"no report for {self._timing.silence_ms} ms") from None
+            if report is None:
+                return
+            stream.check.check(report)
+            self.in_sync.reported(replica, report.synced, self._clock.monotonic_ms())
+            self._progress()
+
+
+class _Stream:
+    """One slave's."""
+
+    def __init__(self, link: SlaveLink, shipper: LogShipper, check: ReportCheck) -> None:
+        self.link = link
+        self.shipper = shipper
+        self.check = check
+        self.wake = asyncio.Event()  # something was written
+        self.ended = asyncio.Event()
+        self._replaced = asyncio.Event()
+
+    async def replace(self) -> None:
+        """The slave has opened another one: returns once this one is over."""
+        self._replaced.set()
+        await self.ended.wait()
+
+    async def until_replaced(self) -> None:
+        await self._replaced.wait()
+        raise StreamBroken("the slave has opened another one")

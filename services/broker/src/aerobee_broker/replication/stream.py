@@ -1,0 +1,107 @@
+"""What master and slave say to each other once they have agreed, and when they stop believing it.
+
+Pure. Anything that does not fit ends the stream: the slave begins again with a handshake, which
+finds out what both have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isal.isal_zlib import crc32
+
+from aerobee_broker.errors import StreamBroken
+from aerobee_broker.replication.handshake import LogDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A slave's first message. `learner`: it never joins the in-sync set."""
+
+    slave: LogDescription
+    learner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """A master's answer to it, with the CRC-32 of the bytes that `checked_range` names."""
+
+    master: LogDescription
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Whole records of one file. Without data: the next begins at `offset`."""
+
+    epoch: int
+    offset: int
+    data: bytes
+    crc: int
+    confirmed: int
+    end: int
+    lowest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`written`: the end of the slave's log, `synced`: of what is on its disk."""
+
+    epoch: int
+    written: int
+    synced: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTiming:
+    """`batch_bytes`: of a chunk, unless one record is larger. Each side says something every
+    `heartbeat_ms`, and ends a stream on which it has heard nothing for `silence_ms`."""
+
+    batch_bytes: int = 1 << 20
+    heartbeat_ms: int = 500
+    silence_ms: int = 5_000
+
+
+class ReportCheck:
+    """Of one stream: a report tells of no more than was sent, and takes nothing back."""
+
+    def __init__(self, epoch: int, begin: int) -> None:
+        self._epoch = epoch
+        self._sent = begin
+        self._last = Report(epoch, begin, 0)
+
+    def sent(self, end: int) -> None:
+        """Before the chunk that ends there leaves."""
+        self._sent = end
+
+    def check(self, report: Report) -> None:
+        """Raises StreamBroken."""
+        last = self._last
+        if report.epoch != self._epoch:
+            raise StreamBroken(f"a report of epoch {report.epoch} in epoch {self._epoch}")
+        if report.written > self._sent:
+            raise StreamBroken(f"a report of {report.written}, and {self._sent} was sent")
+        if not last.synced <= report.synced <= report.written or report.written < last.written:
+            raise StreamBroken(f"{report} follows {last}")
+        self._last = report
+
+
+class ChunkCheck:
+    """Of one stream: chunks are of its epoch and as they were sent. Their order is the log's to
+    check."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._confirmed = 0
+
+    def check(self, chunk: LogChunk, next_offset: int) -> None:
+        """Raises StreamBroken."""
+        if chunk.epoch != self._epoch:
+            raise StreamBroken(f"a chunk of epoch {chunk.epoch} in epoch {self._epoch}")
+        if chunk.offset != next_offset:
+            raise StreamBroken(f"a chunk for {chunk.offset}, and {next_offset} is next")
+        if crc32(chunk.data) != chunk.crc:
+            raise StreamBroken(f"the chunk for {chunk.offset} is damaged: its CRC-32 differs")
+        if chunk.confirmed < self._confirmed:
+            raise StreamBroken(f"the confirm offset falls to {chunk.confirmed}")
+        self._confirmed = chunk.confirmed

@@ -1,0 +1,183 @@
+"""Replication over gRPC: the master's handler, the slave's call, and the messages of both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from aerobee.broker.v1 import replication_pb2 as pb
+
+from aerobee_broker.errors import StreamBroken
+from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.stream import Hello, LogChunk, Report, Welcome
+from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.caller import Conversation
+
+
+class SlaveCall:
+    """`SlaveLink` over the RPC that a slave has called."""
+
+    def __init__(self, requests: AsyncIterator[pb.FollowRequest], call: Call) -> None:
+        self._requests = requests
+        self._call = call
+
+    async def hello(self) -> Hello | None:
+        """The first message; None: there is none. Raises StreamBroken."""
+        async for request in self._requests:
+            return hello_of(request)
+        return None
+
+    async def receive(self) -> Report | None:
+        async for request in self._requests:
+            if request.WhichOneof("kind") != "report":
+                raise StreamBroken("a message of the slave that is no report")
+            report = request.report
+            return Report(report.epoch, report.written_offset, report.synced_offset)
+        return None
+
+    async def send(self, message: Welcome | LogChunk) -> None:
+        await self._call.write(response_of(message))
+
+
+Serve = Callable[[Hello, SlaveCall], Awaitable[None]]
+
+
+class ReplicationRpcs:
+    """ReplicationService. `serve`: of this broker's role; where it is no master it raises."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+
+    async def follow(self, requests: AsyncIterator[pb.FollowRequest], call: Call) -> None:
+        link = SlaveCall(requests, call)
+        hello = await link.hello()
+        if hello is not None:
+            await self._serve(hello, link)
+
+
+class MasterCall:
+    """`MasterLink` over the call of this slave."""
+
+    def __init__(self, conversation: Conversation[pb.FollowResponse]) -> None:
+        self._conversation = conversation
+
+    async def open(self, hello: Hello) -> None:
+        slave = replica_message(hello.slave)
+        await self._conversation.write(
+            pb.FollowRequest(
+                hello=pb.FollowHello(
+                    slave=slave,
+                    from_last_file=hello.slave.from_last_file,
+                    learner=hello.learner,
+                )
+            )
+        )
+
+    async def receive(self) -> Welcome | LogChunk | None:
+        response = await self._conversation.read()
+        return None if response is None else message_of(response)
+
+    async def send(self, report: Report) -> None:
+        await self._conversation.write(
+            pb.FollowRequest(
+                report=pb.FollowReport(
+                    epoch=report.epoch,
+                    written_offset=report.written,
+                    synced_offset=report.synced,
+                )
+            )
+        )
+
+
+# ---- messages ----
+
+
+def hello_of(request: pb.FollowRequest) -> Hello:
+    """Raises StreamBroken."""
+    if request.WhichOneof("kind") != "hello":
+        raise StreamBroken("the slave's first message is no hello")
+    hello = request.hello
+    slave = _description(hello.slave, from_last_file=hello.from_last_file)
+    return Hello(slave, hello.learner)
+
+
+def response_of(message: Welcome | LogChunk) -> pb.FollowResponse:
+    if isinstance(message, Welcome):
+        welcome = pb.FollowWelcome(master=replica_message(message.master), crc32=message.crc)
+        return pb.FollowResponse(welcome=welcome)
+    return pb.FollowResponse(
+        chunk=pb.FollowChunk(
+            epoch=message.epoch,
+            physical_offset=message.offset,
+            data=message.data,
+            crc32=message.crc,
+            confirmed_offset=message.confirmed,
+            end_offset=message.end,
+            lowest_offset=message.lowest,
+        )
+    )
+
+
+def message_of(response: pb.FollowResponse) -> Welcome | LogChunk:
+    """Raises StreamBroken."""
+    match response.WhichOneof("kind"):
+        case "welcome":
+            welcome = response.welcome
+            return Welcome(_description(welcome.master), welcome.crc32)
+        case "chunk":
+            chunk = response.chunk
+            return LogChunk(
+                chunk.epoch,
+                chunk.physical_offset,
+                chunk.data,
+                chunk.crc32,
+                chunk.confirmed_offset,
+                chunk.end_offset,
+                chunk.lowest_offset,
+            )
+    raise StreamBroken("a message of the master that is neither welcome nor chunk")
+
+
+def replica_message(described: LogDescription) -> pb.LogReplica:
+    return pb.LogReplica(
+        protocol_version=described.protocol_version,
+        cluster=described.cluster,
+        broker_name=described.broker_name,
+        replica_id=described.replica.replica_id,
+        store_id=described.replica.store_id,
+        epoch=described.epoch,
+        epochs=[
+            pb.LogEpoch(epoch=entry.epoch, store_id=entry.store_id, start_offset=entry.start)
+            for entry in described.history.entries
+        ],
+        lowest_offset=described.lowest,
+        end_offset=described.end,
+        confirmed_offset=described.confirmed,
+        file_size=described.file_size,
+        settings=described.settings,
+    )
+
+
+def _description(replica: pb.LogReplica, *, from_last_file: bool = False) -> LogDescription:
+    entries = tuple(
+        EpochEntry(entry.epoch, entry.store_id, entry.start_offset) for entry in replica.epochs
+    )
+    try:
+        history = EpochHistory(entries, max(replica.epoch, 0))
+    except ValueError as error:
+        raise StreamBroken(f"replica {replica.replica_id} has no history: {error}") from error
+    return LogDescription(
+        cluster=replica.cluster,
+        broker_name=replica.broker_name,
+        replica=Replica(replica.replica_id, replica.store_id),
+        history=history,
+        epoch=replica.epoch,
+        lowest=replica.lowest_offset,
+        end=replica.end_offset,
+        confirmed=replica.confirmed_offset,
+        file_size=replica.file_size,
+        settings=dict(replica.settings),
+        from_last_file=from_last_file,
+        protocol_version=replica.protocol_version,
+    )

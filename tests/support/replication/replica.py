@@ -1,0 +1,369 @@
+"""A replica in one virtual loop: its store on a simulated disk, its leader or follower as they are.
+
+Made up: network, disk, the thread that flushes, and the coordinator, whose answers may be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.disk import read_file
+from aerobee_broker.errors import ReplicaRefused
+from aerobee_broker.replication.epochs import EpochFile
+from aerobee_broker.replication.follower import Follower
+from aerobee_broker.replication.handshake import Action, Agreement, LogDescription
+from aerobee_broker.replication.identity import IdentityFile, Replica
+from aerobee_broker.replication.in_sync import InSyncSet, Members
+from aerobee_broker.replication.leader import Leader
+from aerobee_broker.replication.stream import Hello, StreamTiming, Welcome
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Appended, NewMessage
+from aerobee_wire.status import MqError
+from support.disk.replicated import REPLICATED, open_replica
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import LOG, PATH, visible
+from support.replication.worker import SimulatedWorker
+
+if TYPE_CHECKING:
+    from support.replication.group import SimulatedGroup
+
+T = TypeVar("T")
+
+TOPIC = "orders"
+CONFIG = PATH / "config"
+RECONNECT_S = 0.1
+FLUSH_TIMEOUT_MS = 5_000
+TIMING = StreamTiming(batch_bytes=600)
+
+
+# The process that a task belongs to: it is that of whoever made the task.
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Process:
+    """All tasks that began in it, to be killed as one."""
+
+    def __init__(self, failures: list[BaseException]) -> None:
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+        self._failures = failures
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        return asyncio.get_running_loop().create_task(work, context=self.context)
+
+    def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, MqError):
+            self._failures.append(error)
+
+
+def make_task(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> asyncio.Task[Any]:
+    """The task factory of a loop with processes."""
+    task = asyncio.Task(work, loop=loop, **named)
+    context: contextvars.Context | None = named.get("context")
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.add(task)
+    return task
+
+
+class Coordinator:
+    """The state of the group. `loses_answers`: how likely an answer to a write is lost; of such
+    writes half take effect."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.epoch = 0
+        self.master: Replica | None = None
+        self.in_sync: Members = frozenset()
+        self.loses_answers = 0.0
+        self.away = False
+        self.away_from: set[int] = set()  # the replicas that do not reach it
+        self._rng = rng
+
+    def elect(self, replica: Replica) -> int:
+        self.epoch, self.master, self.in_sync = self.epoch + 1, replica, frozenset({replica})
+        return self.epoch
+
+
+class SetOfEpoch:
+    """SetAtCoordinator of one master."""
+
+    def __init__(self, coordinator: Coordinator, replica: SimulatedReplica, epoch: int) -> None:
+        self._coordinator = coordinator
+        self._replica = replica
+        self._epoch = epoch
+        self._rng = random.Random(epoch)
+
+    async def write(self, members: Members) -> Members | None:
+        await asyncio.sleep(0.003)
+        if not self._answers():
+            return None
+        lost = self._rng.random() < self._coordinator.loses_answers
+        if not lost or self._rng.random() < 0.5:
+            self._coordinator.in_sync = members
+        await asyncio.sleep(0.003)
+        return None if lost else self._coordinator.in_sync
+
+    async def read(self) -> Members | None:
+        await asyncio.sleep(0.003)
+        if not self._answers():
+            return None
+        return self._coordinator.in_sync
+
+    def _answers(self) -> bool:
+        """Whether it does, and has no other master, of which this one then hears."""
+        coordinator = self._coordinator
+        if coordinator.away or self._replica.number in coordinator.away_from:
+            return False
+        if coordinator.epoch != self._epoch:
+            self._replica.resign()
+        return coordinator.epoch == self._epoch
+
+
+class SimulatedReplica:
+    """One replica: off, a slave that looks for the master, or a master."""
+
+    def __init__(self, group: SimulatedGroup, number: int) -> None:
+        self.number = number
+        self.group = group
+        self.disk = SimulatedDisk(group.rng.randrange(1 << 30))
+        self.store: MessageStore | None = None
+        self.leader: Leader | None = None
+        self.commit: GroupCommit | None = None
+        self.refused: MqError | None = None
+        self.cuts: list[int] = []
+        self.slowest_job_ms = 8.0  # of its flusher's thread
+        self.identity = Replica(number, "")
+        self.epochs = EpochFile(self.disk, CONFIG / "epochs.json")
+        self.process = Process(group.failures)
+        self._worker = SimulatedWorker(group.rng, most_ms=self.slowest_job_ms)
+
+    # ---- life ----
+
+    @property
+    def is_up(self) -> bool:
+        return self.store is not None
+
+    def opened(self) -> MessageStore:
+        assert self.store is not None, f"replica {self.number} is off"
+        return self.store
+
+    def start(self) -> None:
+        """As a slave; whoever is elected leads."""
+        self._begin_process()
+        store_id = IdentityFile(self.disk, CONFIG / "brokerIdentity.json", self.group.rng).load()
+        self.identity = Replica(self.number, store_id)
+        self.epochs = EpochFile(self.disk, CONFIG / "epochs.json")
+        self.epochs.load()
+        self.store = open_replica(self.disk, REPLICATED, self.group.clock)
+        self.process.spawn(self._look_for_master())
+
+    def stop_at_once(self, *, power: bool = False, silent: bool = False) -> None:
+        """The process is killed, or the power goes. `silent`: its peers are not told."""
+        self._end_process()
+        self.store = None
+        if power:
+            self.disk = self.disk.after_power_cut(self.group.rng.randrange(1 << 30))
+        else:
+            self.disk = self.disk.after_kill()
+        if not silent:
+            self.group.network.break_streams(self.number)
+
+    def lose_disk(self) -> None:
+        """It is off, and comes back with an empty disk under its old number."""
+        assert not self.is_up
+        self.disk = SimulatedDisk(self.group.rng.randrange(1 << 30))
+
+    def resign(self) -> None:
+        """A master that has heard of another one: it begins again as a slave."""
+        if self.leader is not None:
+            asyncio.get_running_loop().call_soon(self._restart)
+
+    def _restart(self) -> None:
+        if self.leader is not None and self.is_up:
+            self._end_process()
+            self.opened().abandon()
+            self.group.network.break_streams(self.number)
+            self.start()
+
+    def _begin_process(self) -> None:
+        self.process = Process(self.group.failures)
+        self._worker = SimulatedWorker(self.group.rng, most_ms=self.slowest_job_ms)
+
+    def _end_process(self) -> None:
+        self._worker.stop()
+        self.process.kill()
+        self.leader = self.commit = None
+
+    # ---- roles ----
+
+    def describe(self) -> LogDescription:
+        store, history = self.opened(), self.epochs.history
+        return LogDescription(
+            cluster="c",
+            broker_name="b",
+            replica=self.identity,
+            history=history,
+            epoch=history.highest,
+            lowest=store.min_physical_offset,
+            end=store.written_offset,
+            confirmed=store.confirmed_offset,
+            file_size=REPLICATED.commit_log_file_size,
+        )
+
+    async def lead(self, epoch: int) -> None:
+        """Elected: whoever this replica followed is followed no more."""
+        self._end_process()
+        self.opened().abandon()
+        self.group.network.break_streams(self.number)
+        self._begin_process()
+        store = self.store = open_replica(self.disk, REPLICATED, self.group.clock)
+        end = store.end_offset
+        self.epochs.save(self.epochs.history.begin(epoch, self.identity.store_id, end))
+        store.follower.confirm(end, 0)
+        store.follower.derive_all()
+        store.flush.open_to_appends()
+        self.leader = Leader(
+            store,
+            self.describe,
+            InSyncSet(self.identity, end, self.group.rules),
+            SetOfEpoch(self.group.coordinator, self, epoch),
+            timing=TIMING,
+            reader=self._worker,
+            clock=self.group.clock,
+            on_outdated=lambda _: self.resign(),
+        )
+        self.commit = GroupCommit(
+            store, self._worker, self._arrived, FLUSH_TIMEOUT_MS, replicas=self.leader
+        )
+        self.leader.on_progress(self.commit.advance)
+        self.commit.advance()
+        self.process.spawn(self.leader.run())
+
+    def _arrived(self, _arrivals: object) -> None:
+        self.group.look_at(self)
+
+    async def _look_for_master(self) -> None:
+        follower = Follower(
+            self.opened(),
+            lambda: Hello(self.describe()),
+            self.epochs,
+            _Preparation(self),
+            timing=TIMING,
+            flusher=self._worker,
+            clock=self.group.clock,
+            on_arrivals=self._arrived,
+        )
+        while True:
+            try:
+                await self._follow(follower)
+            except ReplicaRefused as error:
+                self.refused = error
+                return
+            except MqError:
+                pass
+            if self.store is not follower._store:  # wiped
+                return
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _follow(self, follower: Follower) -> None:
+        hello = await follower.hello()
+        master = self.group.master_for(self)
+        if master is None:
+            return
+        stream = self.group.network.connect(self.number, master.number)
+        leader = master.leader
+        serving = master.process.spawn(_serve(leader, hello, stream.far))
+        try:
+            await follower.follow(_Opened(stream.near, serving), hello)
+        finally:
+            self.group.network.forget(stream)
+            stream.break_off()
+
+    # ---- what a client does ----
+
+    async def send(self, number: int) -> Appended:
+        """Returns when it is acknowledged."""
+        assert self.leader is not None and self.commit is not None
+        self.leader.check_sends()
+        message = NewMessage(TOPIC, number % 2, b"%d|" % number * 20)
+        appended = self.opened().append([message])[0]
+        await self.commit.durable(self.opened().end_offset)
+        return appended
+
+    def visible(self) -> dict[tuple[int, int], bytes]:
+        """Queue and offset → body, of all that may be read here now."""
+        return {
+            (queue_id, offset): body
+            for (_, queue_id), messages in visible(self.opened()).items()
+            for offset, body in messages.items()
+        }
+
+    def log_bytes(self, begin: int, end: int) -> bytes:
+        """Of the log's files, as a process sees them."""
+        size = REPLICATED.commit_log_file_size
+        first = begin // size * size
+        data = b"".join(
+            read_file(self.disk, LOG / f"{start:020d}") for start in range(first, end, size)
+        )
+        return data[begin - first : end - first]
+
+
+async def _serve(leader: Leader | None, hello: Hello, link: Any) -> None:
+    """A handler of the master's process."""
+    if leader is not None:
+        await leader.serve(hello, link)
+
+
+class _Opened:
+    """MasterLink, which tells what the master's handler raised."""
+
+    def __init__(self, end: Any, serving: asyncio.Task[None]) -> None:
+        self._end = end
+        self._serving = serving
+
+    async def receive(self) -> Any:
+        receiving = asyncio.create_task(self._end.receive())
+        try:
+            await asyncio.wait((receiving, self._serving), return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                # Ended in order, with an error that is told, or by the end of its process.
+                return None if self._serving.cancelled() else self._serving.result()
+            return receiving.result()
+        finally:
+            receiving.cancel()
+
+    async def send(self, report: object) -> None:
+        await self._end.send(report)
+
+
+class _Preparation:
+    def __init__(self, replica: SimulatedReplica) -> None:
+        self._replica = replica
+
+    async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
+        replica = self._replica
+        store = replica.opened()
+        if agreement.action is Action.CUT:
+            replica.cuts.append(agreement.begin)
+            store.cut(agreement.begin, replica.epochs.history.newest_epoch)
+        elif agreement.action is Action.COPY:
+            store.follower.begin_at(agreement.begin, {})
+        else:
+            raise AssertionError(f"no retention here, and {agreement}")

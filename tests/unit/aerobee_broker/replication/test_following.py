@@ -1,0 +1,232 @@
+"""A master and its slaves: stores as they are, over a simulated network and simulated disks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.errors import ReplicaRefused, StreamBroken, TooFewReplicas
+from aerobee_broker.replication.in_sync import InSyncRules
+from aerobee_broker.replication.stream import ChunkCheck, Hello, LogChunk, Report, ReportCheck
+from support.replication.group import SimulatedGroup
+from support.replication.replica import TIMING
+
+SYNC_2 = InSyncRules(synchronous=True, in_sync_replicas=2)
+AUTO_2 = InSyncRules(synchronous=True, in_sync_replicas=2, auto_in_sync_replicas=True)
+ASYNC = InSyncRules()
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """In virtual time."""
+    for _ in range(2_000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within 20 s")
+
+
+async def begun(rules: InSyncRules, count: int = 2, *, seed: int = 0) -> SimulatedGroup:
+    """Replica 0 leads, and all are in sync."""
+    group = SimulatedGroup(seed, rules, count)
+    group.start()
+    await group.elect(0)
+    await group.settle()
+    return group
+
+
+async def test_a_synchronous_send_is_acknowledged_once_both_have_it() -> None:
+    group = await begun(SYNC_2)
+    group.send(40)
+    await group.settle()
+    assert len(group.acknowledged) == len(group.shown) == 40
+    await group.check_end()
+
+
+async def test_a_synchronous_send_waits_for_a_slave_whose_disk_is_slow() -> None:
+    group = await begun(SYNC_2)
+    master, slave = group.replicas
+    slave.stop_at_once()
+    slave.slowest_job_ms = 400.0
+    slave.start()
+    await group.settle()
+    group.send(1)
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        has_it = slave.opened().flushed_offset == master.opened().end_offset
+        assert has_it or not (group.acknowledged or master.visible())
+    assert group.acknowledged
+
+
+async def test_an_asynchronous_send_is_acknowledged_alone_and_shown_with_the_slave() -> None:
+    group = await begun(ASYNC)
+    group.network.cut(0, 1)
+    group.send(3)
+    await asyncio.sleep(0.5)
+    assert len(group.acknowledged) == 3 and not group.replicas[0].visible()
+    group.network.heal()
+    await group.settle()
+    assert len(group.shown) == 3
+
+
+async def test_without_its_slave_a_strict_master_refuses_sends_and_shows_what_it_has() -> None:
+    group = await begun(SYNC_2)
+    group.send(3)
+    await group.settle()
+    group.replicas[1].stop_at_once()
+    await asyncio.sleep(1)
+    with pytest.raises(TooFewReplicas):
+        await group.replicas[0].send(99)
+    assert len(group.replicas[0].visible()) == 3
+
+
+async def test_a_master_with_auto_in_sync_replicas_goes_on_alone() -> None:
+    group = await begun(AUTO_2)
+    group.network.cut(1, 0)  # half-open: the slave hears, and is not heard
+    group.send(3)
+    await asyncio.sleep(1)
+    assert not group.acknowledged
+    await asyncio.sleep(3)
+    assert len(group.acknowledged) == 3
+    await group.check_end()
+
+
+async def test_a_slave_that_was_off_catches_up_and_joins() -> None:
+    group = await begun(AUTO_2)
+    group.replicas[1].stop_at_once(power=True)
+    await asyncio.sleep(1)
+    for _ in range(10):
+        group.send(20)
+        await asyncio.sleep(0.3)
+    await group.check_end()
+    assert len(group.acknowledged) == 200
+
+
+async def test_an_empty_disk_is_copied_from_the_masters_first_byte() -> None:
+    group = await begun(AUTO_2)
+    group.send(100)
+    await group.settle()
+    slave = group.replicas[1]
+    before = slave.identity
+    slave.stop_at_once()
+    slave.lose_disk()
+    await group.check_end()
+    assert slave.identity.store_id != before.store_id
+    assert len(slave.visible()) == 100
+
+
+async def test_the_tail_of_a_deposed_master_is_kept_in_a_file_and_cut() -> None:
+    group = await begun(SYNC_2, 3)
+    group.send(5)
+    await group.settle()
+    old = group.replicas[0]
+    agreed = old.opened().end_offset
+    group.network.cut(0, 1)
+    group.network.cut(0, 2)
+    group.send(7, old)
+    await asyncio.sleep(0.1)
+    assert old.opened().flushed_offset > agreed
+    await group.elect(1)
+    await group.check_end()
+    assert old.cuts == [agreed]
+    kept = [path.name for path in old.disk.files() if "diverged" in str(path)]
+    assert kept == [f"1-{agreed}.log"]
+
+
+async def test_a_log_of_another_group_is_refused_and_left_as_it_is() -> None:
+    strangers = await begun(ASYNC, seed=1)
+    strangers.send(5)
+    await strangers.settle()
+    group = await begun(AUTO_2)
+    slave, stranger = group.replicas[1], strangers.replicas[1]
+    slave.stop_at_once()
+    stranger.stop_at_once()
+    slave.disk = stranger.disk
+    slave.start()
+    before = slave.log_bytes(0, slave.opened().end_offset)
+    await eventually(lambda: slave.refused is not None)
+    assert isinstance(slave.refused, ReplicaRefused)
+    assert before and slave.log_bytes(0, slave.opened().end_offset) == before
+
+
+async def test_a_damaged_copy_is_refused() -> None:
+    group = await begun(AUTO_2)
+    group.send(5)
+    await group.settle()
+    slave = group.replicas[1]
+    slave.stop_at_once()
+    path = next(path for path in slave.disk.files() if "commitlog" in str(path))
+    slave.disk.flip(path, 8 * 60)
+    slave.start()
+    await eventually(lambda: slave.refused is not None)
+    assert slave.refused is not None and slave.refused.about == "storePathRootDir"
+
+
+async def test_a_second_stream_of_a_slave_ends_the_first() -> None:
+    group = await begun(AUTO_2)
+    master, slave = group.replicas
+    stream = group.network.connect(1, 0)
+    leader = master.leader
+    assert leader is not None
+    described = slave.describe()
+    serving = master.process.spawn(leader.serve(Hello(described), stream.far))
+    await stream.near.receive()
+    await stream.near.send(Report(1, described.end, described.end))
+    await eventually(lambda: len(leader.in_sync.followers()) == 1 and not serving.done())
+    await asyncio.sleep(TIMING.silence_ms / 1000 + 1)
+    assert serving.done()  # this one said nothing more
+    assert isinstance(serving.exception(), StreamBroken)
+    await group.settle()  # and the slave has opened another
+
+
+async def test_a_silent_master_is_left() -> None:
+    group = await begun(AUTO_2)
+    group.replicas[0].stop_at_once(silent=True)
+    before = len(group.network._streams)
+    await asyncio.sleep(TIMING.silence_ms / 1000 + 1)
+    assert before == 1 and not group.network._streams
+
+
+# ---- what ends a stream ----
+
+GOOD_REPORT, GOOD_CHUNK = (
+    Report(3, 150, 120),
+    LogChunk(3, 100, b"123456789", 0xCBF43926, 90, 109, 0),
+)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(GOOD_REPORT, epoch=2),
+        replace(GOOD_REPORT, written=201),
+        replace(GOOD_REPORT, synced=151),
+        replace(GOOD_REPORT, written=140),
+        replace(GOOD_REPORT, synced=110),
+    ],
+)
+def test_a_report_that_cannot_be_is_not_believed(report: Report) -> None:
+    check = ReportCheck(3, 100)
+    check.sent(200)
+    check.check(GOOD_REPORT)
+    check.check(GOOD_REPORT)
+    with pytest.raises(StreamBroken):
+        check.check(report)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        replace(GOOD_CHUNK, epoch=2),
+        replace(GOOD_CHUNK, offset=109),
+        replace(GOOD_CHUNK, data=b"123456780"),
+        replace(GOOD_CHUNK, confirmed=89),
+    ],
+)
+def test_a_chunk_that_cannot_be_is_not_taken_in(chunk: LogChunk) -> None:
+    check = ChunkCheck(3)
+    check.check(GOOD_CHUNK, 100)
+    with pytest.raises(StreamBroken):
+        check.check(chunk, 100)
