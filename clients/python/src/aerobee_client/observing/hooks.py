@@ -63,17 +63,12 @@ def begin_send(
             raise
         if replaced is not None:
             message = replaced
-        if _follows(interceptor, message):
-            told.append((interceptor, message))
+        try:
+            if interceptor.follows_send(message):
+                told.append((interceptor, message))
+        except Exception:
+            log.exception("follows_send of the interceptor %r failed", interceptor)
     return message, HookedSend(told) if told else None
-
-
-def _follows(interceptor: Interceptor, message: Message) -> bool:
-    try:
-        return interceptor.follows_send(message)
-    except Exception:
-        log.exception("follows_send of the interceptor %r failed", interceptor)
-        return False
 
 
 class HookedBatch:

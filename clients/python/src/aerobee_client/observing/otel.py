@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 SCOPE = "aerobee-client"
 SAMPLED = trace.TraceFlags.SAMPLED
+NO_STATE = trace.DEFAULT_TRACE_STATE  # of each span context that has none
 # What samplers of the SDK say of themselves.
 SDK_SAMPLERS = "opentelemetry.sdk.trace.sampling"
 ALWAYS_OFF = "AlwaysOffSampler"
@@ -136,7 +137,7 @@ class Telemetry(Interceptor):
             plain = len(current) == is_valid  # nothing else in it that could be carried
             if not is_valid or flags & SAMPLED or not self._tracing.follows_unsampled:
                 return self._begin(message, current, plain=plain)
-            if plain and not state:
+            if plain and state is NO_STATE:
                 text = traceparent(trace_id, span_id, flags)
                 return message.with_own_property(TRACEPARENT, text)
             return carrying(message, current, parent, plain=plain)
