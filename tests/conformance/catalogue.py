@@ -69,7 +69,7 @@ ROWS = {
     "C6": "send to receive with two brokers takes at most 1.2 times as long as with one (median)",
 }
 # Rows without a scenario: what their cells say.
-RESTARTS = "F26"  # tests/fault/crash/test_sdk_restarts.py; with all versions in its campaign
+RESTARTS = "F26"  # tests/fault/clients/test_sdk_restarts.py; with all versions in its campaign
 LATENCY = "C6"  # test_latency_with_two_brokers.py
 UNSERVED, BY_HAND = "F28", "F29"
 

@@ -6,7 +6,7 @@ shown by a later event, or by the one wait that the row itself prescribes. All s
 side (`conformance.runner`); a test then says how its scenario ended. What an SDK cannot do stands
 in its sdk.toml: such a case must fail. `--every-sdk` runs all versions, in TLS and in plaintext,
 with one broker and proxy and with two of each. Restarts, row F26, are in
-tests/fault/crash/test_sdk_restarts.py.
+tests/fault/clients/test_sdk_restarts.py.
 """
 
 from __future__ import annotations

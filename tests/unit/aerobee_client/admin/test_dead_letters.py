@@ -12,7 +12,7 @@ from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
-from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.codes import raises_code
 
 

@@ -13,7 +13,7 @@ from aerobee_client.admin.redrive import Outcome, Pace, reads_retries, redrive
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, PROPERTIES, RETRY, add_dead_letter, read_all
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory.cluster import MemoryBroker, MemoryCluster
 
 
 async def run(

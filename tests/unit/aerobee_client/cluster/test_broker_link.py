@@ -7,7 +7,7 @@ import asyncio
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.broker_link import BrokerLink
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 ADDRESS = "10.0.0.11:10911"

@@ -11,7 +11,7 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.sending.one_way import WINDOW
 from aerobee_wire.status import Code, MqError
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.clock.polling import until
 

@@ -18,7 +18,7 @@ from aerobee_client.sending.order.selectors import SelectByHash, SelectMachineRo
 from aerobee_wire.queues.choice import queue_of_group
 from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.clock.polling import until
 from support.codes import raises_code

@@ -12,7 +12,7 @@ from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.pulling.lent import Lent
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
-from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 from support.codes import raises_code
 

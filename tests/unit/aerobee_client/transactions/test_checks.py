@@ -15,7 +15,7 @@ from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_client.transactions import checks
 from aerobee_client.transactions.checks import Check
 from support.client.half_messages import HalfMessages
-from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC
 from support.clock.polling import until
 

@@ -21,8 +21,8 @@ from aerobee_wire import message_id, properties, record
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
-from support.client.memory_locks import LockRpcs, MemoryLocks
-from support.client.memory_topics import TopicRpcs, check_topic
+from support.client.memory.locks import LockRpcs, MemoryLocks
+from support.client.memory.topics import TopicRpcs, check_topic
 
 NAMESRV = "10.0.0.1:9876"
 STORE_TIME_MS = 1_700_000_000_000
