@@ -70,6 +70,13 @@ SUITES = {
     ),
     "startup": ("up_ready", "up_memory", "suite_memory"),
     "report": ("report_10k",),
+    "spark": (
+        "spark_read",
+        "spark_read_parquet",
+        "spark_stream",
+        "spark_facts",
+        "spark_trigger",
+    ),
 }
 
 

@@ -5,6 +5,7 @@ adds to the batch read: SQL, filters, errors. One session for all tests here.
 from __future__ import annotations
 
 import json
+import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -14,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee_client import AdminClient, Message, Producer
-from aerobee_spark import source
+from aerobee_spark import lag, source
 from aerobee_spark.jvm.session import session
+from aerobee_spark.lag import LagListener
 from aerobee_wire import record
+from aerobee_wire.status import Code
+from support.clock.polling import until_sync
+from support.codes import raises_code
 from support.processes.service import namesrv_and_broker
 
 if TYPE_CHECKING:
@@ -294,3 +299,50 @@ def test_offsets_in_a_checkpoint_are_those_of_the_documentation(
     assert (value["v"], sum(queues.values())) == (1, 10)
     rows = spark.read.format("rocketmq").options(nameServer=namesrv, topic="kept")
     assert rows.option("startingOffsets", json.dumps(value)).load().count() == 0
+
+
+# ---- lag ----
+
+
+def test_the_lag_falls_to_zero_in_progress_gauge_and_group(
+    spark: SparkSession, namesrv: str, admin: AdminClient, send: Send, tmp_path: Path
+) -> None:
+    send("lagging", 60)
+    admin.create_group("shown")
+    listener = LagListener(port=0, progressGroup="shown", nameServer=namesrv, queryName="lagging")
+    spark.streams.addListener(listener)
+    try:
+        rows = spark.readStream.format("rocketmq").option("maxOffsetsPerTrigger", "20")
+        query = (
+            rows.options(nameServer=namesrv)
+            .load("lagging")
+            .writeStream.format("noop")
+            .queryName("lagging")
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        finished(query)
+        totals = [lag.of(progress).total for progress in query.recentProgress]
+        assert totals[0] >= 40 and totals[-1] == 0
+        assert totals == sorted(totals, reverse=True)
+        until_sync(lambda: gauge(listener) == [0, 0], "the gauge shows that nothing waits")
+        until_sync(
+            lambda: sum(each.lag for each in admin.consume_progress("shown", "lagging")) == 0,
+            "the group shows how far the query is",
+        )
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
+
+
+def gauge(listener: LagListener) -> list[float]:
+    """The values that a Prometheus would see."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{listener.port}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return [float(line.split()[-1]) for line in lines if line.startswith(lag.GAUGE + "{")]
+
+
+def test_a_group_that_is_not_there_shows_no_progress(namesrv: str) -> None:
+    with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
+        LagListener(progressGroup="nowhere", nameServer=namesrv)

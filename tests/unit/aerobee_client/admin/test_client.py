@@ -256,6 +256,26 @@ async def test_groups_of_all_brokers_are_merged(
     assert (found[1].max_attempts, found[0].order, found[1].order) == (3, "on", "auto")
 
 
+async def test_committed_offsets_go_to_the_brokers_that_have_the_queues(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    stored: list[tuple[str, str, int, int]] = []
+
+    def commit(address: str, request: Any) -> Any:
+        stored.extend(
+            (address, each.topic, each.queue_id, each.queue_offset) for each in request.offsets
+        )
+        return offset_pb2.UpdateConsumerOffsetsResponse()
+
+    cluster.answers["UpdateConsumerOffsets"] = commit
+    await admin.commit_offsets("g", {(TOPIC, "a", 0): 5, (TOPIC, "b", 1): 7, (TOPIC, "a", 2): 0})
+    assert [each[1:] for each in stored] == [(TOPIC, 0, 5), (TOPIC, 2, 0), (TOPIC, 1, 7)]
+    assert len({each[0] for each in stored}) == 2
+    with raises_code(Code.BROKER_NOT_EXIST):
+        await admin.commit_offsets("g", {(TOPIC, "nowhere", 0): 1})
+    await admin.commit_offsets("g", {})
+
+
 async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:
     def reset(address: str, request: Any) -> Any:
         assert request.WhichOneof("to") == "timestamp_ms" and request.timestamp_ms == -1
@@ -364,6 +384,7 @@ async def test_a_cluster_without_a_broker_is_refused() -> None:
         ("browse", {"topic": TOPIC, "broker_name": "a", "queue_id": 1 << 31, "queue_offset": 0}),
         ("browse", {"topic": TOPIC, "broker_name": "a", "queue_id": 0, "queue_offset": 1 << 63}),
         ("reset_offsets", {"group": "g", "topic": TOPIC, "queue_offset": 1 << 63}),
+        ("commit_offsets", {"group": "g", "offsets": {(TOPIC, "a", 0): 1 << 63}}),
         ("query_messages", {"topic": TOPIC, "key": "k", "max_messages": 1 << 31}),
     ],
 )

@@ -222,6 +222,31 @@ class GroupAdmin(BrokerAdmin):
         QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST."""
         return await blocked.skip_message(self._brokers, group, message_id, reason=reason)
 
+    async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:
+        """Stores offsets of `group` as one of its consumers would: (topic, broker name, queue id) →
+        the queue offset of its next message, also backwards. A broker stores all or none.
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, BROKER_NOT_EXIST.
+        """
+        requests: dict[str, offset_pb2.UpdateConsumerOffsetsRequest] = {}
+        for (topic, broker_name, queue_id), offset in offsets.items():
+            request = requests.setdefault(
+                broker_name, offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=group)
+            )
+            with numbers_fit():
+                request.offsets.add(topic=topic, queue_id=queue_id, queue_offset=offset)
+        masters = await self._brokers.masters() if requests else {}
+        for broker_name, request in requests.items():
+            if broker_name not in masters:
+                raise MqError(
+                    Code.BROKER_NOT_EXIST,
+                    f"no broker {broker_name!r} is registered: offsets there are not committed",
+                    retryable=True,
+                )
+            await self._brokers.ask(
+                broker_name, masters[broker_name], rpcs.UPDATE_CONSUMER_OFFSETS, request
+            )
+
     async def reset_offsets(
         self,
         group: str,

@@ -47,6 +47,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     consume_progress = blocking(AsyncAdminClient.consume_progress)
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)
+    commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
     cluster = blocking(AsyncAdminClient.cluster)

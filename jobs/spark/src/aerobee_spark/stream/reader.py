@@ -40,12 +40,15 @@ log = logging.getLogger(__name__)
 class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream`. It is pickled for the workers before it has connected anywhere."""
 
-    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: ReadOptions, names: tuple[str, ...], watch: Watch | None = None
+    ) -> None:
+        """`watch`: what asks the brokers, when it is not to be made here."""
         self.options = options
         # The columns to read; a schema of the user's selects some of them.
         self.names = names
-        self._admin: AdminClient | None = None
-        self._watch: Watch | None = None
+        self._admin: AdminClient | None = watch.admin if watch else None
+        self._watch = watch
         self._patience: Patience | None = None
         # Where Trigger.AvailableNow ends; None: another trigger.
         self._target: dict[Queue, int] | None = None

@@ -1,0 +1,174 @@
+"""How far a stream is behind: messages that wait, queue by queue, out of the progress that Spark
+reports of a streaming query.
+
+`of` computes it; `LagListener` logs it, serves it as a Prometheus gauge, and commits what is
+finished to a consumer group, where `aerobee group progress` shows it. Nothing here is read back: a
+query stands where its checkpoint says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from aerobee_spark.errors import CheckpointError, MqError
+from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.stream.positions import Positions
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from aerobee_client import AdminClient
+
+log = logging.getLogger(__name__)
+
+GAUGE = "rocketmq_spark_lag_messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Messages behind by queue, as the last trigger saw the ends of the queues."""
+
+    by_queue: Mapping[Queue, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_queue.values())
+
+
+def of(progress: Any) -> Lag:
+    """The lag over all sources of this format in a StreamingQueryProgress, or in its JSON as a
+    mapping. A source that has not looked yet counts as not behind."""
+    behind: dict[Queue, int] = {}
+    for end, latest in _sources(progress):
+        for queue, last in latest.of.items():
+            behind[queue] = behind.get(queue, 0) + max(0, last - end.of.get(queue, last))
+    return Lag(behind)
+
+
+def finished(progress: Any) -> dict[Queue, int]:
+    """The offset of the next message of each queue, of the batch that the progress is about."""
+    return {queue: offset for end, _ in _sources(progress) for queue, offset in end.of.items()}
+
+
+def _sources(progress: Any) -> Iterator[tuple[Positions, Positions]]:
+    """End of the batch and ends of the queues, of each source of this format."""
+    sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
+    for source in sources:
+        names = ("endOffset", "latestOffset")
+        end, latest = (
+            _positions(source[name] if isinstance(source, Mapping) else getattr(source, name))
+            for name in names
+        )
+        if end is not None and latest is not None:
+            yield end, latest
+
+
+def _positions(value: Any) -> Positions | None:
+    """None for nothing, and for the offsets of another format."""
+    try:
+        loaded = json.loads(value) if isinstance(value, str) else value
+        return Positions.parse(loaded) if isinstance(loaded, Mapping) else None
+    except (ValueError, CheckpointError):
+        return None
+
+
+class LagListener(StreamingQueryListener):
+    """`spark.streams.addListener(LagListener(...))`.
+
+    `port`: serves the gauge GAUGE there, at `host`, with the labels `query`, `topic`, `broker_name`
+    and `queue_id`; 0 takes a free one, which is `listener.port` then; None serves nothing.
+    `progressGroup` with `nameServer`: after each batch, what is finished is committed to this
+    group, which must exist. `queryName`: only queries of this name. Raises MqError: no such group,
+    no name server.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        progressGroup: str = "",
+        nameServer: str = "",
+        queryName: str | None = None,
+    ) -> None:
+        self.port = port
+        self._query_name = queryName
+        self._group = progressGroup
+        self._admin: AdminClient | None = None
+        self._metrics = None if port is None else _Metrics(host, port)
+        if self._metrics is not None:
+            self.port = self._metrics.port
+        if progressGroup:
+            from aerobee_spark.reading.planning import connect
+
+            self._admin = connect(nameServer)
+            self._admin.get_group(progressGroup)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        if self._query_name is not None and progress.name != self._query_name:
+            return
+        lag, name = of(progress), progress.name or str(progress.id)
+        log.info("query %s is %d messages behind after batch %d", name, lag.total, progress.batchId)
+        if self._metrics is not None:
+            self._metrics.show(name, lag)
+        if self._admin is not None:
+            self._commit(finished(progress))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
+
+    def close(self) -> None:
+        """Ends the server and the connections."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._admin is not None:
+            self._admin.close()
+
+    def _commit(self, offsets: Mapping[Queue, int]) -> None:
+        """A failure is told in the log and nowhere else: the group only shows where the query
+        is."""
+        assert self._admin is not None
+        try:
+            self._admin.commit_offsets(
+                self._group,
+                {(each.topic, each.broker_name, each.queue_id): at for each, at in offsets.items()},
+            )
+        except MqError as error:
+            log.warning("progress is not committed to the group %s: %s", self._group, error.message)
+
+
+class _Metrics:
+    """The gauge, and its server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+        registry = CollectorRegistry()
+        labels = ("query", "topic", "broker_name", "queue_id")
+        about = "Messages that a streaming query has yet to read."
+        self._gauge = Gauge(GAUGE, about, labels, registry=registry)
+        self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+        self.port = int(self._server.server_port)
+
+    def show(self, name: str, lag: Lag) -> None:
+        for queue, behind in lag.by_queue.items():
+            self._gauge.labels(name, *map(str, queue)).set(behind)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

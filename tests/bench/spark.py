@@ -1,0 +1,234 @@
+"""Reading topics with Spark: batch against files of the same rows, the stream and the facts against
+the batch, and what a trigger costs that finds nothing new.
+
+One session and one broker on this machine; each figure is the median of ROUNDS, baselines in turn.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from aerobee_client import AdminClient, Message, Producer
+from aerobee_spark import source
+from aerobee_spark.jvm.session import session
+from aerobee_spark.landing.job import Landing, LandRequest
+from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.reading.planning import connect
+from aerobee_spark.stream.reader import RocketMqStreamReader
+from aerobee_spark.stream.watch import Watch
+from aerobee_spark.table.files import FactsFiles
+from bench.measure import Result
+from support.processes.service import broker_process, namesrv_and_broker, namesrv_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES = 1_000_000
+QUEUES = 8
+BATCH = 1_000
+PER_TRIGGER = 200_000
+ROUNDS = 3
+THREADS = 2
+TOPIC = "bench"
+# Of the trigger: queues on two brokers, triggers that are timed, seconds that one may take.
+MANY_QUEUES = 1_000
+TRIGGERS = 20
+TRIGGER_LIMIT_S = 0.3
+
+
+async def results() -> list[Result]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        return [*reading(path), trigger(path)]
+
+
+# ---- reading ----
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    spark: SparkSession
+    namesrv: str
+    folder: Path
+
+    def options(self) -> dict[str, str]:
+        return {"nameServer": self.namesrv, "topic": TOPIC}
+
+    def batch(self) -> DataFrame:
+        return self.spark.read.format(source.FORMAT).options(**self.options()).load()
+
+    def fresh(self, name: str) -> Path:
+        path = self.folder / name
+        shutil.rmtree(path, ignore_errors=True)
+        return path
+
+    def read(self) -> None:
+        nowhere(self.batch())
+
+    def read_json(self) -> None:
+        nowhere(self.spark.read.schema(self.batch().schema).json(str(self.folder / "json")))
+
+    def read_parquet(self) -> None:
+        nowhere(self.spark.read.parquet(str(self.folder / "parquet")))
+
+    def read_into_parquet(self) -> None:
+        self.batch().write.parquet(str(self.fresh("copy")))
+
+    def stream(self) -> None:
+        rows = self.spark.readStream.format(source.FORMAT).options(
+            **self.options(), maxOffsetsPerTrigger=str(PER_TRIGGER)
+        )
+        self._run(rows.load().writeStream.format("noop"), self.fresh("checkpoint"))
+
+    def land(self) -> None:
+        files = FactsFiles(self.fresh("facts"))
+        request = LandRequest(self.namesrv, files.path, topics=(TOPIC,), batch_size=PER_TRIGGER)
+        files.create(request.about())
+        landing = Landing(files, files.path, request, lambda step: None)
+        rows = self.spark.readStream.format(source.FORMAT).options(**request.options()).load()
+        self._run(rows.writeStream.foreachBatch(landing.batch), files.checkpoint)
+
+    def _run(self, sink: Any, checkpoint: Path) -> None:
+        query = (
+            sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+
+
+def nowhere(rows: DataFrame) -> None:
+    """All columns, into Spark's sink that keeps nothing."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def reading(folder: Path) -> list[Result]:
+    data = folder / "data"
+    data.mkdir()
+    with namesrv_and_broker(data) as (namesrv, _):
+        fill(namesrv.address)
+        scratch = folder / "spark"
+        scratch.mkdir()
+        with session(scratch, folder / "log", threads=THREADS, brief=False) as spark:
+            source.register(spark)
+            return measured(Bench(spark, namesrv.address, folder))
+
+
+def fill(namesrv: str) -> None:
+    with AdminClient(namesrv) as admin, Producer("bench", namesrv=namesrv) as producer:
+        admin.create_topic(TOPIC, queues=QUEUES)
+        for start in range(0, MESSAGES, BATCH):
+            producer.send_batch([message(start + i) for i in range(BATCH)])
+
+
+def message(number: int) -> Message:
+    """200 bytes and eight properties, those of the client counted."""
+    properties = {f"property-{i}": str(number) for i in range(5)}
+    keys = f"key-{number % 1000}"
+    return Message(TOPIC, bytes(200), tag=f"tag-{number % 7}", keys=keys, properties=properties)
+
+
+def measured(bench: Bench) -> list[Result]:
+    rows = bench.batch()
+    rows.write.json(str(bench.folder / "json"))
+    rows.write.parquet(str(bench.folder / "parquet"))
+    works: dict[str, Callable[[], None]] = {
+        "read": bench.read,
+        "json": bench.read_json,
+        "parquet": bench.read_parquet,
+        "copy": bench.read_into_parquet,
+        "stream": bench.stream,
+        "facts": bench.land,
+    }
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            rates[name].append(MESSAGES / (time.perf_counter() - start))
+    median = {name: statistics.median(found) for name, found in rates.items()}
+    return [
+        ratio("spark_read", median, "read", "json", 1.0, "spark.read.json with schema"),
+        ratio("spark_read_parquet", median, "read", "parquet", 0.65, "spark.read.parquet"),
+        ratio("spark_stream", median, "stream", "read", 0.7, "spark_read"),
+        ratio("spark_facts", median, "facts", "copy", 0.7, "spark_read into Parquet"),
+    ]
+
+
+def ratio(  # noqa: PLR0917
+    name: str, median: Mapping[str, float], ours: str, base: str, target: float, against: str
+) -> Result:
+    note = f"local[{THREADS}], {MESSAGES:,} messages, median of {ROUNDS}; baseline: {against}"
+    of, other = median[ours], median[base]
+    return Result(name, "messages/s", of, other, of / other, target, note)
+
+
+# ---- a trigger ----
+
+
+@dataclass(slots=True)
+class Counting:
+    """An admin client that counts the calls that each of its methods makes."""
+
+    admin: AdminClient
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.admin, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            self.calls[name] += len(given[0]) if name == "topic_bounds" else 1
+            return method(*given, **named)
+
+        return counted
+
+
+@contextmanager
+def two_brokers(folder: Path) -> Iterator[str]:
+    homes = [folder / name for name in ("n", "a", "b")]
+    for home in homes:
+        home.mkdir()
+    with (
+        namesrv_process(homes[0]) as namesrv,
+        broker_process(homes[1], namesrv=namesrv.address),
+        broker_process(homes[2], "--set=brokerName=broker-b", namesrv=namesrv.address),
+    ):
+        yield namesrv.address
+
+
+def trigger(folder: Path) -> Result:
+    """Seconds of `latestOffset`, where nothing is new."""
+    home = folder / "trigger"
+    home.mkdir()
+    with two_brokers(home) as namesrv:
+        with AdminClient(namesrv) as admin:
+            admin.create_topic(TOPIC, queues=MANY_QUEUES // 2)
+        options = ReadOptions.parse({"nameServer": namesrv, "topic": TOPIC})
+        counting = Counting(connect(namesrv))
+        reader = RocketMqStreamReader(options, ("topic",), Watch(counting, options))  # type: ignore[arg-type]
+        try:
+            start = reader.initialOffset()
+            took, asked = [], []
+            for _ in range(TRIGGERS):
+                counting.calls.clear()
+                began = time.perf_counter()
+                if reader.latestOffset(start, ReadAllAvailable()) != start:
+                    raise RuntimeError("there is something new in empty queues")
+                took.append(time.perf_counter() - began)
+                asked.append(sum(counting.calls.values()))
+        finally:
+            counting.admin.close()
+    seconds = statistics.median(took)
+    note = f"{MANY_QUEUES:,} queues of a topic on 2 brokers, {statistics.median(asked):.0f} RPCs; "
+    note += f"worst {max(took):.3f} s; baseline: the limit"
+    limit = TRIGGER_LIMIT_S
+    return Result("spark_trigger", "s", seconds, limit, seconds / limit, 1.0, note)
