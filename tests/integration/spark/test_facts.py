@@ -14,8 +14,11 @@ import pytest
 from aerobee_spark.table.files import FactsFiles
 from aerobee_wire import topics
 from support.client.fake_broker import FakeBroker, FakeCluster
+from support.clock.polling import until_sync
 
 GROUP = "arrivals"
+# Spark's start, on a machine that is busy.
+START_S = 120.0
 DEAD, RETRIES = topics.dead_letter_topic(GROUP), topics.retry_topic(GROUP)
 # Of a report: what depends on when and where it was made.
 ASIDE = ("queues", "generated_at", "generated_timestamp_ms", "expires", "trend", "group_settings")
@@ -91,6 +94,36 @@ def test_a_facts_table_reports_what_the_brokers_had(cluster: FakeCluster, tmp_pa
     window = ["--since", "1760000020000", "--kind", "dlq", "--no-bodies"]
     newest = report(tmp_path / "four", "--facts", str(table), *window)
     assert (newest["complete"], newest["dead_letters"]) == (True, 3)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_job_that_goes_on_lands_what_comes_until_it_is_stopped(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    broker, table = cluster["broker-a"], tmp_path / "table"
+    landing = ["--namesrv", cluster.namesrv, "--topic", "t", "--table", str(table)]
+    broker.put("t", b"first")
+    command = [sys.executable, "-m", "aerobee_spark", "facts", *landing, "--every", "1s", "--quiet"]
+    job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        until_sync(lambda: rows_in(table) == 1, "the first message is landed", timeout_s=START_S)
+        second = run("facts", *landing)
+        assert second.returncode == 1 and str(job.pid) in second.stderr, second.stderr
+        for _ in range(3):
+            broker.put("t", b"more")
+        until_sync(lambda: rows_in(table) == 4, "what came later is landed", timeout_s=START_S)
+        job.terminate()
+        _, stderr = job.communicate(timeout=START_S)
+    finally:
+        job.kill()
+        job.wait()
+    assert (job.returncode, stderr) == (143, "")
+    assert rows_in(table) == 4
+
+
+def rows_in(table: Path) -> int:
+    return sum(commit.rows for commit in FactsFiles(table).snapshot())
 
 
 def test_a_report_is_refused_the_table_of_something_else(tmp_path: Path) -> None:

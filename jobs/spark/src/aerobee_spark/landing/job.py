@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,9 +161,12 @@ def _stream(request: LandRequest, files: FactsFiles, held: int, on_step: OnStep)
             failures_told(log),
             session(scratch, log, brief=not request.every_ms, inherited=(held,)) as spark,
             failure_told(),
+            _signals() as noted,
         ):
             query = _start(spark, request, Landing(files, link, request, on_step))
-            _wait(query)
+            _wait(query, noted)
+    if noted:
+        raise SystemExit(128 + noted[0])
 
 
 def _start(spark: SparkSession, request: LandRequest, landing: Landing) -> StreamingQuery:
@@ -181,17 +185,28 @@ def _start(spark: SparkSession, request: LandRequest, landing: Landing) -> Strea
     )
 
 
-def _wait(query: StreamingQuery) -> None:
-    """Until it ends, or this process is interrupted. Raises what the query raised."""
-    with _stopped(query):
-        while not query.awaitTermination(POLL_S):
-            pass
-
-
 @contextmanager
-def _stopped(query: StreamingQuery) -> Iterator[None]:
+def _signals() -> Iterator[list[int]]:
+    """The numbers of the signals that ask this process to end. They are noted and nothing else: an
+    exception out of a call into Java would leave the connection to it unusable."""
+    noted: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(query: StreamingQuery, noted: Sequence[int]) -> None:
+    """Until it ends, or a signal came. Raises what the query raised."""
+    try:
+        while not query.awaitTermination(POLL_S) and not noted:
+            pass
     finally:
         query.stop()
 
