@@ -70,6 +70,8 @@ class InProcess:
     async def stream(
         self, address: str, rpc: Rpc[Any, Any], request: Any
     ) -> AsyncGenerator[Any, None]:
+        if rpc.method == "WatchBrokers":
+            await asyncio.Event().wait()  # no broker here moves
         method = self.methods[address, rpc.method]
         parsed = method.request.FromString(request.SerializeToString())
         call = FakeCall()
@@ -87,6 +89,9 @@ class InProcess:
             task.cancel()
             answer.cancel()
             await asyncio.gather(task, answer, return_exceptions=True)
+
+    async def drop(self, address: str) -> None:
+        """No broker here moves."""
 
     async def close(self) -> None:
         """The brokers outlive who calls them."""

@@ -17,6 +17,7 @@ class FakeTransport:
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = answers
+        self.dropped: list[str] = []  # addresses
         self.calls: list[tuple[str, str, Any]] = []
         # Clear it to hold every call, until it is set again.
         self.gate = asyncio.Event()
@@ -46,6 +47,9 @@ class FakeTransport:
             raise MqError(Code.BROKER_UNREACHABLE, f"nobody answers {rpc.method} at {address}")
         async for message in answer(address, request):
             yield message
+
+    async def drop(self, address: str) -> None:
+        self.dropped.append(address)
 
     async def close(self) -> None:
         self.gate.set()

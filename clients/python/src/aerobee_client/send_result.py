@@ -12,7 +12,8 @@ from aerobee_wire import message_id as ids
 
 class SendResult(NamedTuple):
     """The message is as durable as the broker's flushDiskType says. Every other outcome is an
-    MqError, also FLUSH_DISK_TIMEOUT (10): the message is stored, but may not be durable.
+    MqError, also FLUSH_DISK_TIMEOUT (10): the message is stored, but may not be durable; and
+    FLUSH_SLAVE_TIMEOUT (12): it is stored, but may not be on the replicas that it must be on.
 
     `message_id`: the property UNIQ_KEY, the same in every retry. `recall_handle`: for
     `Producer.recall`, of a message with `deliver_at`; else empty. `transaction_id`: of a half

@@ -23,14 +23,20 @@ def masters(route: TopicRoute) -> set[str]:
     return {data.broker_name for data in route.brokers if _MASTER_ID in data.addresses}
 
 
+def being_elected(route: TopicRoute) -> set[str]:
+    """The names of the brokers that have replicas and no master: one of them is to become it."""
+    return {data.broker_name for data in route.brokers if data.addresses} - masters(route)
+
+
 def writable_counts(route: TopicRoute) -> dict[str, int]:
-    """Broker name → how many queues of the topic can be written to there, sorted by name."""
-    with_master = masters(route)
+    """Broker name → how many queues of the topic can be written to there, sorted by name; also
+    where a master is being elected."""
+    there = masters(route) | being_elected(route)
     found = sorted(route.queues, key=lambda data: data.broker_name)
     return {
         data.broker_name: data.write_queue_count
         for data in found
-        if data.permission & _WRITABLE and data.broker_name in with_master
+        if data.permission & _WRITABLE and data.broker_name in there
     }
 
 
@@ -46,8 +52,8 @@ class GroupQueues(Generic[Q]):
 
     A broker that leaves the route restarts, nearly always. If its message groups went to another
     broker meanwhile and came back, they would be out of order. So they wait for it, for AWAY_MS;
-    after that, another broker takes them. A broker that is there and takes no messages (it drains)
-    loses them at once.
+    after that, another broker takes them. Where a master is being elected they wait for as long as
+    there are replicas. A broker that is there and takes no messages (it drains) loses them at once.
 
     `make`: broker name and queue id → queue. Times are of any monotonic clock.
     """
@@ -64,7 +70,8 @@ class GroupQueues(Generic[Q]):
             self._away_since_ms.clear()
             self._set(order_topic_counts(route.order_topic_config))
             return
-        there = masters(route) & {data.broker_name for data in route.queues}
+        told = {data.broker_name for data in route.queues}
+        there = told & (masters(route) | being_elected(route))
         away = {name: count for name, count in self._counts.items() if name not in there}
         self._away_since_ms = {name: self._away_since_ms.get(name, now_ms) for name in away}
         self._set({**away, **writable_counts(route)})

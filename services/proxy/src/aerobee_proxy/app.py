@@ -100,6 +100,7 @@ class ProxyApp(App):
 
         work: list[Component] = [
             PeriodicTask("session expiry", EXPIRY_SCAN_S, expire_sessions),
+            BackgroundTask("broker watch", proxy.broker_watch.run),
             BackgroundTask("lease renewal", proxy.lease_renewal.run),
             BackgroundTask("transaction checks", proxy.transaction_checks.run),
         ]

@@ -14,6 +14,7 @@ from aerobee_proxy.access.users import Users
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.broker_watch import BrokerWatch
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
@@ -73,10 +74,11 @@ class Proxy:
             self.authentication = Authentication(users, self.counts, clock)
 
         self.route_cache = RouteCache(transport, options.namesrvs, clock)
-        self.calls = BrokerCalls(transport, self.route_cache)
+        self.calls = calls = BrokerCalls(transport, self.route_cache)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
         self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, listen_port)
+        self.broker_watch = self._make_broker_watch(transport)
         self.lease_renewal = LeaseRenewal(
             self.batches,
             clock,
@@ -100,9 +102,8 @@ class Proxy:
             background=self.background,
             counts=self.counts,
         )
-        self.acknowledgements = Acknowledgements(
-            self.calls, self.batches, self.lease_renewal, self.counts
-        )
+        renewal = self.lease_renewal
+        self.acknowledgements = Acknowledgements(calls, self.batches, renewal, self.counts)
         self.transaction_checks = TransactionChecks(
             transport,
             self.route_cache,
@@ -124,6 +125,16 @@ class Proxy:
             self._pipeline, sessions, self.group_configs, options, counts=self.counts, clock=clock
         )
         self.rpcs = self._rpcs(listen_port)
+
+    def _make_broker_watch(self, transport: Transport) -> BrokerWatch:
+        namesrvs, availability = self.options.namesrvs, self.calls.availability
+        introduce = self._introduce_clients
+        return BrokerWatch(transport, namesrvs, self.route_cache, availability, introduce)
+
+    def _introduce_clients(self, broker_name: str) -> None:
+        """A broker has another master, which knows no client of this proxy."""
+        requests = [each.heartbeat for each in self.sessions if each.heartbeat is not None]
+        self.background.run(self.heartbeats.repeat(broker_name, requests))
 
     def end_long_calls(self) -> None:
         """Streams and long polls, without an error for the client."""

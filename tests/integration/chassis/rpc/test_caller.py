@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +39,15 @@ class PeerError(Exception):
 
 
 class Handlers:
+    def __init__(self) -> None:
+        self.held = asyncio.Event()  # a call is under way that is not answered
+
     async def check(self, request: Any, call: Call) -> Any:
         if request.service == "refused":
             raise LookupError
+        if request.service == "held":
+            self.held.set()
+            await asyncio.Event().wait()
         return UNREADABLE if request.service == "unreadable" else Response(status=Response.SERVING)
 
     async def list(self, request: Any, call: Call) -> Any:
@@ -53,8 +60,13 @@ class Handlers:
 
 
 @pytest.fixture
-async def address() -> AsyncIterator[str]:
-    service = bind(DESCRIPTOR, Handlers())
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+async def address(handlers: Handlers) -> AsyncIterator[str]:
+    service = bind(DESCRIPTOR, handlers)
     renamed = type(service)("test.Echo", service.methods)
     failure = Failure("NOT_FOUND", "none here")
     server = Server([renamed], host="127.0.0.1", port=0, failure_of=lambda _: failure, grace_s=0)
@@ -94,3 +106,22 @@ async def test_failures_of_a_stream_are_errors_of_the_domain(caller: Caller, add
     with pytest.raises(PeerError) as caught:
         await anext(stream)
     assert (caught.value.address, caught.value.status) == (address, "INTERNAL")
+
+
+async def test_calls_under_way_end_when_an_address_is_dropped(
+    caller: Caller, address: str, handlers: Handlers
+) -> None:
+    held = asyncio.create_task(caller.call(address, CHECK, Request(service="held"), timeout_s=60))
+    await handlers.held.wait()
+
+    await caller.drop(address)
+
+    with pytest.raises(PeerError) as caught:
+        await held
+    assert caught.value.status == "CANCELLED"
+    answer = await caller.call(address, CHECK, Request(), timeout_s=20)
+    assert answer.status == Response.SERVING
+
+
+async def test_an_address_that_was_never_called_is_dropped_in_silence(caller: Caller) -> None:
+    await caller.drop("127.0.0.1:1")

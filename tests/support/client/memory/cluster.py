@@ -41,6 +41,7 @@ class MemoryBroker:
     watchers: dict[str, asyncio.Queue[client_pb2.ClientNotice | None]] = field(default_factory=dict)
     locks: MemoryLocks = field(default_factory=MemoryLocks)
     max_reconsume_times: int = 16
+    has_master: bool = True  # False: a replica is registered alone
     capabilities: tuple[client_pb2.Capability, ...] = (client_pb2.SEND_BACK_DELAY,)
     physical_offset: int = 0
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -119,6 +120,9 @@ class MemoryCluster(LockRpcs, TopicRpcs):
         # RPC name → what answers instead: an error, or a function of (address, request).
         self.answers: dict[str, MqError | Callable[[str, Any], Any]] = {}
         self.calls: list[tuple[str, str, Any]] = []
+        self.dropped: list[str] = []  # addresses whose connections a client closed
+        # Name server → what it tells the client that watches brokers there.
+        self.told: dict[str, asyncio.Queue[namesrv_pb2.WatchBrokersResponse]] = {}
 
     # ---- Transport ----
 
@@ -147,6 +151,10 @@ class MemoryCluster(LockRpcs, TopicRpcs):
         self, address: str, rpc: Rpc[Any, Any], request: Any
     ) -> AsyncGenerator[Any, None]:
         self._check_up(address)
+        if address in self.namesrvs:
+            told = self.told[address] = asyncio.Queue()
+            while True:
+                yield await told.get()
         broker = self.brokers[address]
         notices: asyncio.Queue[client_pb2.ClientNotice | None] = asyncio.Queue()
         broker.watchers[request.client_id] = notices
@@ -158,6 +166,9 @@ class MemoryCluster(LockRpcs, TopicRpcs):
         finally:
             broker.watchers.pop(request.client_id, None)
             self._forget(broker, request.client_id)
+
+    async def drop(self, address: str) -> None:
+        self.dropped.append(address)
 
     async def close(self) -> None:
         """The cluster outlives its clients."""
@@ -221,7 +232,8 @@ class MemoryCluster(LockRpcs, TopicRpcs):
                     permission=6,
                     attributes={"message.type": self.types.get(request.topic, "NORMAL")},
                 )
-                route.brokers.add(broker_name=broker.name, addresses={0: broker.address})
+                broker_id = 0 if broker.has_master else 1
+                route.brokers.add(broker_name=broker.name, addresses={broker_id: broker.address})
         if not route.queues:
             raise MqError(Code.TOPIC_NOT_EXIST, f"no route of {request.topic}")
         return namesrv_pb2.GetTopicRouteResponse(route=route)

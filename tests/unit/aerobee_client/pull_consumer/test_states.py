@@ -55,6 +55,8 @@ class Network:
     def stream(self, address: str, rpc: Rpc[Any, Any], request: Any) -> AsyncGenerator[Any, None]:
         return self._cluster.stream(address, rpc, request)
 
+    async def drop(self, address: str) -> None: ...
+
     async def close(self) -> None: ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_proxy.cluster.topic_route import (
     DELAY,
@@ -55,9 +56,12 @@ def test_mixed_retry_and_dead_letter_topics_accept_every_type(message_type: str)
     check_type(message_type, [NORMAL], "%RETRY%billing")
 
 
-def test_writable_queues_are_sorted_and_of_masters() -> None:
+def test_writable_queues_are_sorted_and_of_registered_brokers() -> None:
     found = topic_route(
         queue_data("b", write=1), queue_data("a", write=2), queue_data("c", permission=4)
     )
     assert writable_queues(found) == [BrokerQueue("a", 0), BrokerQueue("a", 1), BrokerQueue("b", 0)]
-    assert writable_queues(topic_route(queue_data("a"), masters=False)) == []
+    assert writable_queues(topic_route(queue_data("a", write=1), masters=False)) == [
+        BrokerQueue("a", 0)
+    ]
+    assert writable_queues(TopicRoute(queues=[queue_data("a")])) == []

@@ -72,8 +72,12 @@ def test_permissions_of_queues(read: int, write: int, permission: int, expected:
     assert [queue_id for _, queue_id, _ in found] == list(range(len(expected)))
 
 
-def test_brokers_without_a_master_are_left_out() -> None:
-    assert queues_of(topic_route(queue_data("a"), masters=False)) == []
+def test_brokers_of_which_nobody_is_registered_are_left_out() -> None:
+    assert queues_of(TopicRoute(queues=[queue_data("a")])) == []
+
+
+def test_brokers_whose_master_is_being_elected_stay() -> None:
+    assert len(queues_of(topic_route(queue_data("a", 2, 2), masters=False))) == 2
 
 
 def test_assignment_has_one_queue_for_each_broker() -> None:

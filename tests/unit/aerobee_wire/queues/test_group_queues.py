@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, QueueData, TopicRoute
 
-from aerobee_wire.queues.group_queues import AWAY_MS, GroupQueues, writable_counts
+from aerobee_wire.queues.group_queues import (
+    AWAY_MS,
+    GroupQueues,
+    being_elected,
+    writable_counts,
+)
 
 READ, READ_WRITE = 4, 6
 
@@ -35,9 +40,11 @@ def of(**counts: int) -> list[Queue]:
     return [Queue(name, queue_id) for name, count in counts.items() for queue_id in range(count)]
 
 
-def test_writable_queues_are_sorted_and_of_masters() -> None:
+def test_writable_queues_are_sorted_and_of_brokers_that_have_or_elect_a_master() -> None:
     found = route(data("b", 1), data("a", 2), data("c", 4, READ), data("d", 4))
-    assert list(writable_counts(found).items()) == [("a", 2), ("b", 1)]
+    found.queues.append(data("e", 1))
+    assert list(writable_counts(found).items()) == [("a", 2), ("b", 1), ("d", 4)]
+    assert being_elected(found) == {"d"}
 
 
 def test_a_broker_that_left_keeps_its_message_groups_for_a_while() -> None:
@@ -61,13 +68,19 @@ def test_a_broker_that_came_back_may_leave_again() -> None:
     assert queues.at(50_000 + AWAY_MS) == of(b=2)
 
 
-def test_a_broker_without_its_master_is_away() -> None:
+def test_a_broker_that_elects_a_master_keeps_its_message_groups() -> None:
     queues = GroupQueues(Queue)
     both = (data("b", 2), data("a", 2))
     queues.update(route(*both), 0)
     queues.update(route(*both, masters="b"), 0)
     assert queues.at(0) == of(a=2, b=2)
-    assert queues.at(AWAY_MS) == of(b=2)
+    assert queues.at(10 * AWAY_MS) == of(a=2, b=2)
+
+
+def test_message_groups_of_a_broker_that_elects_its_first_master_are_its_own() -> None:
+    queues = GroupQueues(Queue)
+    queues.update(route(data("b", 2), data("a", 2), masters="b"), 0)
+    assert queues.at(0) == of(a=2, b=2)
 
 
 def test_a_broker_that_drains_loses_its_message_groups_at_once() -> None:

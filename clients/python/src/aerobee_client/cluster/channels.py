@@ -65,14 +65,23 @@ class Channels:
     def replace(self, address: str) -> None:
         """Calls from now on take a new channel, with a new certificate for example. Those under way
         end on the old one, within DRAIN_S."""
-        channel = self._channels.pop(address, None)
+        channel = self._take(address)
         if channel is None:
             return
-        for key in [key for key in self._methods if key[0] == address]:
-            del self._methods[key]
         draining = asyncio.get_running_loop().create_task(channel.close(DRAIN_S))
         self._replaced[draining] = channel
         draining.add_done_callback(self._replaced.pop)
+
+    async def drop(self, address: str) -> None:
+        """Calls from now on take a new channel; those under way are cancelled."""
+        channel = self._take(address)
+        if channel is not None:
+            await channel.close(None)
+
+    def _take(self, address: str) -> grpc.aio.Channel | None:
+        for key in [key for key in self._methods if key[0] == address]:
+            del self._methods[key]
+        return self._channels.pop(address, None)
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}

@@ -17,6 +17,7 @@ from typing import Any
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.broker_link import BrokerLink, OnLink, OnNotice, ignore_link
+from aerobee_client.cluster.broker_watch import BrokerWatch
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
@@ -89,6 +90,7 @@ class ClientInstance:
         self._refresher: asyncio.Task[None] | None = None
         self._broker_left = asyncio.Event()
         self._began_ms = self.clock.monotonic_ms()
+        self._broker_watcher: asyncio.Task[None] | None = None
 
     def new_heartbeat(self) -> client_pb2.HeartbeatRequest:
         return client_pb2.HeartbeatRequest(
@@ -116,6 +118,8 @@ class ClientInstance:
         self._watches = watches
         refreshing = self._refresh_forever(whole_cluster=whole_cluster)
         self._refresher = asyncio.create_task(refreshing, name="route refresh")
+        watch = BrokerWatch(self.transport, self.namesrv, self.routes)
+        self._broker_watcher = asyncio.create_task(watch.run(), name="broker watch")
 
     def call_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
@@ -191,9 +195,10 @@ class ClientInstance:
 
     async def _leave(self) -> None:
         self._heartbeat = None  # a route that is fetched from now on opens no link
-        if self._refresher is not None:
-            self._refresher.cancel()
-            await asyncio.gather(self._refresher, return_exceptions=True)
+        for task in (self._refresher, self._broker_watcher):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         request = client_pb2.UnregisterClientRequest(client_id=self.client_id)
         links, self._links = self._links, {}
         await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)

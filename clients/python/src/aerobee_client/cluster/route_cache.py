@@ -24,7 +24,12 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
-from aerobee_wire.queues.group_queues import GroupQueues, order_topic_counts, writable_counts
+from aerobee_wire.queues.group_queues import (
+    GroupQueues,
+    being_elected,
+    order_topic_counts,
+    writable_counts,
+)
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC, group_of
 
@@ -42,9 +47,12 @@ TopicRoute = namesrv_pb2.TopicRoute
 
 
 def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues that a producer may choose from, grouped by broker."""
+    """The queues that a producer may choose from, grouped by broker; those of brokers whose master
+    is being elected only where there are no others."""
     config = route.order_topic_config
     counts = order_topic_counts(config) if config else writable_counts(route)
+    electing = being_elected(route)
+    counts = {name: count for name, count in counts.items() if name not in electing} or counts
     return [
         MessageQueue(topic, broker_name, queue_id)
         for broker_name, count in counts.items()
@@ -162,6 +170,8 @@ class RouteCache:
     _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
     # Brokers that a route named until then, by name, in ms of the monotonic clock.
     _away_since_ms: dict[str, int] = field(default_factory=dict, init=False)
+    # The newest that a name server told, by broker name.
+    _epochs: dict[str, int] = field(default_factory=dict, init=False)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -178,11 +188,36 @@ class RouteCache:
         if address is None:
             raise MqError(
                 Code.BROKER_NOT_EXIST,
-                f"no route names a broker {broker_name!r} with id {broker_id}: it is down or has "
-                "not registered with the name server yet",
+                f"no route names a broker {broker_name!r} with id {broker_id}: it is down, has not "
+                "registered with the name server yet, or its replicas elect a master",
                 retryable=True,
             )
         return address
+
+    def learn(self, members: namesrv_pb2.BrokerMembers) -> str | None:
+        """Takes what a name server tells of a broker without being asked. Returns the address that
+        its master had before, if it has another now.
+
+        A master that is gone keeps its address until a call fails: it may be gone for that name
+        server only.
+        """
+        name, address = members.broker_name, members.addresses.get(MASTER_ID)
+        if members.epoch < self._epochs.get(name, 0):  # a name server that is behind
+            return None
+        self._epochs[name] = members.epoch
+        known = self._addresses.get(name)  # only of brokers that this client has to do with
+        if known is None or address is None or known.get(MASTER_ID) == address:
+            return None
+        former = known.get(MASTER_ID, "")
+        self._addresses[name] = dict(members.addresses)
+        self.on_change()
+        return former
+
+    async def refresh_broker(self, broker_name: str) -> None:
+        """Asks a name server for every route that names the broker."""
+        for topic, entry in list(self._entries.items()):
+            if any(data.broker_name == broker_name for data in entry.route.brokers):
+                await self.refresh_now(topic)
 
     def broker_at(self, address: str) -> str:
         """The name of the broker whose master this is; "" when no route names it."""

@@ -21,7 +21,7 @@ from aerobee_wire.status import Code, MqError, error_from
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
-CLOSED = "this client was closed during the call"
+CLOSED = "the connection was closed during the call: by this client, or for a new master"
 
 # For failures without one of our codes: grpc itself failed, or the peer is no server of ours.
 _CODE_OF_STATUS = {
@@ -39,6 +39,9 @@ class Transport(Protocol):
 
     def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         """The responses of a server stream. Raises like `call`, also after some responses."""
+
+    async def drop(self, address: str) -> None:
+        """Calls under way at an address fail with BrokerUnreachable; later ones connect anew."""
 
     async def close(self) -> None: ...
 
@@ -77,6 +80,9 @@ class GrpcTransport:
             raise BrokerUnreachable(address, CLOSED) from None
         finally:
             call.cancel()
+
+    async def drop(self, address: str) -> None:
+        await self._channels.drop(address)
 
     async def close(self) -> None:
         await self._channels.close()

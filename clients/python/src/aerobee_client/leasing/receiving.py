@@ -53,6 +53,7 @@ _LEFT_OUT = frozenset(
         Code.SYSTEM_BUSY,
         Code.FLOW_CONTROL,
         Code.FLUSH_DISK_TIMEOUT,
+        Code.FLUSH_SLAVE_TIMEOUT,
         Code.TOPIC_NOT_EXIST,
     }
 )

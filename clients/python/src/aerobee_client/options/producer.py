@@ -55,7 +55,8 @@ class ProducerOptions:
     # Further attempts after a refusal that another broker may not share.
     retries: int = 2
     # Whether another broker is tried when one has stored a message and cannot say that it is
-    # durable (FLUSH_DISK_TIMEOUT). It may be delivered twice then.
+    # durable (FLUSH_DISK_TIMEOUT) or replicated (FLUSH_SLAVE_TIMEOUT). It may be delivered twice
+    # then.
     retry_another_broker_when_not_store_ok: bool = False
     # Of a body, in bytes; the broker's maxMessageSize is the same by default.
     max_message_size: int = 4 * MIB

@@ -25,6 +25,8 @@ RETRIED_CODES = frozenset(
         Code.QUEUE_NOT_EXIST,
     }
 )
+# Stored, and not known to be durable or replicated.
+STORED_CODES = frozenset({Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT})
 # The broker is down or not ready yet: no refusal of the message.
 ABSENT_CODES = frozenset(
     {Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE}
@@ -69,7 +71,7 @@ class Attempts:
         self, error: MqError, target: MessageQueue, queues: Sequence[MessageQueue], now_ms: int
     ) -> float | None:
         """Seconds to wait after `target`, one of the topic's `queues`, failed; None: give up."""
-        if error.code is Code.FLUSH_DISK_TIMEOUT:  # stored, and not durable yet
+        if error.code in STORED_CODES:
             if not (self._not_store_ok and self._has_other(queues, target)):
                 return None
         elif not (error.retryable or error.code in RETRIED_CODES):

@@ -29,7 +29,14 @@ MAX_ENDS = 512
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 # After these the broker may have carried the request out.
-_LOST_ANSWERS = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT, Code.FLUSH_DISK_TIMEOUT})
+_LOST_ANSWERS = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.REQUEST_TIMEOUT,
+        Code.FLUSH_DISK_TIMEOUT,
+        Code.FLUSH_SLAVE_TIMEOUT,
+    }
+)
 
 
 class _End:

@@ -81,6 +81,13 @@ class Caller:
         except CallFailed as failure:
             raise failed(failure) from None
 
+    async def drop(self, address: str) -> None:
+        """Closes the channel to an address: calls under way there fail with CANCELLED, and the next
+        one connects anew."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.close()
+
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()

@@ -29,7 +29,17 @@ NOT_FROM_BROKER = frozenset(
 AWAY = frozenset({Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST})
 
 # At such a broker every message is refused for a while, and may be taken elsewhere.
-REFUSES_MESSAGES = frozenset({Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE})
+REFUSES_MESSAGES = frozenset({Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE, Code.SLAVE_NOT_AVAILABLE})
+
+
+class BeingElected(MqError):
+    """A broker has replicas, and no master yet."""
+
+    def __init__(self, broker_name: str) -> None:
+        super().__init__(
+            Code.BROKER_UNREACHABLE,
+            f"broker {broker_name} has no master at the moment: its replicas elect one; try again",
+        )
 
 
 class _Outage(NamedTuple):
@@ -77,8 +87,9 @@ class BrokerAvailability:
 
     def is_outage(self, broker_name: str, error: MqError) -> bool:
         """Whether a call failed because the broker is away: it answered before, and is unreachable
-        now or gone from the name servers' tables."""
-        return broker_name in self._answered and error.code in AWAY
+        now or gone from the name servers' tables; or its master is being elected."""
+        known = broker_name in self._answered or isinstance(error, BeingElected)
+        return known and error.code in AWAY
 
     def answered(self, broker_name: str) -> None:
         self._answered.add(broker_name)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerMembers,
     GetClusterInfoRequest,
     GetTopicRouteRequest,
     TopicRoute,
@@ -23,6 +24,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
+from aerobee_proxy.cluster.availability import BeingElected
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.transport import Transport
@@ -63,6 +65,8 @@ class RouteCache:
         self._brokers: dict[str, str] | None = None  # all of them, as fetched last
         self._brokers_stale_from_ms = 0  # monotonic
         self._last_addresses: dict[str, str] = {}  # also of brokers that are gone by now
+        self._electing: set[str] = set()  # brokers with replicas and no master
+        self._epochs: dict[str, int] = {}  # the newest that a name server told, by broker name
         # Monotonic. No name server answered: until then, callers with a stale route take that.
         self._silent_until_ms = 0
         self._log_throttle = LogThrottle(clock)
@@ -100,7 +104,7 @@ class RouteCache:
         self._routes.pop(topic, None)
 
     async def address_of(self, broker_name: str) -> str:
-        """The "host:port" of the broker's master. Raises MqError BROKER_NOT_EXIST."""
+        """The "host:port" of the broker's master. Raises MqError BROKER_NOT_EXIST; BeingElected."""
         address = self._addresses.get(broker_name)
         if address is None:
             try:
@@ -111,6 +115,8 @@ class RouteCache:
                 if address is None:
                     raise
                 self._addresses[broker_name] = address
+        if address is None and broker_name in self._electing:
+            raise BeingElected(broker_name)
         if address is None:
             raise MqError(Code.BROKER_NOT_EXIST, f"no name server knows a broker {broker_name!r}")
         return address
@@ -118,6 +124,31 @@ class RouteCache:
     def forget_address(self, broker_name: str) -> None:
         """The broker did not answer: it may have moved."""
         self._addresses.pop(broker_name, None)
+
+    def learn(self, members: BrokerMembers) -> str | None:
+        """Takes what a name server tells of a broker without being asked. Returns the address that
+        its master had before, if it has another now.
+
+        A master that is gone keeps its address until a call fails or there is another: it may be
+        gone for that name server only.
+        """
+        name, address = members.broker_name, members.addresses.get(0)
+        if members.epoch < self._epochs.get(name, 0):  # a name server that is behind
+            return None
+        self._epochs[name] = members.epoch
+        was_electing = name in self._electing
+        self._electing.discard(name)
+        if address is None and members.addresses:
+            self._electing.add(name)
+        known = self._addresses.get(name) or self._last_addresses.get(name)
+        if address is not None:
+            self._addresses[name] = self._last_addresses[name] = address
+        if address != known or was_electing:
+            self._brokers_stale_from_ms = 0
+            for cached in self._routes.values():
+                if any(broker.broker_name == name for broker in cached.route.brokers):
+                    cached.stale_from_ms = 0
+        return known if address is not None and address != known else None
 
     async def brokers(self) -> dict[str, str]:
         """The name of every broker → its master's "host:port". Raises MqError
@@ -134,6 +165,7 @@ class RouteCache:
     async def _fetch_brokers(self) -> dict[str, str]:
         answer = await self._ask(GET_CLUSTER_INFO, GetClusterInfoRequest())
         found = {b.broker_name: b.addresses[0] for b in answer.brokers if 0 in b.addresses}
+        self._electing = {b.broker_name for b in answer.brokers if b.addresses} - found.keys()
         self._addresses.update(found)
         self._brokers, self._last_addresses = found, dict(found)
         self._brokers_stale_from_ms = self._clock.monotonic_ms() + BROKERS_REFRESH_MS

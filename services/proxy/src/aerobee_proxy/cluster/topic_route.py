@@ -46,11 +46,17 @@ def with_master(route: TopicRoute) -> Sequence[QueueData]:
     return [data for data in route.queues if data.broker_name in masters]
 
 
+def with_members(route: TopicRoute) -> Sequence[QueueData]:
+    """The queues of brokers that have a master, or replicas of which one is being elected."""
+    members = {broker.broker_name for broker in route.brokers if broker.addresses}
+    return [data for data in route.queues if data.broker_name in members]
+
+
 def readable_brokers(route: TopicRoute) -> list[QueueData]:
     """The brokers that the topic can be read from, sorted by name."""
     found = [
         data
-        for data in with_master(route)
+        for data in with_members(route)
         if data.permission & READABLE and data.read_queue_count > 0
     ]
     return sorted(found, key=lambda data: data.broker_name)

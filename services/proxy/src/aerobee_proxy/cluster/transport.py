@@ -32,6 +32,9 @@ class Transport(Protocol):
     def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         """What the peer sends until it ends the stream. Raises MqError like `call`."""
 
+    async def drop(self, address: str) -> None:
+        """Calls under way at an address fail with BROKER_UNREACHABLE; later ones connect anew."""
+
     async def close(self) -> None: ...
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 from aerobee.broker.v1.client_pb2 import (
@@ -30,6 +30,7 @@ from aerobee_proxy.v2.translate import subscription
 from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT
 from aerobee_wire.status import Code, MqError
 
+REPEATED_AT_ONCE = 64
 LANGUAGE_KEY, VERSION_KEY = "x-mq-language", "x-mq-client-version"
 
 
@@ -52,6 +53,7 @@ class ClientHeartbeats:
         """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST if one answers that."""
         request = self._heartbeat(session, call)
         request.consumers.append(_consumer(session, consumer_group))
+        session.sent_heartbeat(request)
         await self._send(request)
 
     async def of_producer(self, session: Session, call: Call) -> None:
@@ -61,6 +63,7 @@ class ClientHeartbeats:
             return
         request = self._heartbeat(session, call)
         request.published_topics.extend(topics)
+        session.sent_heartbeat(request)
         try:
             await self._send(request)
         except MqError as error:
@@ -90,6 +93,25 @@ class ClientHeartbeats:
                 structlog.get_logger().warning(
                     "heartbeat_failed", broker=name, reason=failure.message, suppressed=suppressed
                 )
+
+    async def repeat(self, broker_name: str, requests: Sequence[HeartbeatRequest]) -> None:
+        """To a broker that does not know these clients: its master is another one now."""
+        for first in range(0, len(requests), REPEATED_AT_ONCE):
+            failures = await asyncio.gather(
+                *(
+                    self._calls.try_call(broker_name, HEARTBEAT, request)
+                    for request in requests[first : first + REPEATED_AT_ONCE]
+                )
+            )
+            for failure in filter(None, failures):
+                suppressed = self._log_throttle.allow(broker_name)
+                if suppressed is not None:
+                    structlog.get_logger().warning(
+                        "heartbeat_failed",
+                        broker=broker_name,
+                        reason=failure.message,
+                        suppressed=suppressed,
+                    )
 
     async def unregister(self, client_id: str, consumer_group: str) -> None:
         """Removes a client from this group at every broker, and from no other group: the caller may

@@ -4,8 +4,8 @@ Every queue is reached through this proxy: its endpoints are those that the clie
 the operator advertises others. So NAT, port mappings and DNS names keep working.
 
 Differs from RocketMQ's proxy: a queue keeps its own id, also on a topic with unequal numbers of
-readable and writable queues (there, queues are renumbered, surplus queues first); brokers without
-a master are left out of routes.
+readable and writable queues (there, queues are renumbered, surplus queues first); brokers of
+which nobody is registered are left out of routes, those whose master is being elected are not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aerobee_proxy.cluster.topic_route import (
     WRITABLE,
     accepted_types,
     readable_brokers,
-    with_master,
+    with_members,
 )
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.status import Refused
@@ -54,7 +54,7 @@ def message_queues(route: TopicRoute, topic: Resource, endpoints: Endpoints) -> 
             broker=_broker(data.broker_name, endpoints),
             accept_message_types=types,
         )
-        for data in sorted(with_master(route), key=lambda data: data.broker_name)
+        for data in sorted(with_members(route), key=lambda data: data.broker_name)
         for queue_id, permission in enumerate(_permissions(data))
     ]
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from aerobee.broker.v1.client_pb2 import HeartbeatRequest
 from apache.rocketmq.v2.definition_pb2 import FilterExpression, FilterType, Resource, Settings
 from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
@@ -61,11 +62,15 @@ class Session:
     settings: Settings | None = None  # as they were answered
     streams: set[CommandStream] = field(default_factory=set)
     user: str = ""  # who signs its calls; empty without authentication
+    heartbeat: HeartbeatRequest | None = None  # the last one that went to brokers
     _told_fifo: bool | None = None
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
     _published_of: Settings | None = None  # the settings that `_published` was computed from
     _published: dict[str, Resource] = field(default_factory=dict)
     _membership: _Membership = field(default_factory=lambda: _Membership(None))
+
+    def sent_heartbeat(self, request: HeartbeatRequest) -> None:
+        self.heartbeat = request
 
     @property
     def keeps_order(self) -> bool | None:

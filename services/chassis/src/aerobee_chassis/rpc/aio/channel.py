@@ -19,11 +19,16 @@ class AioChannel:
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
         method = self._channel.unary_unary(path, None, None)
         try:
-            return cast(bytes, await method(request, timeout=timeout_s))
-        except grpc.aio.AioRpcError as error:
-            raise _failed(error) from None
+            call = method(request, timeout=timeout_s)
         except grpc.aio.UsageError:
             raise CallFailed(*CHANNEL_CLOSED) from None
+        try:
+            return cast(bytes, await call)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from None
+        except asyncio.CancelledError:
+            _check_task(call)
+            raise
 
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         try:
@@ -35,6 +40,9 @@ class AioChannel:
                 yield cast(bytes, answer)
         except grpc.aio.AioRpcError as error:
             raise _failed(error) from None
+        except asyncio.CancelledError:
+            _check_task(answers)
+            raise
         finally:
             answers.cancel()
 
@@ -70,7 +78,7 @@ class AioExchange:
                 raise CallFailed(*CALL_ENDED) from None
             raise CallFailed(code.name, await self._call.details() or "") from None
         except asyncio.CancelledError:
-            self._check_task()
+            _check_task(self._call)
             raise
 
     async def done_writing(self) -> None:
@@ -83,16 +91,17 @@ class AioExchange:
         except grpc.aio.AioRpcError as error:
             raise _failed(error) from None
         except asyncio.CancelledError:
-            self._check_task()
+            _check_task(self._call)
             raise
         return message if isinstance(message, bytes) else None  # else it is grpc.aio's EOF
 
-    def _check_task(self) -> None:
-        """grpc.aio raises CancelledError also for a call that was cancelled, in a task that was
-        not. Raises CallFailed then."""
-        task = asyncio.current_task()
-        if self._call.cancelled() and task is not None and not task.cancelling():
-            raise CallFailed(*CHANNEL_CLOSED) from None
+
+def _check_task(call: grpc.aio.Call) -> None:
+    """grpc.aio raises CancelledError also for a call that was cancelled, in a task that was not.
+    Raises CallFailed then."""
+    task = asyncio.current_task()
+    if call.cancelled() and task is not None and not task.cancelling():
+        raise CallFailed(*CHANNEL_CLOSED) from None
 
 
 def _failed(error: grpc.aio.AioRpcError) -> CallFailed:

@@ -28,7 +28,7 @@ from aerobee_proxy.cluster.topic_route import (
 )
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
-from aerobee_wire.queues.group_queues import GroupQueues
+from aerobee_wire.queues.group_queues import GroupQueues, being_elected
 from aerobee_wire.status import Code, MqError
 
 MAX_SEND_ROUTES = 10_000
@@ -44,6 +44,7 @@ class SendRoute:
     accepted_types: tuple[str, ...]
     untyped_brokers: Sequence[str]  # there it takes the type of its first message
     by_priority: bool  # the topic accepts nothing else: a queue stands for a priority
+    electing: frozenset[str]  # brokers whose master is being elected
 
 
 class MessageSender:
@@ -86,6 +87,7 @@ class MessageSender:
             accepted,
             untyped_brokers(route),
             by_priority=accepted == (PRIORITY,),
+            electing=frozenset(being_elected(route)),
         )
         self._send_routes[topic] = (route, made)
         return made
@@ -123,9 +125,13 @@ class MessageSender:
             queues = queues_of_priority(queues, priority)
         if message_group:
             return queue_of_group(message_group, queues)
-        if self._availability.any_avoided:
-            is_avoided = self._availability.is_avoided
-            queues = [queue for queue in queues if not is_avoided(queue.broker_name)] or queues
+        if self._availability.any_avoided or route.electing:
+            is_avoided, electing = self._availability.is_avoided, route.electing
+            queues = [
+                queue
+                for queue in queues
+                if queue.broker_name not in electing and not is_avoided(queue.broker_name)
+            ] or queues
         return self._round_robin.next(route.topic, queues)
 
     async def send(

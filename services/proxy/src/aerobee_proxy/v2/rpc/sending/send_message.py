@@ -3,11 +3,14 @@
 Codes: MULTIPLE_RESULTS, ILLEGAL_TOPIC, ILLEGAL_MESSAGE_TAG / KEY / GROUP / PROPERTY_KEY / ID,
 ILLEGAL_DELIVERY_TIME, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, MESSAGE_CORRUPTED, FORBIDDEN,
 TOPIC_NOT_FOUND, MESSAGE_BODY_TOO_LARGE / EMPTY, MESSAGE_PROPERTIES_TOO_LARGE, PROXY_TIMEOUT,
-MASTER_PERSISTENCE_TIMEOUT, TOO_MANY_REQUESTS. Differs from RocketMQ's proxy: several messages are
-several entries, each with a recall handle of its own when its delivery time is ahead.
+MASTER_PERSISTENCE_TIMEOUT, SLAVE_PERSISTENCE_TIMEOUT, HA_NOT_AVAILABLE, TOO_MANY_REQUESTS. Differs
+from RocketMQ's proxy: several messages are several entries, each with a recall handle of its own
+when its delivery time is ahead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from aerobee.broker.v1.message_pb2 import SendResult
 from apache.rocketmq.v2.definition_pb2 import Message
@@ -15,8 +18,8 @@ from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageRespon
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.batches import SendOutcome
-from aerobee_proxy.cluster.sending.send import MessageSender
-from aerobee_proxy.cluster.topic_route import TRANSACTION, check_type
+from aerobee_proxy.cluster.sending.send import MessageSender, SendRoute
+from aerobee_proxy.cluster.topic_route import TRANSACTION, BrokerQueue, check_type
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import overall, status, status_for
@@ -58,16 +61,13 @@ async def send_message(
         queue = sender.choose_queue(route, system.message_group, system.priority)
         outgoing.append((queue, to_broker(message, kind, topic, queue.queue_id, peer)))
     outcomes = await sender.send(outgoing)
-    refused = [n for n, outcome in enumerate(outcomes) if _is_no_permission(outcome)]
-    if refused and (changed := await sender.changed_route(route)):
-        # Nothing of them is stored: their broker drains, or the topic was closed there.
-        for n in refused:
-            system, resent = messages[n].system_properties, outgoing[n][1]
-            queue = sender.choose_queue(changed, system.message_group, system.priority)
-            resent.queue_id = queue.queue_id
-            outgoing[n] = queue, resent
-        again = await sender.send([outgoing[n] for n in refused])
-        for n, outcome in zip(refused, again, strict=True):
+    again = await _places_elsewhere(sender, route, messages, outgoing, outcomes)
+    for n, queue in again.items():
+        resent = outgoing[n][1]
+        resent.queue_id = queue.queue_id
+        outgoing[n] = queue, resent
+    if again:
+        for n, outcome in zip(again, await sender.send([outgoing[n] for n in again]), strict=True):
             outcomes[n] = outcome
     entries = [
         _entry(message, outcome, topic, queue.broker_name)
@@ -76,8 +76,33 @@ async def send_message(
     return SendMessageResponse(status=overall([entry.status for entry in entries]), entries=entries)
 
 
-def _is_no_permission(outcome: SendOutcome | Exception) -> bool:
-    return isinstance(outcome, MqError) and outcome.code is BrokerCode.NO_PERMISSION
+async def _places_elsewhere(
+    sender: MessageSender,
+    route: SendRoute,
+    messages: Sequence[Message],
+    sent: Sequence[tuple[BrokerQueue, object]],
+    outcomes: Sequence[SendOutcome | Exception],
+) -> dict[int, BrokerQueue]:
+    """Of the messages that a broker did not store and another may: place → queue."""
+    found: dict[int, BrokerQueue] = {}
+    # Their broker drains, or the topic was closed there.
+    refused = [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.NO_PERMISSION)]
+    if refused and (changed := await sender.changed_route(route)):
+        for n in refused:
+            system = messages[n].system_properties
+            found[n] = sender.choose_queue(changed, system.message_group, system.priority)
+    # Too few replicas of it are in sync. A message group stays with its broker.
+    for n, outcome in enumerate(outcomes):
+        system = messages[n].system_properties
+        if _is(outcome, BrokerCode.SLAVE_NOT_AVAILABLE) and not system.message_group:
+            queue = sender.choose_queue(route, "", system.priority)
+            if queue.broker_name != sent[n][0].broker_name:
+                found[n] = queue
+    return found
+
+
+def _is(outcome: SendOutcome | Exception, code: BrokerCode) -> bool:
+    return isinstance(outcome, MqError) and outcome.code is code
 
 
 def _entry(

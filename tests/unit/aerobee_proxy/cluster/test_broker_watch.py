@@ -1,0 +1,247 @@
+"""A new master: how the proxy hears of it, and what waits for it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from aerobee.broker.v1.client_pb2 import HeartbeatResponse
+from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    BrokerMembers,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    TopicRoute,
+    WatchBrokersResponse,
+)
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+
+from aerobee_proxy.cluster.broker_calls import PATIENCE_S
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_wire.rpcs import HEARTBEAT, SEND, WATCH_BROKERS
+from aerobee_wire.status import Code, MqError
+from support.clock.manual_clock import ManualClock
+from support.codes import raises_code
+from support.proxy.fake_transport import FakeTransport
+from support.proxy.harness import Cluster, FakeCall
+from support.proxy.routes import queue_data
+
+OLD, NEW, ELSEWHERE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+def members(epoch: int, addresses: dict[int, str], name: str = "broker-a") -> BrokerMembers:
+    return BrokerMembers(broker_name=name, addresses=addresses, epoch=epoch)
+
+
+class Group:
+    """Broker-a, whose members are `addresses`; `alive`: those that answer."""
+
+    def __init__(self) -> None:
+        self.addresses = {0: OLD, 1: NEW}
+        self.alive = {OLD, ELSEWHERE}
+        self.told: asyncio.Queue[WatchBrokersResponse] = asyncio.Queue()
+        self.others: list[str] = []  # names of brokers that have a master at ELSEWHERE
+        self.cluster = Cluster()
+        self.transport = self.cluster.transport
+        self.transport.answers |= {
+            "GetTopicRoute": lambda *_: GetTopicRouteResponse(route=self.route()),
+            "GetClusterInfo": lambda *_: GetClusterInfoResponse(brokers=self.brokers()),
+            "Send": self.send,
+            "Heartbeat": self.heartbeat,
+            "WatchBrokers": self.watch,
+        }
+        self.proxy = self.cluster.proxy()
+
+    def brokers(self) -> list[BrokerData]:
+        return [
+            BrokerData(broker_name="broker-a", addresses=self.addresses),
+            *(BrokerData(broker_name=name, addresses={0: ELSEWHERE}) for name in self.others),
+        ]
+
+    def route(self) -> TopicRoute:
+        queues = [queue_data(name, kind="MIXED") for name in ("broker-a", *self.others)]
+        return TopicRoute(queues=queues, brokers=self.brokers())
+
+    def send(self, address: str, request: Any) -> SendResponse:
+        self.check(address)
+        return SendResponse(results=[SendResult(queue_offset=7) for _ in request.messages])
+
+    def heartbeat(self, address: str, request: Any) -> HeartbeatResponse:
+        self.check(address)
+        return HeartbeatResponse()
+
+    def check(self, address: str) -> None:
+        if address not in self.alive:
+            raise MqError(Code.BROKER_UNREACHABLE, f"nobody at {address}")
+
+    async def watch(self, address: str, request: Any) -> AsyncIterator[WatchBrokersResponse]:
+        while True:
+            yield await self.told.get()
+
+    def tell(self, *changed: BrokerMembers) -> None:
+        self.told.put_nowait(WatchBrokersResponse(brokers=changed))
+
+    def elect(self, epoch: int = 2) -> None:
+        self.addresses = {0: NEW}
+        self.alive.add(NEW)
+        self.tell(members(epoch, self.addresses))
+
+    def lose_the_master(self) -> None:
+        self.addresses = {1: NEW}
+        self.alive.discard(OLD)
+
+    async def send_one(self, message_group: str = "") -> int:
+        system = d.SystemProperties(message_id="m", message_group=message_group)
+        if message_group:
+            system.message_type = d.MessageType.FIFO
+        message = d.Message(topic=d.Resource(name="orders"), body=b"1", system_properties=system)
+        request = s.SendMessageRequest(messages=[message])
+        answer = await self.proxy.rpcs.send_message(request, FakeCall())
+        return int(answer.status.code)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        task = asyncio.create_task(self.proxy.broker_watch.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+@pytest.fixture
+async def group() -> AsyncIterator[Group]:
+    group = Group()
+    yield group
+    await group.proxy.close()
+
+
+async def test_a_send_waits_for_the_new_master(group: Group) -> None:
+    assert await group.send_one() == d.Code.OK
+    group.lose_the_master()
+    assert await group.send_one() != d.Code.OK  # it may have been stored: it is not sent again
+    with group.watching():
+        sending = asyncio.create_task(group.send_one())
+        await asyncio.sleep(0.5)
+        assert not sending.done()
+        group.elect()
+        assert await sending == d.Code.OK
+
+
+async def test_without_a_stream_the_new_master_is_found_by_asking(group: Group) -> None:
+    assert await group.send_one() == d.Code.OK
+    group.lose_the_master()
+    assert await group.send_one() != d.Code.OK
+    sending = asyncio.create_task(group.send_one())
+    await asyncio.sleep(0.5)
+    group.addresses, group.alive = {0: NEW}, {NEW}
+    assert await sending == d.Code.OK
+
+
+async def test_a_broker_that_never_answered_is_waited_for_while_it_elects_a_master(
+    group: Group,
+) -> None:
+    group.lose_the_master()
+    cache, calls = group.proxy.route_cache, group.proxy.calls
+    with raises_code(Code.BROKER_UNREACHABLE):
+        await cache.address_of("broker-a")
+    waiting = asyncio.create_task(calls.call_patiently("broker-a", HEARTBEAT, HEARTBEAT.request()))
+    await asyncio.sleep(PATIENCE_S / 2)
+    assert not waiting.done()
+    group.elect()
+    await waiting
+
+
+async def test_an_election_forbids_nothing(group: Group) -> None:
+    group.lose_the_master()
+    assert await group.send_one() not in (d.Code.FORBIDDEN, d.Code.OK)
+
+
+async def test_messages_go_elsewhere_and_message_groups_wait(group: Group) -> None:
+    group.others = ["broker-b"]
+    groups = [str(number) for number in range(8)]
+    assert {await group.send_one(each) for each in groups} == {d.Code.OK}
+    at_broker_a = sum(
+        address == OLD for address, method, _ in group.transport.calls if method == "Send"
+    )
+    assert 0 < at_broker_a < len(groups)
+    group.lose_the_master()
+    group.cluster.clock.advance(60_000)
+    assert {await group.send_one() for _ in range(8)} == {d.Code.OK}
+    sent = [await group.send_one(each) == d.Code.OK for each in groups]
+    assert sent.count(False) == at_broker_a
+
+
+async def test_a_new_master_gets_the_calls_and_the_old_one_is_left(group: Group) -> None:
+    assert await group.send_one() == d.Code.OK
+    with group.watching():
+        group.elect()
+        await asyncio.sleep(0.1)
+        assert group.transport.dropped == [OLD]
+        assert await group.send_one() == d.Code.OK
+    assert [address for address, method, _ in group.transport.calls if method == "Send"] == [
+        OLD,
+        NEW,
+    ]
+
+
+async def test_a_new_master_is_told_of_every_client_at_once(group: Group) -> None:
+    settings = d.Settings(
+        client_type=d.ClientType.SIMPLE_CONSUMER,
+        subscription=d.Subscription(group=d.Resource(name="billing")),
+    )
+    call = FakeCall()
+    session = group.proxy.sessions.touch("host@1@0@abc", 0)
+    group.proxy.sessions.set_settings(session, settings)
+    request = s.HeartbeatRequest(
+        client_type=d.ClientType.SIMPLE_CONSUMER, group=d.Resource(name="billing")
+    )
+    answer = await group.proxy.rpcs.heartbeat(request, call)
+    assert answer.status.code == d.Code.OK
+    with group.watching():
+        group.elect()
+        await asyncio.sleep(0.1)
+    told = [
+        (address, each.consumers[0].consumer_group)
+        for address, method, each in group.transport.calls
+        if method == "Heartbeat"
+    ]
+    assert told == [(OLD, "billing"), (NEW, "billing")]
+
+
+async def test_a_name_server_that_is_behind_is_not_believed() -> None:
+    cache = RouteCache(FakeTransport(), ["10.0.0.9:9876"], ManualClock())
+    assert cache.learn(members(2, {0: NEW})) is None
+    assert cache.learn(members(1, {0: OLD})) is None
+    assert await cache.address_of("broker-a") == NEW
+    assert cache.learn(members(3, {0: OLD})) == NEW
+
+
+async def test_a_master_that_one_name_server_lost_keeps_its_calls() -> None:
+    cache = RouteCache(FakeTransport(), ["10.0.0.9:9876"], ManualClock())
+    cache.learn(members(1, {0: OLD, 1: NEW}))
+    cache.learn(members(1, {1: NEW}))
+    assert await cache.address_of("broker-a") == OLD
+
+
+async def test_every_name_server_is_followed_again_when_its_stream_breaks(group: Group) -> None:
+    opened = []
+
+    async def watch(address: str, request: Any) -> AsyncIterator[WatchBrokersResponse]:
+        opened.append(address)
+        if len(opened) < 3:
+            raise MqError(Code.BROKER_UNREACHABLE, "away")
+        yield WatchBrokersResponse(brokers=[members(1, {0: NEW})])
+        await asyncio.Event().wait()
+
+    group.transport.answers["WatchBrokers"] = watch
+    with group.watching():
+        await asyncio.sleep(5)
+    assert len(opened) == 3
+    assert await group.proxy.route_cache.address_of("broker-a") == NEW
+    assert len(group.transport.requests(WATCH_BROKERS)) == 3
+    assert group.transport.requests(SEND) == []
