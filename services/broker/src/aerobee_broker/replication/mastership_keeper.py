@@ -55,6 +55,14 @@ class MastershipKeeper:
         """Nothing may be acknowledged that one of these does not have."""
         return self.in_sync | self._wanted | self._unanswered
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the set at the coordinator is the one that is wanted, and no write can change it
+        any more. Only then `in_sync` may be taken for the answer to what was wanted: a set that was
+        merely read may still be replaced by a write that is carried out late."""
+        known = self.in_sync == self._wanted and not self._unanswered
+        return known and self._mastership.master_revision != 0
+
     def want(self, in_sync: frozenset[Replica]) -> None:
         """From now on the set is to be this one; the master is a member of it."""
         self._wanted = in_sync | {self._mastership.state.master}
@@ -66,7 +74,7 @@ class MastershipKeeper:
         while True:
             self._asked.clear()
             try:
-                current = await (self._news() if self._is_settled else self._write())
+                current = await (self._news() if self.is_settled else self._write())
             except (CoordinatorAway, CoordinatorDamaged) as error:
                 if not told:
                     structlog.get_logger().warning("mastership_not_written", reason=str(error))
@@ -77,10 +85,6 @@ class MastershipKeeper:
             if current is None:
                 return
             self._take(current)
-
-    @property
-    def _is_settled(self) -> bool:
-        return self._mastership.master_revision != 0 and self.in_sync == self._wanted
 
     async def _write(self) -> Mastership | None:
         """One step to what is wanted, or what stands in its way."""
