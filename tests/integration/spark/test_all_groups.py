@@ -98,7 +98,9 @@ def test_one_folder_holds_one_kind_of_report(filled: FakeCluster, tmp_path: Path
         job.run(ReportRequest(filled.namesrv, "billing", every), lambda step: None)
 
 
-@pytest.mark.parametrize("arguments", [["--group", "g"], ["--extra-json", "figures.json"]])
+@pytest.mark.parametrize(
+    "arguments", [["--group", "g"], ["--extra-json", "figures.json"], ["--facts", "table"]]
+)
 def test_what_is_of_one_group_is_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(

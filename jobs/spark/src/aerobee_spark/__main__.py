@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from aerobee_spark.errors import MqError
 from aerobee_spark.landing import command as facts
-from aerobee_spark.reading.options import KINDS, timestamp_ms
+from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
 from aerobee_wire.topics import check_group
@@ -119,6 +119,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--until", type=_checked(_time), metavar="TIME", help="stored before")
     add("--bucket", type=_checked(parse_width), metavar="WIDTH", help="of the timeline: 5m, 1h, 1d")
     add("--top", type=_checked(_positive), default=20, metavar="N", help="rows of a ranking (20)")
+    add(
+        "--redact",
+        type=_checked(parse_names),
+        default=(),
+        metavar="NAME,...",
+        help="properties and JSON fields whose values become short hashes in every file",
+    )
     add("--no-bodies", action="store_true", help="leave message bodies out of every file")
     add("--engine", choices=ENGINES, default=AUTO, help="what reads and computes (auto)")
     add(
@@ -182,6 +189,8 @@ def _request(given: argparse.Namespace) -> ReportRequest:
         _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
     if given.all_groups and given.extra_json:
         _refuse("--extra-json goes with --group: the figures are of one group")
+    if given.all_groups and given.facts:
+        _refuse("--facts goes with --group: a facts table is of one group")
     return ReportRequest(
         name_server,
         given.group or "",
@@ -192,6 +201,7 @@ def _request(given: argparse.Namespace) -> ReportRequest:
         since_ms=given.since,
         until_ms=given.until,
         bucket_ms=given.bucket,
+        redact=given.redact,
         engine=given.engine,
         local_up_to=given.local_up_to,
         table=given.facts,

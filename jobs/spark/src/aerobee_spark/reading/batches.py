@@ -45,7 +45,9 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     from aerobee_spark.reading import columns
     from aerobee_spark.reading.chunks import read_range
+    from aerobee_spark.reading.redaction import Redaction, redacted
 
+    redaction = Redaction.of(options.redact)
     wanted = partition.wanted
     for chunk in read_range(_client(options.name_server), wanted, options, partition.address):
         batch = columns.decode(
@@ -58,6 +60,8 @@ def _read(
         )
         if options.tags:
             batch = columns.with_tags(batch, options.tags)
+        if options.redact:
+            batch = redacted(batch, redaction)
         yield batch.select(list(names))
 
 

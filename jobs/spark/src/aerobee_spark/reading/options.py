@@ -81,6 +81,8 @@ class ReadOptions:
     tags: frozenset[str] = frozenset()
     # PLAIN: compressed bodies are decompressed; STORED: bodies are as the broker has them.
     body_encoding: str = PLAIN
+    # Properties and JSON fields whose values come as short hashes.
+    redact: tuple[str, ...] = ()
     # Whether filters of a batch query narrow the ranges that are read.
     pushdown: bool = False
     # Of a stream: messages of one trigger, at most and at least; how long fewer may wait.
@@ -133,6 +135,13 @@ class ReadOptions:
                 f"could "
                 "have both; lower the one or raise the other",
                 "minOffsetsPerTrigger",
+            )
+        if options.redact and (options.body_encoding == STORED or options.max_body_bytes):
+            other = "maxBodyBytes" if options.max_body_bytes else "bodyEncoding=stored"
+            raise OptionError(
+                f"the options redact and {other} exclude each other: a body is redacted whole and "
+                "decompressed; drop one of them",
+                "redact",
             )
         if "maxTriggerDelay" in values and least is None:
             problem = "maxTriggerDelay goes with minOffsetsPerTrigger: set that too, or drop it"
@@ -211,6 +220,14 @@ def _topics(value: str) -> tuple[str, ...]:
         raise ValueError("give topic names, separated by commas")
     for name in names:
         topics.check_topic(name)
+    return names
+
+
+def parse_names(value: str) -> tuple[str, ...]:
+    """Names, separated by commas. Raises ValueError."""
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise ValueError("give names, separated by commas")
     return names
 
 
@@ -361,6 +378,7 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "maxBodyBytes": ("max_body_bytes", _count),
     "includeProperties": ("include_properties", _boolean),
     "subExpression": ("tags", tags.parse_expression),
+    "redact": ("redact", parse_names),
     "bodyEncoding": ("body_encoding", _encoding),
     "pushdown": ("pushdown", _boolean),
     "maxOffsetsPerTrigger": ("max_per_trigger", _count),

@@ -34,6 +34,8 @@ class ReportRequest:
     until_ms: int | None = None
     # Width of a bucket of the timeline; None: chosen so that there are sixty at most.
     bucket_ms: int | None = None
+    # Properties and JSON fields whose values become hashes in every file.
+    redact: tuple[str, ...] = ()
     engine: str = AUTO
     local_up_to: int = LOCAL_UP_TO
     # A facts table to compute from, in place of the brokers.

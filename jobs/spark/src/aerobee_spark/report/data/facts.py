@@ -39,7 +39,8 @@ def read_options(
     Neither data loss nor a broker that is down makes the read fail: missing messages show in the
     number of rows, and the report is then not complete.
     """
-    return {
+    redact = {"redact": ",".join(request.redact)} if request.redact else {}
+    return redact | {
         "nameServer": request.name_server,
         "assign": json.dumps(_nested((*wanted.queue, None) for wanted in ranges)),
         "startingOffsets": json.dumps(_nested((*wanted.queue, wanted.start) for wanted in ranges)),

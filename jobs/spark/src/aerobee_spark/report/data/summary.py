@@ -62,6 +62,7 @@ def build(
         "generated_at": iso(now_ms),
         "generated_timestamp_ms": now_ms,
         "engine": engine,
+        "redacted": list(request.redact),
         "complete": coverage.complete,
         "problems": coverage.problems,
         "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},

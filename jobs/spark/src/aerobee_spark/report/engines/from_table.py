@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from aerobee_spark.errors import ReportError
 from aerobee_spark.reading import columns
 from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.redaction import Redaction, redacted
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
 from aerobee_spark.report.engines import local_facts
 from aerobee_spark.report.request import ReportRequest
@@ -36,7 +37,8 @@ def write(request: ReportRequest, table: Path, folder: Path) -> list[QueueCovera
     path = folder / local_facts.FILE
     with pq.ParquetWriter(path, SCHEMA) as writer:
         for batch in _rows(request, files, snapshot):
-            writer.write_table(pa.Table.from_batches([batch]).cast(SCHEMA))
+            (rows,) = pa.Table.from_batches([batch]).cast(SCHEMA).combine_chunks().to_batches()
+            writer.write_batch(redacted_rows(request, rows))
     found = landed_in([path])
     windowed = request.since_ms is not None or request.until_ms is not None
     return [
@@ -83,6 +85,17 @@ def _rows(
             chosen = chosen.set_column(at, chosen.schema.field(at), empty)
         if chosen.num_rows:
             yield chosen
+
+
+def redacted_rows(request: ReportRequest, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What the history columns repeat is taken from the properties anew."""
+    if not request.redact:
+        return rows
+    message = pa.RecordBatch.from_arrays(
+        [rows.column(name) for name in columns.ARROW_SCHEMA.names], schema=columns.ARROW_SCHEMA
+    )
+    made = redacted(message, Redaction.of(request.redact))
+    return local_facts.with_history(made, request.consumer_group)
 
 
 def _covered(span: Span, rows: int, windowed: bool) -> QueueCoverage:

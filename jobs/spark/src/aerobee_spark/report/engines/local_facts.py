@@ -16,6 +16,7 @@ from aerobee_spark.reading import columns, planning
 from aerobee_spark.reading.chunks import read_range
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.reading.redaction import Redaction, redacted
 from aerobee_spark.report.data import facts
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import topics
@@ -55,11 +56,12 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
     if not ranges:
         return
     options = ReadOptions.parse(facts.read_options(request, ranges))
+    redaction = Redaction.of(options.redact)
     with planning.connect(request.name_server) as admin:
         for wanted in ranges:
             for chunk in read_range(admin, wanted, options):
                 try:
-                    yield columns.decode(
+                    batch = columns.decode(
                         chunk.records,
                         wanted.queue.broker_name,
                         include_body=options.include_body,
@@ -67,6 +69,7 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
                 except CorruptRecord as error:
                     problem = f"{wanted.queue}: a record cannot be decoded: {error.reason}"
                     raise ReportError(problem, str(wanted.queue)) from None
+                yield redacted(batch, redaction) if options.redact else batch
 
 
 def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:

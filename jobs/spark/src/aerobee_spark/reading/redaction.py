@@ -1,0 +1,152 @@
+"""Redaction: values of named properties and JSON fields become short hashes, before anything is
+written. Pure.
+
+Equal values have equal hashes, so keys stay comparable, in one report and between reports. A hash
+of a value with few possibilities can be found by trying: with a secret in AEROBEE_REDACT_KEY it
+cannot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aerobee_wire import properties as props
+from aerobee_wire.record import COMPRESSED
+
+KEY_VARIABLE = "AEROBEE_REDACT_KEY"
+DIGEST_BYTES = 6
+# Of hashes, which are no values.
+MARK = "~"
+# Before the first character of JSON in UTF-8, UTF-16 or UTF-32.
+_NO_TEXT = b"\0\xff\xfe\xef\xbb\xbf"
+# Columns that repeat a property.
+_COLUMNS = {"tags": props.TAGS, "keys": props.KEYS, "msgId": props.UNIQUE_KEY}
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """`names`: of properties and of fields at any depth of a body in JSON. `secret`: without it
+    hashes can be compared with those of guessed values."""
+
+    names: frozenset[str]
+    secret: bytes = b""
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Redaction:
+        return cls(frozenset(names), os.environ.get(KEY_VARIABLE, "").encode()[:64])
+
+    def hash(self, value: str | bytes) -> str:
+        """ "~" and twelve hexadecimal digits."""
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        return MARK + hashlib.blake2b(data, key=self.secret, digest_size=DIGEST_BYTES).hexdigest()
+
+    def property(self, name: str, value: str) -> str:
+        """Each of several keys by itself, so that they are still keys."""
+        if name == props.KEYS:
+            return " ".join(self.hash(word) for word in value.split(" ") if word)
+        return self.hash(value)
+
+    def body(self, body: bytes, *, is_readable: bool) -> bytes:
+        """A body in JSON with hashes in place of the values; its text is written anew if there was
+        one. Not `is_readable`, or broken JSON: a hash of all of it, because a value could be in it.
+        Anything else is no JSON, and as it was."""
+        if not is_readable:
+            return self.hash(body).encode()
+        start = body.lstrip()[:8].strip(_NO_TEXT)[:1]
+        if start not in (b"{", b"[") or not self._may_name(body):
+            return body
+        try:
+            loaded = json.loads(body)
+            replaced, found = self._replaced(loaded)
+        except (ValueError, RecursionError):
+            return self.hash(body).encode()
+        return json.dumps(replaced, separators=(",", ":")).encode() if found else body
+
+    def _may_name(self, body: bytes) -> bool:
+        """Whether a field may have one of the names: it stands there, or escapes could hide it, or
+        the text is in another encoding than UTF-8."""
+        is_plain = b"\\" not in body and b"\0" not in body
+        return not is_plain or any(name.encode() in body for name in self.names)
+
+    def _replaced(self, value: Any) -> tuple[Any, bool]:
+        """The value with hashes, and whether there was anything to replace."""
+        if isinstance(value, list):
+            parts = [self._replaced(each) for each in value]
+            return [each for each, _ in parts], any(found for _, found in parts)
+        if not isinstance(value, dict):
+            return value, False
+        replaced: dict[str, Any] = {}
+        found = False
+        for name, each in value.items():
+            if name in self.names:
+                replaced[name], found = self._field(each), True
+            else:
+                replaced[name], inside = self._replaced(each)
+                found |= inside
+        return replaced, found
+
+    def _field(self, value: Any) -> str | None:
+        """A text as that of a property; anything else as JSON. Null tells nothing, and stays."""
+        if value is None:
+            return None
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        return self.hash(text)
+
+
+def redacted(rows: pa.RecordBatch, redaction: Redaction) -> pa.RecordBatch:
+    """The rows with redacted properties and bodies, and what repeats them."""
+    changed = {
+        "properties": _properties(rows.column("properties"), redaction),
+        "body": _bodies(rows, redaction),
+    }
+    for column, name in _COLUMNS.items():
+        if name in redaction.names:
+            changed[column] = _texts(rows, column, name, redaction)
+    arrays = [changed.get(name, rows.column(name)) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+
+
+def _properties(maps: pa.MapArray, redaction: Redaction) -> pa.Array:
+    if maps.null_count:  # they were not asked for
+        return maps
+    names, values = maps.keys, maps.items
+    mask = pc.is_in(names, value_set=pa.array(redaction.names, pa.string()))
+    found = zip(names.filter(mask).to_pylist(), values.filter(mask).to_pylist(), strict=True)
+    hashes = [redaction.property(name, value) for name, value in found]
+    replaced = pc.replace_with_mask(values, mask, pa.array(hashes, pa.string()))
+    return pa.MapArray.from_arrays(maps.offsets, names, replaced)
+
+
+def _texts(rows: pa.RecordBatch, column: str, name: str, redaction: Redaction) -> pa.Array:
+    """A message without a unique id of its own is named by its place, which stays."""
+    places = rows.column("offsetMsgId").to_pylist()
+    values = zip(rows.column(column).to_pylist(), places, strict=True)
+    return pa.array(
+        [
+            value if value is None or value == place else redaction.property(name, value)
+            for value, place in values
+        ],
+        pa.string(),
+    )
+
+
+def _bodies(rows: pa.RecordBatch, redaction: Redaction) -> pa.Array:
+    bodies: pa.Array = rows.column("body")
+    flags = np.asarray(rows.column("sysFlag"))
+    packed: Collection[bool] = ((flags & COMPRESSED) != 0).tolist()
+    return pa.array(
+        [
+            None if body is None else redaction.body(body, is_readable=not is_packed)
+            for body, is_packed in zip(bodies.to_pylist(), packed, strict=True)
+        ],
+        pa.binary(),
+    )
