@@ -42,6 +42,7 @@ class FailoverHistory:
             self.send, self.send, self.send, self.send, self.kill, self.cut_power, self.restart,
             self.restart, self.cut, self.heal, self.break_streams, self.elect, self.elect,
             self.lose_answers, self.send_to_old_masters, self.lose_disk,
+            self.fail_syncs,
         )  # fmt: skip
         for _ in range(STEPS):
             await rng.choice(actions)()
@@ -67,6 +68,11 @@ class FailoverHistory:
         replica = self.rng.choice(self.group.replicas)
         if replica.is_up:
             replica.stop_at_once(power=power, silent=self.rng.random() < 0.3)
+
+    async def fail_syncs(self) -> None:
+        replica = self.rng.choice(self.group.replicas)
+        if replica.is_up and self.rng.random() < 0.5:
+            replica.fail_syncs()
 
     async def lose_disk(self) -> None:
         """One, once: another replica of the set has everything."""

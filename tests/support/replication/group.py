@@ -67,8 +67,11 @@ class SimulatedGroup:
         return self.rng.choice(masters) if masters else None
 
     def electable(self) -> list[int]:
+        """Whose disk fails does not stand for election."""
         return [
-            r.number for r in self.replicas if r.is_up and r.identity in self.coordinator.in_sync
+            r.number
+            for r in self.replicas
+            if r.is_up and not r.disk_fails and r.identity in self.coordinator.in_sync
         ]
 
     # ---- clients ----
@@ -146,6 +149,8 @@ class SimulatedGroup:
         self.coordinator.loses_answers, self.coordinator.away = 0.0, False
         self.coordinator.away_from.clear()
         for replica in self.replicas:
+            if replica.is_up and replica.disk_fails:
+                replica.stop_at_once()
             if not replica.is_up:
                 replica.start()
         if self.master is None:

@@ -25,7 +25,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_wire.status import MqError
 from support.disk.replicated import REPLICATED, open_replica
-from support.disk.simulated_disk import SimulatedDisk
+from support.disk.simulated_disk import SimulatedDisk, never
 from support.disk.stores import LOG, PATH, visible
 from support.replication.worker import SimulatedWorker
 
@@ -160,6 +160,10 @@ class SimulatedReplica:
     def is_up(self) -> bool:
         return self.store is not None
 
+    @property
+    def disk_fails(self) -> bool:
+        return self.disk.fail_syncs is not never
+
     def opened(self) -> MessageStore:
         assert self.store is not None, f"replica {self.number} is off"
         return self.store
@@ -185,6 +189,10 @@ class SimulatedReplica:
         if not silent:
             self.group.network.break_streams(self.number)
 
+    def fail_syncs(self) -> None:
+        """From now on fdatasync of the log fails, until the process ends."""
+        self.disk.fail_syncs = lambda path: path.parent == LOG
+
     def lose_disk(self) -> None:
         """It is off, and comes back with an empty disk under its old number."""
         assert not self.is_up
@@ -196,7 +204,11 @@ class SimulatedReplica:
             asyncio.get_running_loop().call_soon(self._restart)
 
     def _restart(self) -> None:
-        if self.leader is not None and self.is_up:
+        if self.leader is None or not self.is_up:
+            return
+        if self.disk_fails:
+            self.stop_at_once()  # its store would not open
+        else:
             self._end_process()
             self.opened().abandon()
             self.group.network.break_streams(self.number)
@@ -276,7 +288,7 @@ class SimulatedReplica:
             except ReplicaRefused as error:
                 self.refused = error
                 return
-            except MqError:
+            except (MqError, OSError):
                 pass
             if self.store is not follower._store:  # wiped
                 return
