@@ -207,6 +207,7 @@ async def test_a_broker_that_left_the_routes_is_expected_back_for_a_minute() -> 
     cluster.down.add(brokers[0].address)
     await routes.refresh("t")
     assert routes.expects_broker()
+    assert routes.linked_addresses() == {broker.address for broker in brokers}
     cluster.revive(brokers[0])
     await routes.refresh("t")
     assert not routes.expects_broker()
@@ -217,6 +218,7 @@ async def test_a_broker_that_left_the_routes_is_expected_back_for_a_minute() -> 
     assert routes.expects_broker()
     clock.advance(1)
     assert not routes.expects_broker()
+    assert routes.linked_addresses() == {brokers[0].address}
 
 
 async def test_an_unknown_broker_is_refused() -> None:

@@ -11,7 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_client.cluster import client_instance
 from aerobee_client.consume_result import ConsumeResult, DeadLetter
 from aerobee_client.consuming.order import lock_keeper
 from aerobee_client.message import ReceivedMessage
@@ -313,6 +315,34 @@ async def test_a_member_whose_link_broke_starts_no_listener(
     assert seen == [0, 1, 2, 3]
     await consumer.close()
     assert committed(broker) == 4
+
+
+async def test_queues_of_a_broker_that_is_missing_in_the_routes_are_let_go_in_order(
+    cluster: MemoryCluster, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lives, and keeps the locks until the offsets are committed: a name server that has just
+    started does not know it yet."""
+    monkeypatch.setattr(client_instance, "EXPECTANT_REFRESH_INTERVAL_S", 0.05)
+    other = MemoryBroker("b", "10.0.0.12:10911")
+    other.create(TOPIC, 4)
+    cluster.brokers[other.address] = other
+    fill(other, 20)
+    record = Record()
+    consumer = await join(listener("tasks", record), orderly=True)
+    await until(lambda: record.count == 20)
+
+    def without(address: str, request: Any) -> Any:
+        route = cluster._namesrv_GetTopicRoute(request).route
+        for found in (route.queues, route.brokers):
+            kept = [data for data in found if data.broker_name != other.name]
+            del found[:]
+            found.extend(kept)
+        return namesrv_pb2.GetTopicRouteResponse(route=route)
+
+    cluster.answers["GetTopicRoute"] = without
+    await until(lambda: {queue.broker_name for queue in consumer.queues} == {"a"})
+    await until(lambda: not other.locks.held)
+    assert committed(other) == 20
 
 
 async def test_a_member_whose_lock_another_one_took_gives_the_queue_up(

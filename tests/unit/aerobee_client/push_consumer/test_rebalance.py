@@ -64,7 +64,8 @@ async def test_a_broker_that_left_the_routes_is_read_as_soon_as_it_is_back(
     monkeypatch.setattr(client_instance, "ROUTE_REFRESH_INTERVAL_S", 3_600.0)
     monkeypatch.setattr(client_instance, "EXPECTANT_REFRESH_INTERVAL_S", 0.05)
     monkeypatch.setattr(membership, "REBALANCE_INTERVAL_S", 3_600.0)
-    other = MemoryBroker("b", "10.0.0.12:10911", topics={TOPIC: 4})
+    other = MemoryBroker("b", "10.0.0.12:10911")
+    other.create(TOPIC, 4)
     cluster.brokers[other.address] = other
     consumer = await join(print)
 
@@ -86,7 +87,8 @@ async def test_a_member_that_joined_before_a_broker_was_registered_reads_it_soon
     monkeypatch.setattr(client_instance, "EXPECTANT_REFRESH_INTERVAL_S", 0.05)
     consumer = await join(print)
     assert {queue.broker_name for queue in consumer.queues} == {"a"}
-    other = MemoryBroker("b", "10.0.0.12:10911", topics={TOPIC: 4})
+    other = MemoryBroker("b", "10.0.0.12:10911")
+    other.create(TOPIC, 4)
     cluster.brokers[other.address] = other
     await until(lambda: {queue.broker_name for queue in consumer.queues} == {"a", "b"})
 

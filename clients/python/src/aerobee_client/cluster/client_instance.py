@@ -212,10 +212,11 @@ class ClientInstance:
         self._on_routes()
 
     def _match_links(self) -> None:
-        """Opens a link to each master of the cached routes, and closes the other links."""
+        """Opens a link to each master of the cached routes, and closes the other links; those of
+        brokers that are expected back stay."""
         if self._heartbeat is None:
             return
-        wanted = self.routes.master_addresses()
+        wanted = self.routes.linked_addresses()
         for address in wanted - self._links.keys():
             link = BrokerLink(
                 address, self.transport, self._heartbeat, self._on_notice, self._on_link
@@ -238,6 +239,7 @@ class ClientInstance:
             )
             try:
                 await self.routes.refresh_all()
+                self._match_links()  # a broker may not be expected back any more
             except Exception:
                 log.exception("routes not refreshed")
 

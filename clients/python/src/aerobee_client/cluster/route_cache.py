@@ -226,6 +226,13 @@ class RouteCache:
                 return name
         return ""
 
+    def linked_addresses(self) -> set[str]:
+        """`master_addresses`, and of brokers that are expected back: one that lives may be missing
+        in the routes of a name server that has just started, and keeps the locks of this client as
+        long as its link is up."""
+        expected = (self._addresses.get(name, {}).get(MASTER_ID) for name in self._expected())
+        return self.master_addresses() | {address for address in expected if address}
+
     def master_addresses(self) -> set[str]:
         names = {
             data.broker_name for entry in self._entries.values() for data in entry.route.brokers
@@ -236,8 +243,11 @@ class RouteCache:
     def expects_broker(self) -> bool:
         """Whether a broker has gone from the routes within EXPECTED_BACK_MS, and is not in them
         again."""
+        return bool(self._expected())
+
+    def _expected(self) -> set[str]:
         since_ms = self.clock.monotonic_ms() - EXPECTED_BACK_MS
-        return any(away_ms > since_ms for away_ms in self._away_since_ms.values())
+        return {name for name, away_ms in self._away_since_ms.items() if away_ms > since_ms}
 
     def _note_absent(self, before: TopicRoute, route: TopicRoute) -> None:
         names = {data.broker_name for data in route.brokers}
