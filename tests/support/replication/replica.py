@@ -117,8 +117,10 @@ class SetOfEpoch:
         lost = self._rng.random() < self._coordinator.loses_answers
         if not lost or self._rng.random() < 0.5:
             self._coordinator.in_sync = members
-        await asyncio.sleep(0.003)
-        return None if lost else self._coordinator.in_sync
+        await asyncio.sleep(
+            0.003
+        )  # another may be elected meanwhile: this is the answer all the same
+        return None if lost else members
 
     async def read(self) -> Members | None:
         await asyncio.sleep(0.003)
