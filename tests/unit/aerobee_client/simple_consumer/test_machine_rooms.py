@@ -87,9 +87,10 @@ async def test_a_look_that_no_broker_answers_changes_nothing(rooms: Leasing) -> 
     east = await rooms.started(machine_room="east")
     await rooms.started(machine_room="west")
     await asyncio.sleep(1)
-    rooms.transport.away.update(("east@a", "west@b"))
+    looks = rooms.transport.count("ListGroupMembers")
+    rooms.transport.lost["ListGroupMembers"] = 1_000
     await asyncio.sleep(60)
-    rooms.transport.away.clear()
+    assert rooms.transport.count("ListGroupMembers") > looks
     await rooms.send(b"w", to="west@b")
     await rooms.send(b"e", to="east@a")
     assert bodies(await east.receive(32, LEASE, seconds(5))) == [b"e"]
