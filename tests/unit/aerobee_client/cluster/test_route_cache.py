@@ -221,6 +221,22 @@ async def test_a_broker_that_left_the_routes_is_expected_back_for_a_minute() -> 
     assert routes.linked_addresses() == {brokers[0].address}
 
 
+async def test_a_broker_that_lost_another_topic_long_ago_is_expected_back_all_the_same() -> None:
+    brokers = [MemoryBroker(name, f"10.0.0.{name}:10911", topics={"t": 2, "u": 2}) for name in "12"]
+    cluster, clock = MemoryCluster(*brokers), ManualClock()
+    routes = cache_of(cluster, clock)
+    await routes.refresh("t")
+    await routes.refresh("u")
+    del brokers[0].topics["u"]
+    await routes.refresh("u")
+    clock.advance(3_600_000)
+    assert not routes.expects_broker()
+    cluster.down.add(brokers[0].address)
+    await routes.refresh("t")
+    assert routes.expects_broker()
+    assert routes.linked_addresses() == {broker.address for broker in brokers}
+
+
 async def test_an_unknown_broker_is_refused() -> None:
     with pytest.raises(MqError) as caught:
         cache_of(MemoryCluster()).address_of("nobody")

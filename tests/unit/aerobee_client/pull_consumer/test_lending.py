@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import aclosing
 from datetime import timedelta
 
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.pull_consumer import AsyncPullConsumer
-from aerobee_client.pulling.lent import Lent
+from aerobee_client.pulling.lent import Item, Lent
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
@@ -150,3 +151,35 @@ async def test_only_one_loop_waits(join: Join) -> None:
         await unread.lend(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
+
+
+class TakenMeanwhile(deque[Item]):
+    """Another thread takes a message while the loop ends the lending: before its second."""
+
+    def __init__(self, lent: Lent) -> None:
+        super().__init__(lent._items)
+        self._lent: Lent | None = lent
+        self._reads = 0
+        self.taken: list[int] = []
+
+    def __bool__(self) -> bool:
+        self._reads += 1
+        if self._reads == 2 and self._lent is not None:
+            lent, self._lent = self._lent, None
+            self.taken = take(lent, 1)
+        return len(self) > 0
+
+
+async def test_a_message_that_is_taken_while_the_lending_ends_comes_once(
+    broker: MemoryBroker, join: Join
+) -> None:
+    broker.topics[TOPIC] = 1
+    fill(broker, 5)
+    consumer = await join()
+    lent = await lend(consumer, 5)
+    meanwhile = lent._left = TakenMeanwhile(lent)
+    assert await consumer.position(QUEUE) == 1
+    assert meanwhile.taken == [0]
+    assert [message.queue_offset for message in await consumer.poll()] == [1, 2, 3, 4]
+    await consumer._running().offsets.commit()
+    assert committed(broker) == 1

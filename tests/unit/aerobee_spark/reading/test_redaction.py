@@ -44,6 +44,14 @@ def test_an_escaped_name_hides_nothing() -> None:
     assert SECRET.encode() not in body_of(json.dumps({"email": SECRET}).encode("utf-16"))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
+@pytest.mark.parametrize("space", ["", " ", "\n\t", "\r\n" * 9])
+def test_white_space_before_json_hides_nothing(encoding: str, space: str) -> None:
+    body = (space + json.dumps({"email": SECRET})).encode(encoding)
+    found = body_of(body)
+    assert found != body and SECRET not in found.decode("latin-1").replace("\0", "")
+
+
 @pytest.mark.parametrize(
     "text", ["", "email: " + SECRET, b"\xff\xfe\x00", '{"other": 1}', "[1, 2]"]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -256,3 +257,44 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
     write_once(path, "one")
     write_once(path, "two")
     assert (path.read_text(), list(tmp_path.iterdir())) == ("two", [path])
+
+
+def test_a_commit_comes_after_its_files_and_their_folders_are_on_the_disk(
+    files: FactsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        "aerobee_spark.table.files.os.fsync",
+        lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink()),
+    )
+    land(files, "r", 0, range(3))
+    folder = files.path / "run=r/batch=0"
+    commit = synced.index(files.path / "_commits/.r-0.json.new")
+    before = {folder / "part-0.parquet", folder, folder.parent, files.path}
+    assert set(synced[:commit]) == before and synced[0] == folder / "part-0.parquet"
+
+
+def test_a_commit_without_all_of_its_files_is_no_shorter_table(files: FactsFiles) -> None:
+    land(files, "r", 0, range(3))
+    land(files, "r", 1, range(3, 6))
+    land(files, "r", 2, range(6, 8))
+    land(files, "r", 3, range(8, 9))
+    shutil.rmtree(files.path / "run=r/batch=0")
+    with pytest.raises(ReportError):
+        rows_of(files)
+    with pytest.raises(ReportError):
+        compact(files.path)
+    assert [commit.run for commit in files.commits()] == ["r"] * 4
+
+
+def test_a_reader_that_two_compactions_overtake_is_told(files: FactsFiles) -> None:
+    for batch in range(3):
+        land(files, "r", batch, range(batch * 5, batch * 5 + 5))
+    snapshot = files.snapshot()
+    reading = read(files, snapshot)
+    next(reading)
+    compact(files.path)
+    land(files, "r", 3, range(15, 20))
+    compact(files.path)
+    with pytest.raises(ReportError):
+        list(reading)

@@ -253,7 +253,7 @@ class RouteCache:
         names = {data.broker_name for data in route.brokers}
         for data in before.brokers:
             if data.broker_name not in names:
-                self._away_since_ms.setdefault(data.broker_name, self.clock.monotonic_ms())
+                self._away_since_ms[data.broker_name] = self.clock.monotonic_ms()
         for name in names & self._away_since_ms.keys():
             del self._away_since_ms[name]
 

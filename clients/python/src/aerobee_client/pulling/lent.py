@@ -42,13 +42,16 @@ class Lent:
 
     def end(self) -> tuple[list[Item], list[Item]]:
         """Nothing is taken any more. Those that were taken since the last `consumed`, and those
-        that were not."""
+        that were not.
+
+        From the end on: the thread may take meanwhile, and what it has is then the beginning."""
         rest: list[Item] = []
         while self._left:
             try:
-                rest.append(self._left.popleft())
+                rest.append(self._left.pop())
             except IndexError:  # it was taken just now
                 break
+        rest.reverse()
         taken = self._items[self._settled : len(self._items) - len(rest)]
         self._settled = len(self._items)
         return taken, rest

@@ -26,8 +26,8 @@ KEY_VARIABLE = "AEROBEE_REDACT_KEY"
 DIGEST_BYTES = 6
 # Of hashes, which are no values.
 MARK = "~"
-# Before the first character of JSON in UTF-8, UTF-16 or UTF-32.
-_NO_TEXT = b"\0\xff\xfe\xef\xbb\xbf"
+# Before the first character of JSON in UTF-8, UTF-16 or UTF-32: white space and byte order marks.
+_NO_TEXT = b" \t\r\n\0\xff\xfe\xef\xbb\xbf"
 # Columns that repeat a property.
 _COLUMNS = {"tags": props.TAGS, "keys": props.KEYS, "msgId": props.UNIQUE_KEY}
 
@@ -61,7 +61,7 @@ class Redaction:
         Anything else is no JSON, and as it was."""
         if not is_readable:
             return self.hash(body).encode()
-        start = body.lstrip()[:8].strip(_NO_TEXT)[:1]
+        start = body.lstrip(_NO_TEXT)[:1]
         if start not in (b"{", b"[") or not self._may_name(body):
             return body
         try:

@@ -97,8 +97,12 @@ class FactsFiles:
 
     def commit(self, commit: Commit) -> None:
         """The rows count from here on. What was written before is on the disk then."""
+        folders: set[Path] = set()
         for file in self.files(commit):
             _sync(file)
+            folders |= {above for above in file.parents if above.is_relative_to(self.path)}
+        for folder in sorted(folders, reverse=True):
+            _sync(folder)
         write_once(self._commits / f"{commit.name}.json", json.dumps(commit.as_json()))
 
     def forget(self, commit: Commit) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from aerobee_spark.errors import ReportError
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.table.commits import Commit, Landed
 from aerobee_spark.table.files import FactsFiles
@@ -24,20 +25,40 @@ def read(
     files: FactsFiles, commits: Sequence[Commit], topics: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `commits` (newest first, as `snapshot` gives them), of `topics` when any are
-    named. Only the offsets of queues that several commits have are kept in memory."""
+    named. Only the offsets of queues that several commits have are kept in memory.
+
+    Raises ReportError when a commit has fewer rows than it was written with, or more: its files
+    were removed meanwhile, by a second compaction or by hand.
+    """
     seen: dict[Queue, list[Offsets]] = {}
     for place, commit in enumerate(commits):
         older = _overlapping(commit.queues, commits[place + 1 :])
         landed: dict[Queue, list[Offsets]] = {}
+        rows = 0
         for path in files.files(commit):
-            for batch in _batches(path):
+            for batch in _batches(files, path):
+                rows += batch.num_rows
                 yield from _new(batch, seen, landed, older, topics)
+        if rows != commit.rows:
+            raise _not_whole(files, f"{rows} of {commit.rows} rows of {commit.folder} are there")
         for queue, offsets in landed.items():
             seen.setdefault(queue, []).extend(offsets)
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
+def _not_whole(files: FactsFiles, problem: str) -> ReportError:
+    return ReportError(
+        f"{files.path} is not whole, or was compacted twice while it was read: {problem}; try "
+        "again, and land in a new table if it stays so",
+        str(files.path),
+    )
+
+
+def _batches(files: FactsFiles, path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        opened = pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise _not_whole(files, f"{path.relative_to(files.path)} is gone") from None
+    with opened as file:
         yield from file.iter_batches(batch_size=ROWS)
 
 
