@@ -105,14 +105,19 @@ class LagListener(StreamingQueryListener):
         self._query_name = queryName
         self._group = progressGroup
         self._admin: AdminClient | None = None
-        self._metrics = None if port is None else _Metrics(host, port)
-        if self._metrics is not None:
-            self.port = self._metrics.port
-        if progressGroup:
-            from aerobee_spark.reading.planning import connect
+        self._metrics: _Metrics | None = None
+        try:
+            if progressGroup:
+                from aerobee_spark.reading.planning import connect
 
-            self._admin = connect(nameServer)
-            self._admin.get_group(progressGroup)
+                self._admin = connect(nameServer)
+                self._admin.get_group(progressGroup)
+            if port is not None:
+                self._metrics = _Metrics(host, port)
+                self.port = self._metrics.port
+        except BaseException:
+            self.close()
+            raise
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -161,10 +166,15 @@ class _Metrics:
         labels = ("query", "topic", "broker_name", "queue_id")
         about = "Messages that a streaming query has yet to read."
         self._gauge = Gauge(GAUGE, about, labels, registry=registry)
+        self._shown: dict[str, set[Queue]] = {}  # by query
         self._server, self._thread = start_http_server(port, addr=host, registry=registry)
         self.port = int(self._server.server_port)
 
     def show(self, name: str, lag: Lag) -> None:
+        """A queue that is gone leaves the gauge: nothing is behind there any more."""
+        before, self._shown[name] = self._shown.get(name, set()), set(lag.by_queue)
+        for queue in before - self._shown[name]:
+            self._gauge.remove(name, *map(str, queue))
         for queue, behind in lag.by_queue.items():
             self._gauge.labels(name, *map(str, queue)).set(behind)
 
