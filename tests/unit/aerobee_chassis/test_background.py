@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import structlog
 
-from aerobee_chassis.background import RESTART_S, BackgroundTask, PeriodicTask
+from aerobee_chassis.background import RESTART_S, BackgroundTask, PeriodicTask, until_one_ends
 
 
 class Work:
@@ -53,3 +54,32 @@ async def test_work_that_fails_is_restarted_after_a_pause() -> None:
 
 async def test_stop_without_start_does_nothing() -> None:
     await BackgroundTask("sample", Work()).stop()
+
+
+async def test_of_works_that_end_at_once_the_failure_is_raised() -> None:
+    async def end() -> None:
+        pass
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    for _ in range(20):  # the order of those that are done is any
+        with pytest.raises(ZeroDivisionError):
+            await until_one_ends(end(), fail(), end())
+
+
+async def test_the_others_are_cancelled_and_over_when_one_has_ended() -> None:
+    steps = []
+
+    async def end() -> None:
+        await asyncio.sleep(1)
+
+    async def go_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+            steps.append("over")
+
+    await until_one_ends(go_on(), end())
+    assert steps == ["over"]

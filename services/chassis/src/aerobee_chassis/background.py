@@ -65,7 +65,7 @@ class PeriodicTask(BackgroundTask):
 
 async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
     """Runs them beside each other until one ends, cancels the others, and returns when all are
-    over. Raises what the first one raised."""
+    over. Raises what the first one raised; of several that end at once, any that raised."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -73,4 +73,5 @@ async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    next(iter(done)).result()
+    for task in done:
+        task.result()

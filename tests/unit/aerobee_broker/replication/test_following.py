@@ -45,6 +45,48 @@ async def test_a_synchronous_send_is_acknowledged_once_both_have_it() -> None:
     await group.check_end()
 
 
+class SilentLink:
+    """SlaveLink of a slave that reports where it begins, and nothing after that. Its stream takes
+    a second to end."""
+
+    def __init__(self, first: Report) -> None:
+        self._reports = [first]
+
+    async def receive(self) -> Report:
+        if self._reports:
+            return self._reports.pop()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+        raise AssertionError("it is silent")
+
+    async def send(self, message: object) -> None:
+        pass
+
+
+async def test_of_streams_that_one_slave_opens_at_once_one_is_served() -> None:
+    group = await begun(SYNC_2)
+    master, slave = group.replicas
+    described = slave.describe()
+    slave.stop_at_once(silent=True)  # the master still holds its stream
+    leader = master.leader
+    assert leader is not None
+    opened = []
+    for _ in range(3):
+        link = SilentLink(Report(described.epoch, described.end, described.end))
+        opened.append(master.process.spawn(leader.serve(Hello(described), link)))
+        await asyncio.sleep(0.5)  # the first one serves, and ends while the others wait for it
+    await asyncio.sleep(3)
+    ended = [task.exception() for task in opened if task.done()]
+    assert [type(error) for error in ended] == [StreamBroken] * 2
+    for task in opened:
+        task.cancel()
+    await asyncio.wait(opened)
+    assert not any(state.connected for state in leader.in_sync.followers())
+    group.check_failures()
+
+
 async def test_a_synchronous_send_waits_for_a_slave_whose_disk_is_slow() -> None:
     group = await begun(SYNC_2)
     master, slave = group.replicas

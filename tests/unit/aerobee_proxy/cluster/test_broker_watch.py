@@ -213,6 +213,23 @@ async def test_a_new_master_is_told_of_every_client_at_once(group: Group) -> Non
     assert told == [(OLD, "billing"), (NEW, "billing")]
 
 
+async def test_calls_that_end_at_the_old_master_leave_the_address_of_the_new_one(
+    group: Group,
+) -> None:
+    cache, calls = group.proxy.route_cache, group.proxy.calls
+    assert await group.send_one() == d.Code.OK
+    group.transport.gate.clear()
+    under_way = asyncio.create_task(calls.call("broker-a", HEARTBEAT, HEARTBEAT.request()))
+    await asyncio.sleep(0)
+    assert cache.learn(members(2, {0: NEW})) == OLD
+    group.alive = {NEW}
+    group.transport.gate.set()
+    with raises_code(Code.BROKER_UNREACHABLE):
+        await under_way
+    # A name server that is asked instead may be behind.
+    assert await cache.address_of("broker-a") == NEW
+
+
 async def test_a_name_server_that_is_behind_is_not_believed() -> None:
     cache = RouteCache(FakeTransport(), ["10.0.0.9:9876"], ManualClock())
     assert cache.learn(members(2, {0: NEW})) is None

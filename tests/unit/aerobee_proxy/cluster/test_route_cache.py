@@ -147,7 +147,7 @@ async def test_stale_route_does_not_wait_for_hanging_name_servers(routes: Routes
 
 async def test_last_address_serves_while_no_name_server_answers(routes: Routes) -> None:
     await routes.cache.route("t")
-    routes.cache.forget_address("broker-a")
+    routes.cache.forget_address("broker-a", "10.0.0.1:10911")
     assert await routes.cache.address_of("broker-a") == "10.0.0.1:10911"
     with raises_code(Code.NAMESRV_UNREACHABLE):
         await routes.cache.address_of("broker-x")

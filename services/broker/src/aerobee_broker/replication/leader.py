@@ -191,7 +191,8 @@ class Leader:
 
     async def _serve(self, hello: Hello, agreement: Agreement, stream: _Stream, epoch: int) -> None:
         replica = hello.slave.replica
-        if (before := self._streams.get(replica.replica_id)) is not None:
+        # More than one may wait for the same stream to end: the first takes its place.
+        while (before := self._streams.get(replica.replica_id)) is not None:
             await before.replace()
         lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
         self._streams[replica.replica_id] = stream

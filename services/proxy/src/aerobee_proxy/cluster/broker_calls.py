@@ -42,12 +42,13 @@ class BrokerCalls:
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
         """Raises MqError, BROKER_NOT_EXIST among others."""
+        address = ""
         try:
             address = await self._route_cache.address_of(broker_name)
             answer = await self._transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:
             if error.code is Code.BROKER_UNREACHABLE:
-                self._route_cache.forget_address(broker_name)
+                self._route_cache.forget_address(broker_name, address)
             self.availability.failed(broker_name, error)
             raise
         self.availability.answered(broker_name)

@@ -121,9 +121,11 @@ class RouteCache:
             raise MqError(Code.BROKER_NOT_EXIST, f"no name server knows a broker {broker_name!r}")
         return address
 
-    def forget_address(self, broker_name: str) -> None:
-        """The broker did not answer: it may have moved."""
-        self._addresses.pop(broker_name, None)
+    def forget_address(self, broker_name: str, address: str) -> None:
+        """The broker did not answer there: it may have moved. Does nothing when another address of
+        it is known by now."""
+        if self._addresses.get(broker_name) == address:
+            del self._addresses[broker_name]
 
     def learn(self, members: BrokerMembers) -> str | None:
         """Takes what a name server tells of a broker without being asked. Returns the address that

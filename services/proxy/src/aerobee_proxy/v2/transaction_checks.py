@@ -108,11 +108,13 @@ class TransactionChecks:
         """A stream of notices from one broker, opened again when it breaks."""
         logged = ""
         while True:
+            address = ""
             try:
-                await self._watch(broker_name)
+                address = await self._route_cache.address_of(broker_name)
+                await self._watch(broker_name, address)
                 logged = ""
             except MqError as error:
-                self._route_cache.forget_address(broker_name)
+                self._route_cache.forget_address(broker_name, address)
                 if error.message != logged:
                     logged = error.message
                     structlog.get_logger().warning(
@@ -122,9 +124,8 @@ class TransactionChecks:
                 structlog.get_logger().exception("link_failed", broker=broker_name)
             await asyncio.sleep(ROUND_S)
 
-    async def _watch(self, broker_name: str) -> None:
+    async def _watch(self, broker_name: str, address: str) -> None:
         """Until the broker ends the stream. Raises MqError."""
-        address = await self._route_cache.address_of(broker_name)
         request = WatchClientRequest(client_id=self._client_id)
         heartbeats: asyncio.Task[None] | None = None
         try:
