@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from aerobee_broker.errors import ReplicaRefused, StreamBroken, TooFewReplicas
+from aerobee_broker.errors import (
+    MasterOutdated,
+    ReplicaRefused,
+    StreamBroken,
+    TooFewReplicas,
+)
 from aerobee_broker.replication.in_sync import InSyncRules
 from aerobee_broker.replication.stream import ChunkCheck, Hello, LogChunk, Report, ReportCheck
 from support.replication.group import SimulatedGroup
@@ -85,6 +91,25 @@ async def test_of_streams_that_one_slave_opens_at_once_one_is_served() -> None:
     await asyncio.wait(opened)
     assert not any(state.connected for state in leader.in_sync.followers())
     group.check_failures()
+
+
+@pytest.mark.parametrize("stranger", [{"cluster": "other"}, {"broker_name": "other"}])
+async def test_a_master_does_not_resign_for_a_broker_of_another_group(
+    stranger: dict[str, Any],
+) -> None:
+    group = await begun(SYNC_2)
+    master, slave = group.replicas
+    leader = master.leader
+    assert leader is not None
+    described = replace(slave.describe(), epoch=99, **stranger)
+    with pytest.raises(ReplicaRefused):
+        await leader.serve(Hello(described), SilentLink(Report(99, 0, 0)))
+    await asyncio.sleep(1)
+    assert master.leader is leader
+    with pytest.raises(MasterOutdated):
+        await leader.serve(Hello(replace(slave.describe(), epoch=99)), SilentLink(Report(99, 0, 0)))
+    await asyncio.sleep(1)
+    assert master.leader is not leader
 
 
 async def test_a_synchronous_send_waits_for_a_slave_whose_disk_is_slow() -> None:

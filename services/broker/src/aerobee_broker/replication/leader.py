@@ -23,7 +23,7 @@ from isal.isal_zlib import crc32
 
 from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import StreamBroken, TooFewReplicas
+from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
@@ -170,9 +170,11 @@ class Leader:
         """A slave follows, until it goes. Raises ReplicaRefused, MasterOutdated, StreamBroken;
         MessageNotFound, MessageCorrupted, TransientReadError: the log cannot be read there."""
         master = self._describe()
-        if hello.slave.epoch > master.epoch:
-            self._on_outdated(hello.slave.epoch)
-        agreement = agree(hello.slave, master)
+        try:
+            agreement = agree(hello.slave, master)
+        except MasterOutdated as error:  # a slave of this group: others are refused before
+            self._on_outdated(error.highest)
+            raise
         shipper = self._store.shipper()
         try:
             checked = checked_range(hello.slave, master, agreement.agreed)
