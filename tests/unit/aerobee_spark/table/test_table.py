@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -298,3 +298,50 @@ def test_a_reader_that_two_compactions_overtake_is_told(files: FactsFiles) -> No
     compact(files.path)
     with pytest.raises(ReportError):
         list(reading)
+
+
+def test_reading_many_commits_looks_at_each_a_few_times(files: FactsFiles) -> None:
+    looks = 0
+
+    class Queues(tuple[Landed, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Landed]:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    many = [
+        Commit("r", number, number, f"run=r/batch={number}", 0, Queues([landed]))
+        for number in range(300, 0, -1)
+        for landed in [Landed("t", "b", 0, number, number, 0, 0, number, number)]
+    ]
+    assert list(read(files, many)) == []
+    assert looks <= 3 * len(many)
+
+
+def test_the_lost_are_those_that_every_part_over_them_lost() -> None:
+    chance = random.Random(11)
+    for _ in range(300):
+        parts = []
+        for _ in range(chance.randrange(1, 6)):
+            start = chance.randrange(20)
+            end = start + chance.randrange(8)
+            front = chance.randrange(end - start + 1)  # lost, all of it before the first row
+            rows = end - start - front
+            first = start + front if rows else None
+            parts.append(Landed("t", "b", 0, start, end, rows, front, first))
+        (span,) = spans([Commit("r", 0, 1, "", 0, tuple(parts))])
+        held = {offset for part in parts for offset in range(part.start or 0, part.end)}
+        held -= {
+            offset
+            for offset in held
+            if all(
+                offset < (part.end if part.first_offset is None else part.first_offset)
+                for part in parts
+                if (part.start or 0) <= offset < part.end
+            )
+        }
+        begin, end = min(part.start or 0 for part in parts), max(part.end for part in parts)
+        assert (span.start, span.end) == (begin, end)
+        assert span.lost == end - begin - len(held)

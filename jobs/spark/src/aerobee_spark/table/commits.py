@@ -6,6 +6,7 @@ newer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -119,8 +120,12 @@ def _span(queue: Queue, parts: list[Landed]) -> Span:
     start, end = min(begins), max(part.end for part in parts)
     cuts = sorted({*begins, *(part.end for part in parts)})
     lost = 0
+    coming = deque(sorted(parts, key=_begin))
+    over: list[Landed] = []  # those that had to read all from low to high
     for low, high in pairwise(cuts):
-        over = [part for part in parts if _begin(part) <= low and part.end >= high]
+        while coming and _begin(coming[0]) <= low:
+            over.append(coming.popleft())
+        over = [part for part in over if part.end >= high]
         lost += min((_missing(part, low, high) for part in over), default=high - low)
     return Span(queue, start, end, lost, max(times, default=None))
 

@@ -31,8 +31,7 @@ def read(
     were removed meanwhile, by a second compaction or by hand.
     """
     seen: dict[Queue, list[Offsets]] = {}
-    for place, commit in enumerate(commits):
-        older = _overlapping(commit.queues, commits[place + 1 :])
+    for commit, older in zip(commits, _older_too(commits), strict=True):
         landed: dict[Queue, list[Offsets]] = {}
         rows = 0
         for path in files.files(commit):
@@ -62,23 +61,23 @@ def _batches(files: FactsFiles, path: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(batch_size=ROWS)
 
 
-def _overlapping(landed: Sequence[Landed], others: Sequence[Commit]) -> set[Queue]:
-    """The queues of which another commit may have the same messages."""
-    found = set()
-    for part in landed:
-        for other in (each for commit in others for each in commit.queues):
-            if other.queue == part.queue and _meet(part, other):
-                found.add(part.queue)
-                break
-    return found
-
-
-def _meet(one: Landed, other: Landed) -> bool:
-    if None in (one.first_offset, one.last_offset, other.first_offset, other.last_offset):
-        return False
-    assert one.first_offset is not None and one.last_offset is not None
-    assert other.first_offset is not None and other.last_offset is not None
-    return one.first_offset <= other.last_offset and other.first_offset <= one.last_offset
+def _older_too(commits: Sequence[Commit]) -> list[set[Queue]]:
+    """Of each commit, newest first, the queues of which older ones may have the same messages: its
+    offsets meet those from the first to the last of them."""
+    reach: dict[Queue, tuple[int, int]] = {}
+    found = []
+    for commit in reversed(commits):
+        meeting = set()
+        for part in commit.queues:
+            if part.first_offset is None or part.last_offset is None:
+                continue
+            known = reach.get(part.queue)
+            first, last = known or (part.first_offset, part.last_offset)
+            if known and part.first_offset <= last and first <= part.last_offset:
+                meeting.add(part.queue)
+            reach[part.queue] = min(first, part.first_offset), max(last, part.last_offset)
+        found.append(meeting)
+    return found[::-1]
 
 
 def _new(
