@@ -27,6 +27,7 @@ from aerobee_client.observing.otel_attributes import (
 )
 from aerobee_client.observing.otel_metrics import Measurements
 from aerobee_client.observing.trace_context import (
+    SPAN_KEY,
     TRACEPARENT,
     carrying,
     context_of,
@@ -132,7 +133,8 @@ class Telemetry(Interceptor):
     def before_send(self, message: Message) -> Message | None:
         try:
             current = context.get_current()
-            parent = trace.get_current_span(current).get_span_context()
+            span: Span = current.get(SPAN_KEY, trace.INVALID_SPAN)  # type: ignore[assignment]
+            parent = span.get_span_context()
             trace_id, span_id, _, flags, state, is_valid = parent  # its properties cost a call each
             plain = len(current) == is_valid  # nothing else in it that could be carried
             if not is_valid or flags & SAMPLED or not self._tracing.follows_unsampled:
