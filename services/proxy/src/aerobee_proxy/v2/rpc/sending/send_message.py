@@ -92,9 +92,9 @@ async def _places_elsewhere(
             system = messages[n].system_properties
             found[n] = sender.choose_queue(changed, system.message_group, system.priority)
     # Too few replicas of it are in sync. A message group stays with its broker.
-    for n, outcome in enumerate(outcomes):
+    for n in [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.SLAVE_NOT_AVAILABLE)]:
         system = messages[n].system_properties
-        if _is(outcome, BrokerCode.SLAVE_NOT_AVAILABLE) and not system.message_group:
+        if not system.message_group:
             queue = sender.choose_queue(route, "", system.priority)
             if queue.broker_name != sent[n][0].broker_name:
                 found[n] = queue
