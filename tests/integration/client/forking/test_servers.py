@@ -56,10 +56,12 @@ def make():
     global producer
     producer = Producer("p")
     producer.start()
+    print("made a client", flush=True)
 """
 IN_EACH_WORKER = """
 producer = Producer("p")
 producer.start()
+print("made a client", flush=True)
 """
 
 
@@ -73,15 +75,19 @@ def gunicorn(folder: Path, namesrv: str, *options: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def uwsgi(folder: Path, namesrv: str, *options: str, kill: bool = False) -> Iterator[str]:
-    """The URL of a server of `app.py` in `folder`."""
+def uwsgi(
+    folder: Path, namesrv: str, *options: str, kill: bool = False, after_fork: str = ""
+) -> Iterator[str]:
+    """The URL of a server of `app.py` in `folder`, once each worker has printed `after_fork`."""
     command = (sys.executable, "-c", "import pyuwsgi; pyuwsgi.run()", "--die-on-term")
     workers = ("--master", "--processes=2", "--enable-threads")
     application = ("--http-socket=127.0.0.1:0", "--wsgi-file=app.py", "--callable=app")
-    # A worker that is asked to stop while it loads the application does not.
+    # A worker that is asked to stop while it loads the application, or runs what comes after the
+    # fork, does not.
     loads = 2 if "--lazy-apps" in options else 1
     serves = (
         r"(?s)bound to TCP address (127\.0\.0\.1:\d+)(?=.*spawned uWSGI worker 2)"
+        + (f"(?={f'.*?{after_fork}' * 2})" if after_fork else "")
         + r".*?WSGI app 0 \S+ ready" * loads
     )
     arguments = [*command, *workers, *application, *options]
@@ -127,5 +133,5 @@ def test_under_uwsgi_a_client_made_after_the_fork_works(
     namesrv: str, tmp_path: Path, made: str, options: tuple[str, ...]
 ) -> None:
     (tmp_path / "app.py").write_text(HEAD + AFTER_THE_FORK + made, encoding="utf-8")
-    with uwsgi(tmp_path, namesrv, *options) as url:
+    with uwsgi(tmp_path, namesrv, *options, after_fork="made a client") as url:
         assert answer(url)["own"][0] == "done"

@@ -54,21 +54,22 @@ def begin_send(
     Raises what a `before_send` raises; the interceptors that follow the message by then are told of
     the failure.
     """
-    told: list[tuple[Interceptor, Message]] = []
+    told: list[tuple[Interceptor, Message]] | None = None
     for interceptor in interceptors:
         try:
             replaced = interceptor.before_send(message)
         except BaseException as error:
-            HookedSend(told).end(None, error)
+            HookedSend(told or ()).end(None, error)
             raise
         if replaced is not None:
             message = replaced
         try:
             if interceptor.follows_send(message):
+                told = told or []  # most sends have none: they are not sampled
                 told.append((interceptor, message))
         except Exception:
             log.exception("follows_send of the interceptor %r failed", interceptor)
-    return message, HookedSend(told) if told else None
+    return message, None if told is None else HookedSend(told)
 
 
 class HookedBatch:

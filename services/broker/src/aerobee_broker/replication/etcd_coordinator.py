@@ -130,7 +130,7 @@ class EtcdCoordinator:
             revision = await self._write(conditions, master, self._put_state(state))
         except CoordinatorAway:
             return self.claimed_in(await self.read())
-        del self._claims[nonce]
+        self._claims.pop(nonce, None)  # forgotten if a later epoch was seen before this answer
         return Mastership(state, nonce, revision, revision) if revision else None
 
     def claimed_in(self, view: View) -> Mastership | None:
