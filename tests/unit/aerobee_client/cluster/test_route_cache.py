@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_client.cluster.client_instance import expectant_interval_s
 from aerobee_client.cluster.latency_fault import LatencyFault, not_available_ms
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import (
@@ -241,3 +242,9 @@ async def test_an_unknown_broker_is_refused() -> None:
     with pytest.raises(MqError) as caught:
         cache_of(MemoryCluster()).address_of("nobody")
     assert caught.value.code is Code.BROKER_NOT_EXIST and caught.value.retryable
+
+
+def test_clients_of_many_topics_ask_more_seldom_while_a_broker_is_expected_back() -> None:
+    """Ten calls a second at most."""
+    intervals_s = [expectant_interval_s(count) for count in (0, 1, 20, 40, 1_000)]
+    assert intervals_s == [2.0, 2.0, 2.0, 4.0, 100.0]

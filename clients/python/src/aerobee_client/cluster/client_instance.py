@@ -33,9 +33,16 @@ ROUTE_REFRESH_INTERVAL_S = 30.0
 # routes differ divide different queues among them, and some of these would have no owner until the
 # next refresh.
 EXPECTANT_REFRESH_INTERVAL_S = 2.0
+# The interval is that for so many topics, and grows with them: a refresh is a call for each.
+EXPECTANT_TOPICS = 20
 FIRST_MS = 60_000
 CLUSTER_RETRY_S = 1.0  # while no name server answers
 LANGUAGE = "python"
+
+
+def expectant_interval_s(topic_count: int) -> float:
+    """Between two refreshes of so many routes while a broker is expected back."""
+    return EXPECTANT_REFRESH_INTERVAL_S * max(1.0, topic_count / EXPECTANT_TOPICS)
 
 
 def local_ip() -> str:
@@ -251,7 +258,7 @@ class ClientInstance:
                 async with asyncio.timeout(interval_s):
                     await self._broker_left.wait()
         if self._is_expectant():
-            await asyncio.sleep(min(interval_s, EXPECTANT_REFRESH_INTERVAL_S))
+            await asyncio.sleep(min(interval_s, expectant_interval_s(self.routes.topic_count)))
 
     def _is_expectant(self) -> bool:
         age_ms = self.clock.monotonic_ms() - self._began_ms
