@@ -1,5 +1,6 @@
 """Reading topics with Spark: batch against files of the same rows, the stream and the facts against
-the batch, and what a trigger costs that finds nothing new.
+the batch, and what a trigger costs that finds nothing new. Writing them: the sink against the
+client, and against a writer that takes rows.
 
 One session and one broker on this machine; each figure is the median of ROUNDS, baselines in turn.
 """
@@ -17,7 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from aerobee_client import AdminClient, Message, Producer
 from aerobee_spark import source
@@ -40,7 +44,10 @@ BATCH = 1_000
 PER_TRIGGER = 200_000
 ROUNDS = 3
 THREADS = 2
-TOPIC = "bench"
+TOPIC, COPY = "bench", "copy"
+# Of the writer that takes rows, which is slow.
+ROWS = 100_000
+ROW_NOTE = f"a writer that sends row by row, {ROWS:,} rows"
 # Of the trigger: queues on two brokers, triggers that are timed, seconds that one may take.
 MANY_QUEUES = 1_000
 TRIGGERS = 20
@@ -50,7 +57,7 @@ TRIGGER_LIMIT_S = 0.3
 async def results() -> list[Result]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        return [*reading(path), trigger(path)]
+        return [*with_spark(path), trigger(path)]
 
 
 # ---- reading ----
@@ -99,6 +106,27 @@ class Bench:
         rows = self.spark.readStream.format(source.FORMAT).options(**request.options()).load()
         self._run(rows.writeStream.foreachBatch(landing.batch), files.checkpoint)
 
+    def write(self) -> None:
+        self._written(self.rows_to_write(), source.FORMAT)
+
+    def write_rows(self) -> None:
+        self._written(self.rows_to_write().limit(ROWS), RowSource.name())
+
+    def rows_to_write(self) -> DataFrame:
+        """The messages of `fill`, out of the files, as one would have them to send."""
+        rows = self.spark.read.parquet(str(self.folder / "parquet"))
+        own = "map_filter(properties, (name, value) -> name LIKE 'property-%') AS properties"
+        return rows.selectExpr("body", "tags", "keys", own)
+
+    def _written(self, rows: DataFrame, form: str) -> None:
+        to = {"nameServer": self.namesrv, "topic": COPY, "createTopic": "true"}
+        rows.write.format(form).options(**to).mode("append").save()
+
+    def send_batch(self) -> None:
+        with Producer("bench", namesrv=self.namesrv) as producer:
+            for start in range(0, MESSAGES, BATCH):
+                producer.send_batch([message(start + i, COPY) for i in range(BATCH)])
+
     def _run(self, sink: Any, checkpoint: Path) -> None:
         query = (
             sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -111,7 +139,7 @@ def nowhere(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def reading(folder: Path) -> list[Result]:
+def with_spark(folder: Path) -> list[Result]:
     data = folder / "data"
     data.mkdir()
     with namesrv_and_broker(data) as (namesrv, _):
@@ -120,6 +148,7 @@ def reading(folder: Path) -> list[Result]:
         scratch.mkdir()
         with session(scratch, folder / "log", threads=THREADS, brief=False) as spark:
             source.register(spark)
+            spark.dataSource.register(RowSource)
             return measured(Bench(spark, namesrv.address, folder))
 
 
@@ -130,11 +159,11 @@ def fill(namesrv: str) -> None:
             producer.send_batch([message(start + i) for i in range(BATCH)])
 
 
-def message(number: int) -> Message:
+def message(number: int, topic: str = TOPIC) -> Message:
     """200 bytes and eight properties, those of the client counted."""
     properties = {f"property-{i}": str(number) for i in range(5)}
     keys = f"key-{number % 1000}"
-    return Message(TOPIC, bytes(200), tag=f"tag-{number % 7}", keys=keys, properties=properties)
+    return Message(topic, bytes(200), tag=f"tag-{number % 7}", keys=keys, properties=properties)
 
 
 def measured(bench: Bench) -> list[Result]:
@@ -148,19 +177,27 @@ def measured(bench: Bench) -> list[Result]:
         "copy": bench.read_into_parquet,
         "stream": bench.stream,
         "facts": bench.land,
+        "write": bench.write,
+        "send_batch": bench.send_batch,
+        "write_rows": bench.write_rows,
     }
+    with AdminClient(bench.namesrv) as admin:
+        admin.create_topic(COPY, queues=QUEUES)
     rates: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, work in works.items():
             start = time.perf_counter()
             work()
-            rates[name].append(MESSAGES / (time.perf_counter() - start))
+            moved = ROWS if name == "write_rows" else MESSAGES
+            rates[name].append(moved / (time.perf_counter() - start))
     median = {name: statistics.median(found) for name, found in rates.items()}
     return [
         ratio("spark_read", median, "read", "json", 1.0, "spark.read.json with schema"),
         ratio("spark_read_parquet", median, "read", "parquet", 0.65, "spark.read.parquet"),
         ratio("spark_stream", median, "stream", "read", 0.7, "spark_read"),
         ratio("spark_facts", median, "facts", "copy", 0.7, "spark_read into Parquet"),
+        ratio("spark_write", median, "write", "send_batch", 0.5, "send_batch of the client"),
+        ratio("spark_write_rows", median, "write", "write_rows", 3.0, ROW_NOTE),
     ]
 
 
@@ -170,6 +207,45 @@ def ratio(  # noqa: PLR0917
     note = f"local[{THREADS}], {MESSAGES:,} messages, median of {ROUNDS}; baseline: {against}"
     of, other = median[ours], median[base]
     return Result(name, "messages/s", of, other, of / other, target, note)
+
+
+# ---- a writer that takes rows ----
+
+
+class RowSource(DataSource):
+    """As one would write a sink with the client: a message for each row, sends under way
+    together."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq_rows"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return RowWriter(self.options["nameServer"], self.options["topic"])
+
+
+class RowWriter(DataSourceWriter):
+    def __init__(self, namesrv: str, topic: str) -> None:
+        self.namesrv = namesrv
+        self.topic = topic
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        with Producer("bench", namesrv=self.namesrv) as producer:
+            sends = [
+                producer.send_async(
+                    Message(
+                        self.topic,
+                        bytes(row.body),
+                        tag=row.tags,
+                        keys=row.keys.split(" "),
+                        properties=row.properties,
+                    )
+                )
+                for row in iterator
+            ]
+            for send in sends:
+                send.result()
+        return WriterCommitMessage()
 
 
 # ---- a trigger ----

@@ -1,15 +1,14 @@
-"""The engines of the report: the local one gives what Spark gives, and needs neither Spark nor
-Java."""
+"""The engines of the report: how one is chosen; the local one needs neither Spark nor Java. That it
+gives what Spark gives stands in test_one_session.py."""
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from aerobee_spark.errors import ReportError
+from aerobee_spark.jvm import java
 from aerobee_spark.report import job, publishing
 from aerobee_spark.report.engines import choice
 from aerobee_spark.report.request import AUTO, LOCAL, SPARK, ReportRequest
-from aerobee_wire import compression, message_id, properties, record, topics
-from support.client.fake_broker import FakeBroker, FakeCluster
+from aerobee_wire import topics
+from support.client.fake_broker import FakeCluster
 from support.codes import raises_about
 
 GROUP = "arrivals"
-DEAD, RETRY = topics.dead_letter_topic(GROUP), topics.retry_topic(GROUP)
-SEED = 20_130_101
-MESSAGES = 700
-# Keys of the summary that differ between any two reports.
-OF_THE_RUN = {"engine", "generated_at", "generated_timestamp_ms", "trend"}
-
-TAGS = (None, "", "UA", "AA", "B6", "été", "=1+1")
-REASONS = (None, "LookupError", "Größe", "x" * 300)
-KEYS = (None, "", "a", "a b", "b  a", "k1 k2 k1", "ключ")
-ORIGINS = (None, "flights", "weather")
-HOSTS = (message_id.pack_host("10.0.0.9:50000"), message_id.pack_host("[2001:db8::7]:1"))
-# Text, JSON, no UTF-8, empty.
-BODIES = (b"late", b'{"carrier": "UA", "delay": null}', b"\xff\xfe\x00", b"", b"\xc3\xa9" * 900)
-
-
-def put_random(broker: FakeBroker, rng: random.Random, count: int) -> None:
-    """Dead letters and retries with everything that a producer may send, in queues of equal ids on
-    every broker."""
-    for _ in range(count):
-        fields, named = random_message(rng)
-        encoded = properties.encode(named)
-        if rng.random() < 0.1:
-            encoded += rng.choice([b"no\x01\xff\xfe\x02", b"UNIQ_KEY\x01twice\x02", b"cut"])
-        broker.put(
-            rng.choice([DEAD, DEAD, RETRY]),
-            queue_id=rng.randrange(2),
-            store_timestamp_ms=1_760_000_000_000 + rng.randrange(40) * 60_000,
-            properties=encoded,
-            reconsume_times=rng.randrange(17),
-            **fields,
-        )
-
-
-def random_message(rng: random.Random) -> tuple[dict[str, Any], Mapping[str, str]]:
-    body, flag = rng.choice(BODIES), 0
-    if rng.random() < 0.3:
-        method, flag = rng.choice(list(compression.SYS_FLAGS.items()))
-        body = compression.compress(body, method, 3)
-        if rng.random() < 0.5:
-            body = body[: rng.randrange(len(body) + 1)] + rng.randbytes(rng.randrange(3))
-    host = rng.choice(HOSTS)
-    flag |= record.BORN_HOST_V6 if len(host) > 8 else 0
-    # Also times that no calendar has.
-    born = rng.choice([1_759_999_999_000, 1_760_000_900_000, -(1 << 62), (1 << 62)])
-    named = {
-        "UNIQ_KEY": f"{rng.randrange(MESSAGES // 3):032X}",
-        "TAGS": rng.choice(TAGS),
-        "KEYS": rng.choice(KEYS),
-        "DLQ_REASON": rng.choice(REASONS),
-        "DLQ_REASON_DESCRIPTION": rng.choice([None, "no arrival"]),
-        "DLQ_ORIGIN_TOPIC": rng.choice(ORIGINS),
-        "RETRY_TOPIC": rng.choice(ORIGINS),
-        "ORIGIN_MESSAGE_ID": rng.choice([None, "0A"]),
-        "trace": rng.choice([None, "t-1"]),
-    }
-    fields = {"body": body, "sys_flag": flag, "born_timestamp_ms": born, "born_host": host}
-    return fields, {name: value for name, value in named.items() if value is not None}
+DEAD = topics.dead_letter_topic(GROUP)
+KEY = ("topic", "brokerName", "queueId", "queueOffset")
 
 
 def made(cluster: FakeCluster, out: Path, engine: str, **asked: Any) -> dict[str, Any]:
@@ -89,46 +34,6 @@ def made(cluster: FakeCluster, out: Path, engine: str, **asked: Any) -> dict[str
     summary = job.run(request, lambda step: None)
     assert summary["engine"] == engine
     return json.loads(json.dumps(summary))  # type: ignore[no-any-return]
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_both_engines_give_the_same_report(cluster: FakeCluster, tmp_path: Path) -> None:
-    rng = random.Random(SEED)
-    for broker in cluster.brokers.values():
-        put_random(broker, rng, MESSAGES // 2)
-        broker.queue(DEAD).min_offset = 3
-        broker.queue(RETRY, 1).corrupt = {5}
-    hidden = ("trace", "carrier", "ORIGIN_MESSAGE_ID")
-    local = made(cluster, tmp_path / "local", LOCAL, redact=hidden)
-    spark = made(cluster, tmp_path / "spark", SPARK, redact=hidden)
-    assert set(local) == set(spark)
-    for key in set(local) - OF_THE_RUN:
-        assert without_ages(local[key]) == without_ages(spark[key]), f"{key}, seed {SEED}"
-    assert local["complete"] is False and local["dead_letters"] > MESSAGES / 2
-    assert len(local["dead_letters_by_tag"]) == len(TAGS) - 1
-    tables = [pq.read_table(tmp_path / engine / "facts") for engine in (LOCAL, SPARK)]
-    facts = [
-        sorted(table.to_pylist(), key=lambda row: [str(row[name]) for name in KEY])
-        for table in tables
-    ]
-    types = [[(field.name, field.type) for field in table.schema] for table in tables]
-    assert types[0] == types[1]
-    assert facts[0] == facts[1]
-    for name in ("dead_letters.csv", "samples.csv", "poison_keys.csv"):
-        lines = [
-            sorted((tmp_path / engine / "csv" / name).read_text("utf-8-sig").splitlines())
-            for engine in (LOCAL, SPARK)
-        ]
-        assert lines[0] == lines[1]
-
-
-KEY = ("topic", "brokerName", "queueId", "queueOffset")
-
-
-def without_ages(value: Any) -> Any:
-    """Ages count from the moment of the report."""
-    return {k: v for k, v in value.items() if k != "age_ms"} if isinstance(value, dict) else value
 
 
 def test_the_local_engine_splits_its_file_and_its_reads(
@@ -148,6 +53,26 @@ def test_the_local_engine_splits_its_file_and_its_reads(
     found = zip(*(table.column(name).to_pylist() for name in KEY[2:]), strict=True)
     assert list(found) == expected
     assert sorted(path.name for path in out.iterdir()) == sorted(publishing.PARTS)
+
+
+def test_what_died_after_a_redrive_is_told(cluster: FakeCluster, tmp_path: Path) -> None:
+    for i, times in enumerate((None, "1", "1", "2", None)):
+        redriven = {"REDRIVE_TIMES": times, "REDRIVE_TIMESTAMP": str(1_000 + i)} if times else {}
+        cluster["broker-a"].put(DEAD, b"{}", named={"UNIQ_KEY": f"ID{i}", **redriven})
+    summary = made(cluster, tmp_path, LOCAL)
+    assert summary["dead_lettered_after_redrive"] == 3
+    assert summary["dead_letters_by_redrive_times"] == {"1": 2, "2": 1}
+    with (tmp_path / "csv" / "dead_letters.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = {row["message_id"]: row for row in csv.DictReader(file)}
+    which = {key: (row["redrive_times"], row["redrive_timestamp_ms"]) for key, row in rows.items()}
+    assert which == {
+        "ID0": ("", ""),
+        "ID1": ("1", "1001"),
+        "ID2": ("1", "1002"),
+        "ID3": ("2", "1003"),
+        "ID4": ("", ""),
+    }
+    assert "Died after a redrive" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_an_empty_group_is_reported_on_locally(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -237,6 +162,7 @@ def test_without_java_many_messages_are_for_the_local_engine_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(java, "packaged_java", lambda: None)
     chosen = choice.choose(AUTO, 10, local_up_to=5)
     assert chosen.engine == LOCAL and "Java" in chosen.because
     with raises_about(ReportError, str(tmp_path / "bin" / "java")):

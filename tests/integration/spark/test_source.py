@@ -232,6 +232,29 @@ def test_an_unknown_option_fails_with_the_nearest_name(read: Read) -> None:
         read(topic="flights", startingOffset="earliest")
 
 
+def test_the_last_line_of_a_failure_is_our_sentence_and_no_secret_is_told(
+    cluster: FakeCluster, read: Read
+) -> None:
+    put(cluster["broker-a"], 9)
+    queue = cluster["broker-a"].queue("flights")
+
+    def expire(request: Any) -> None:
+        queue.min_offset = 5
+
+    cluster["broker-a"].before_pull = expire
+    secret = "that nobody may read"
+    for options, error in (
+        ({"secretKey": secret}, "OptionError: there is no option "),
+        ({}, "DataLossError: queue 0 of flights "),  # in a task
+    ):
+        with pytest.raises(Exception) as caught:
+            read(topic="flights", **options).collect()
+        told = str(caught.value).partition(" SQLSTATE")[0].strip()
+        assert told.splitlines()[-1].startswith(f"aerobee_spark.errors.{error}")
+        assert "During handling" not in told and "direct cause" not in told
+        assert secret not in told
+
+
 # ---- figures of the report ----
 
 

@@ -5,12 +5,16 @@ adds to the batch read: SQL, filters, errors. One session for all tests here.
 from __future__ import annotations
 
 import json
+import threading
+import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import chain
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -334,6 +338,83 @@ def test_the_lag_falls_to_zero_in_progress_gauge_and_group(
     finally:
         spark.streams.removeListener(listener)
         listener.close()
+
+
+def test_the_lag_is_within_one_trigger_of_the_truth_while_producers_run(
+    spark: SparkSession, namesrv: str, send: Send, tmp_path: Path
+) -> None:
+    send("busy", 600)
+    listener = LagListener(port=0, queryName="busy")
+    spark.streams.addListener(listener)
+    rows = spark.readStream.format("rocketmq").option("maxOffsetsPerTrigger", "200")
+    with Sending(namesrv, "busy", 600) as sending:
+        query = (
+            rows.options(nameServer=namesrv)
+            .load("busy")
+            .writeStream.format("noop")
+            .queryName("busy")
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+        )
+        try:
+            until_sync(
+                lambda: sum(gauge(listener)) > 0 and len(query.recentProgress) >= 3,
+                "some triggers have passed, and the gauge has shown a lag",
+                timeout_s=TIMEOUT_S,
+            )
+            sending.stop()
+            query.processAllAvailable()
+            until_sync(lambda: gauge(listener) == [0, 0], "the gauge shows that nothing waits")
+            progresses = query.recentProgress
+        finally:
+            query.stop()
+            spark.streams.removeListener(listener)
+            listener.close()
+    read = 0
+    for progress in progresses:
+        read += progress.numInputRows
+        seen = read + lag.of(progress).total
+        began = datetime.fromisoformat(progress.timestamp).timestamp()
+        ended = began + (progress.durationMs["triggerExecution"] + 1) / 1000
+        assert sending.acknowledged_before(began) <= seen <= sending.begun_before(ended), progress
+    assert (lag.of(progresses[-1]).total, read) == (0, sending.begun_before(inf))
+
+
+class Sending:
+    """Sends to a topic all the time, in a thread, and notes how many messages it has at the broker
+    when."""
+
+    def __init__(self, namesrv: str, topic: str, before: int) -> None:
+        """`before`: messages that are there."""
+        self._namesrv, self._topic = namesrv, topic
+        self._begun, self._acknowledged = [(0.0, before)], [(0.0, before)]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def begun_before(self, when: float) -> int:
+        return max(count for at, count in self._begun if at <= when)
+
+    def acknowledged_before(self, when: float) -> int:
+        return max(count for at, count in self._acknowledged if at <= when)
+
+    def _run(self) -> None:
+        with Producer("busy", namesrv=self._namesrv) as producer:
+            while not self._stopped.wait(0.05):
+                count = self._begun[-1][1] + 10
+                self._begun.append((time.time(), count))
+                producer.send_batch([Message(self._topic, b"%d" % i) for i in range(10)])
+                self._acknowledged.append((time.time(), count))
 
 
 def gauge(listener: LagListener) -> list[float]:

@@ -13,6 +13,8 @@ from aerobee_spark import __main__ as command
 from aerobee_spark.reading.columns import ARROW_SCHEMA
 from aerobee_spark.reading.options import ALIASES, OPTIONS, ReadOptions
 from aerobee_spark.report.data.summary import KEYS
+from aerobee_spark.writing import message_columns as written
+from aerobee_spark.writing import options as write_options
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -64,6 +66,23 @@ def test_defaults_are_the_ones_described(name: str) -> None:
 
 def test_every_column_is_described() -> None:
     assert list(table("Columns")) == ARROW_SCHEMA.names
+
+
+def test_every_option_and_column_of_the_sink_is_described() -> None:
+    assert set(table("Options of the sink")) == set(write_options.OPTIONS)
+    assert set(table("Columns of the sink")) == set(written.COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["createTopic", "maxMessageSize", "sendTimeoutMs"])
+def test_defaults_of_the_sink_are_the_ones_described(name: str) -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(write_options.WriteOptions)}
+    default = fields[write_options.OPTIONS[name][0]]
+    assert table("Options of the sink")[name][1].strip("`") == str(default).lower()
+
+
+def test_the_columns_that_are_left_out_are_named() -> None:
+    page = PAGE.split("**A frame that was read**", 1)[1].partition("\n\n")[0]
+    assert all(f"`{name}`" in page for name in written.LEFT_OUT)
 
 
 def test_every_key_of_the_summary_is_described() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading.offsets import EARLIEST, LATEST, Position, Queue
 from aerobee_spark.reading.options import ALIASES, OPTIONS, ReadOptions
+from aerobee_spark.reading.redaction import Redaction
 from support.codes import raises_about
 
 TOPIC = {"nameServer": "h:9876", "topic": "flights"}
@@ -157,3 +160,14 @@ def test_durations_and_limits_of_a_trigger() -> None:
     found = parse(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5", maxTriggerDelay="90s")
     assert (found.min_per_trigger, found.max_per_trigger) == (5, 5)
     assert (found.max_trigger_delay_ms, parse().max_trigger_delay_ms) == (90_000, 900_000)
+
+
+def test_the_key_of_redaction_goes_with_the_options_and_into_no_text() -> None:
+    environ = {"AEROBEE_REDACT_KEY": "that nobody may read"}
+    options = ReadOptions.parse({"nameServer": "h:1", "topic": "t", "redact": "email"}, environ)
+    elsewhere = pickle.loads(pickle.dumps(options))  # as it reaches a worker
+    assert elsewhere.redact_key == b"that nobody may read"
+    assert "nobody" not in repr(options)
+    redaction = Redaction.of(elsewhere.redact, elsewhere.redact_key)
+    assert "nobody" not in repr(redaction)
+    assert redaction.hash("x") != Redaction.of(elsewhere.redact, b"").hash("x")

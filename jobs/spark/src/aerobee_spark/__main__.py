@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import re
 import signal
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from aerobee_spark import environment
 from aerobee_spark.errors import MqError
 from aerobee_spark.landing import command as facts
 from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
@@ -184,7 +184,7 @@ def _time(text: str) -> int:
 
 
 def _request(given: argparse.Namespace) -> ReportRequest:
-    name_server = given.namesrv or os.environ.get("NAMESRV_ADDR", "")
+    name_server = given.namesrv or environment.name_server()
     if not name_server and given.facts is None:
         _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
     if given.all_groups and given.extra_json:

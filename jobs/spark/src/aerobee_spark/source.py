@@ -1,8 +1,10 @@
-"""The data source: `spark.read` and `spark.readStream`, `.format("rocketmq")`, by queue offset.
+"""The data source: `spark.read` and `spark.readStream`, `.format("rocketmq")`, by queue offset, and
+the sink, `df.write` and `df.writeStream`.
 
 Spark loads this module in planner processes and on workers, so it imports neither grpc nor pyarrow
-at its top: grpc must not be loaded before a worker is forked. The options: `reading/options.py`;
-the columns of a row: `reading/schema.py`; the stream: `stream/reader.py`.
+at its top: grpc must not be loaded before a worker is forked. The options: `reading/options.py` and
+`writing/options.py`; the columns of a row: `reading/schema.py` and `writing/message_columns.py`;
+the stream: `stream/reader.py`; the sink: `writing/writer.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +16,23 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
+from aerobee_spark.options import WRITE_ONLY, of_table
 from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
 from aerobee_spark.reading.filters import narrowing_of
 from aerobee_spark.reading.narrowing import Narrowing
 from aerobee_spark.reading.offsets import split
 from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.writing.options import WriteOptions
+from aerobee_spark.writing.writer import RocketMqStreamWriter, RocketMqWriter, WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,34 +48,52 @@ def register(spark: SparkSession) -> None:
 
 
 class RocketMqSource(DataSource):
-    """`format("rocketmq")`. Raises OptionError for bad options."""
+    """`format("rocketmq")`. Options are checked by what Spark asks for first: `schema` or a reader
+    those of a read, a writer those of a write. Each raises OptionError."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self.read_options = ReadOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
+        """Also of a view that is only written to."""
+        if not self._is_of_a_write():
+            ReadOptions.parse(self.options)
         return schemas.SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        self.read_options.check_batch()
+        options = ReadOptions.parse(self.options)
+        options.check_batch()
         schemas.check(schema)
-        kind = NarrowingReader if self.read_options.pushdown else RocketMqReader
-        return kind(self.read_options, tuple(schema.names))
+        kind = NarrowingReader if options.pushdown else RocketMqReader
+        return kind(options, tuple(schema.names))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from aerobee_spark.stream.reader import RefusedStreamReader, RocketMqStreamReader
 
         try:
-            self.read_options.check_stream()
+            options = ReadOptions.parse(self.options)
+            options.check_stream()
             schemas.check(schema)
         except OptionError as error:
             return RefusedStreamReader(error)
-        return RocketMqStreamReader(self.read_options, tuple(schema.names))
+        return RocketMqStreamReader(options, tuple(schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return RocketMqWriter(self._plan(schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return RocketMqStreamWriter(self._plan(schema, overwrite=overwrite))
+
+    def _plan(self, schema: StructType, *, overwrite: bool) -> WritePlan:
+        return WritePlan.of(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+
+    def _is_of_a_write(self) -> bool:
+        given = {name.lower() for name in of_table(self.options)}
+        return any(name.lower() in given for name in WRITE_ONLY)
 
 
 class RocketMqReader(DataSourceReader):

@@ -161,12 +161,18 @@ def test_any_records_decode_as_one_by_one(rows: list[bytes]) -> None:
     assert_equal_to_reference(b"".join(rows))
 
 
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(RECORDS, st.integers(1, 25)), max_size=4))
+def test_many_records_of_one_size_decode_as_one_by_one(runs: list[tuple[bytes, int]]) -> None:
+    assert_equal_to_reference(b"".join(row * count for row, count in runs))
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_damaged_records_are_refused_or_decode_as_one_by_one(
     rows: list[bytes], dice: random.Random
 ) -> None:
-    buffer = bytearray(b"".join(rows))
+    buffer = bytearray(b"".join(row * dice.choice([1, 1, 12]) for row in rows))
     buffer[dice.randrange(len(buffer))] ^= 1 << dice.randrange(8)
     try:
         reference = list(record.iter_records(bytes(buffer), check_crc=False))

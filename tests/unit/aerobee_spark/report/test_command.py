@@ -10,7 +10,6 @@ import pytest
 
 from aerobee_spark import __main__ as command
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java
 from aerobee_spark.report import job, publishing
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from support.codes import raises_about
@@ -26,6 +25,7 @@ WRITTEN = {
     "new_dead_letters": 2,
     "new_since": "2026-01-01T00:00:00.000Z",
     "dead_lettered_again": 0,
+    "dead_lettered_after_redrive": 0,
     "dead_letters_by_tag": {"": 5},
     "dead_letters_by_reason": {},
     "oldest_dead_letter": None,
@@ -156,46 +156,6 @@ def test_a_missing_name_server_or_bad_extra_exits_with_two(
     with pytest.raises(SystemExit) as ended:
         call()
     assert ended.value.code == 2
-
-
-# ---- Java ----
-
-
-def java_that_says(folder: Path, text: str, code: int = 0) -> dict[str, str]:
-    (folder / "bin").mkdir(parents=True)
-    program = folder / "bin" / "java"
-    program.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {code}\n")
-    program.chmod(0o755)
-    return {"JAVA_HOME": str(folder)}
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "25" 2025-09-16', 25)],
-)
-def test_java_17_and_newer_are_accepted(text: str, version: int, tmp_path: Path) -> None:
-    assert java.require_java(java_that_says(tmp_path, text)) == version
-
-
-@pytest.mark.parametrize(
-    ("text", "about"),
-    [
-        ('openjdk version "11.0.2" 2019-01-15', "Java 11"),
-        ('java version "1.8.0_402"', "Java 8"),
-        ("what?", "bin/java"),
-    ],
-)
-def test_an_older_or_broken_java_is_refused(text: str, about: str, tmp_path: Path) -> None:
-    with pytest.raises(ReportError) as caught:
-        java.require_java(java_that_says(tmp_path, text))
-    assert caught.value.about.endswith(about)
-
-
-def test_a_missing_java_is_refused(tmp_path: Path) -> None:
-    with raises_about(ReportError, "PATH"):
-        java.require_java({"PATH": str(tmp_path)})
-    with raises_about(ReportError, str(tmp_path / "bin" / "java")):
-        java.require_java({"JAVA_HOME": str(tmp_path)})
 
 
 # ---- publishing ----

@@ -345,3 +345,13 @@ def test_the_lost_are_those_that_every_part_over_them_lost() -> None:
         begin, end = min(part.start or 0 for part in parts), max(part.end for part in parts)
         assert (span.start, span.end) == (begin, end)
         assert span.lost == end - begin - len(held)
+
+
+def test_the_next_seq_is_known_from_the_newest_commit_of_each_run(files: FactsFiles) -> None:
+    assert files.next_seq() == 1
+    for batch in range(11):  # by number, not by name
+        land(files, "one-a", batch, range(batch, batch + 1))
+    land(files, "two", 0, range(11, 12))
+    for batch in range(10):
+        (files.path / "_commits" / f"one-a-{batch}.json").write_text("not opened")
+    assert files.next_seq() == 13

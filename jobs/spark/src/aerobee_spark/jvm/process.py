@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee_spark.errors import ReportError
@@ -22,35 +23,52 @@ STOP_TIMEOUT_S = 20.0
 INTERVAL_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """A JVM that serves PySpark. `variables`: of the environment, by which PySpark connects."""
+
+    variables: Mapping[str, str]
+    _process: subprocess.Popen[bytes]
+
+    def terminate(self) -> None:
+        """Its end begins; a call into it fails then."""
+        self._process.terminate()
+
+
 @contextmanager
 def gateway(
-    configuration: Mapping[str, str], log: Path, inherited: Sequence[int] = ()
-) -> Iterator[dict[str, str]]:
-    """Starts a JVM that ends with the block; yields the variables by which PySpark connects to it.
+    configuration: Mapping[str, str],
+    log: Path,
+    inherited: Sequence[int] = (),
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Jvm]:
+    """Starts a JVM that ends with the block.
 
-    The JVM also ends when its stdin is closed, so with this process. It keeps the open files
-    `inherited` open. Raises ReportError when it
+    It also ends when its stdin is closed, so with this process. It keeps the open files `inherited`
+    open. `variables`: of its environment, besides those of this process. Raises ReportError when it
     does not start.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-spark-") as folder:
         connection = Path(folder) / "gateway"
-        process = _launch(_command(configuration), connection, log, inherited)
+        environment = {
+            **os.environ,
+            **(variables or {}),
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+        }
+        process = _launch(_command(configuration), environment, log, inherited)
         try:
             port, secret = _wait_for(connection, process)
-            yield {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+            found = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+            yield Jvm(found, process)
         finally:
             _end(process)
 
 
 def _launch(
-    command: list[str], connection: Path, log: Path, inherited: Sequence[int]
+    command: list[str], environment: Mapping[str, str], log: Path, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     """Raises ReportError when there is no such program."""
-    environment = {
-        **os.environ,
-        "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
-    }
     with log.open("ab") as output:
         try:
             return subprocess.Popen(

@@ -1,10 +1,10 @@
-"""A small Spark for one report: two local threads, no web pages, no console noise.
-
-Not for a cluster: there spark-submit makes the session and its log configuration.
+"""The session of one report: a small Spark of its own, with two local threads, no web pages and no
+console noise; or, under spark-submit, the one of that.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import signal
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee_spark.jvm import process
+from aerobee_spark.jvm import java, process, submitted
+from aerobee_spark.jvm.process import Jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,9 +44,7 @@ def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         # The default, 200, makes 200 tasks of a hundred rows.
         "spark.sql.shuffle.partitions": str(threads),
-        "spark.sql.session.timeZone": "UTC",
-        # Not INT96, which is deprecated and has no statistics.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        **submitted.SETTINGS,
     }
 
 
@@ -76,22 +75,85 @@ def session(
     inherited: Sequence[int] = (),
 ) -> Iterator[SparkSession]:
     """A session that ends with the block. What the JVM and the workers print goes to `log`.
-    `inherited`: open files that the JVM keeps open too, so that a lock lasts as long as both."""
+    `inherited`: open files that the JVM keeps open too, so that a lock lasts as long as both.
+
+    SIGINT and SIGTERM end Spark and leave the block; then they do what they would without Spark.
+    Under spark-submit its session, whose JVM is the parent of this process and gets the signals;
+    no argument has a meaning then. Raises ReportError.
+    """
+    if submitted.is_submitted():
+        with _own_interrupt(), submitted.submitted_session() as spark:
+            yield spark
+        return
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     scratch = scratch.absolute()  # Spark takes URIs, and its workers run in another directory
     settings = configuration(scratch, threads, brief=brief)
     os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
-    with process.gateway(settings, log, inherited) as variables, _own_interrupt():
-        with _environment(variables):
+    java_home = java.environment(scratch)
+    with (
+        process.gateway(settings, log, inherited, java_home) as jvm,
+        _ended_by_signals(jvm) as stopping,
+    ):
+        with _environment(jvm.variables), _own_interrupt():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             spark = SparkSession.builder.config(conf=conf).getOrCreate()
         try:
             yield spark
         finally:
-            spark.stop()
+            if stopping:
+                stopping[0].join()
+            else:
+                spark.stop()
             _forget_gateway()
+
+
+@contextmanager
+def _ended_by_signals(jvm: Jvm) -> Iterator[Sequence[threading.Thread]]:
+    """An exception of a handler out of a call into Java would leave the connection to it unusable;
+    so Spark is stopped from another thread, which is yielded when a signal comes, and the call
+    fails. A second signal ends the JVM without further steps."""
+    noted: list[int] = []
+    stopping: list[threading.Thread] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping  # only the main thread may set a handler, and signals come there
+        return
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+        if stopping:
+            jvm.terminate()
+            return
+        stopping.append(threading.Thread(target=_stop, args=(jvm,)))
+        stopping[0].start()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    except Exception:
+        if not noted:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if noted:
+        signal.raise_signal(noted[0])
+        raise SystemExit(128 + noted[0])
+
+
+def _stop(jvm: Jvm) -> None:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    try:
+        if context is not None:
+            context.stop()
+            return
+    except Exception as error:
+        # The main thread may have ended the connection, or the JVM, by now.
+        logging.getLogger(__name__).debug("Spark was not stopped by the signal: %s", error)
+    jvm.terminate()
 
 
 @contextmanager
@@ -107,7 +169,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Restores the handler of SIGINT: PySpark's stays after Spark has ended, and then fails."""
+    """Restores the handler of SIGINT: PySpark puts its own in place, which calls Java."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
@@ -17,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aerobee_spark import environment
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading.options import KINDS
 from aerobee_wire.topics import check_group, check_topic
@@ -72,7 +72,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _land(given: argparse.Namespace) -> int:
-    name_server = given.namesrv or os.environ.get("NAMESRV_ADDR", "")
+    name_server = given.namesrv or environment.name_server()
     if not name_server:
         return _refused("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
     if bool(given.group) == bool(given.topic):

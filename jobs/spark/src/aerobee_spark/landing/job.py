@@ -24,6 +24,7 @@ from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.engines import choice
+from aerobee_spark.report.engines.spark_path import spark_path
 from aerobee_spark.report.request import SPARK
 from aerobee_spark.stream.positions import Positions
 from aerobee_spark.table.commits import Commit, Landed, Span, spans
@@ -150,12 +151,12 @@ def _stream(request: LandRequest, files: FactsFiles, held: int, on_step: OnStep)
     from aerobee_spark.jvm.session import session
     from aerobee_spark.report.engines.spark_engine import failure_told, failures_told
 
-    with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder:
-        plain = Path(folder)
-        log, scratch, link = plain / "spark.log", plain / "spark", plain / "table"
+    with (
+        tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder,
+        spark_path(files.path) as link,
+    ):
+        log, scratch = Path(folder) / "spark.log", Path(folder) / "spark"
         scratch.mkdir()
-        # Commas, brackets and colons in a path mean something to Spark.
-        link.symlink_to(files.path, target_is_directory=True)
         on_step("starting Spark")
         with (
             failures_told(log),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from aerobee_spark.packages import check_packages
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.reading.options import PLAIN, ReadOptions
 
@@ -34,7 +35,8 @@ class RangePartition(InputPartition):
 def read(
     partition: InputPartition, options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """RecordBatches with the columns `names`. Raises MqError, CorruptRecord."""
+    """RecordBatches with the columns `names`. Raises MqError, also MissingPackageError,
+    CorruptRecord."""
     # Without any partition Spark reads one of its own making.
     if isinstance(partition, RangePartition):
         yield from _read(partition, options, names)
@@ -43,11 +45,12 @@ def read(
 def _read(
     partition: RangePartition, options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
+    check_packages()
     from aerobee_spark.reading import columns
     from aerobee_spark.reading.chunks import read_range
     from aerobee_spark.reading.redaction import Redaction, redacted
 
-    redaction = Redaction.of(options.redact)
+    redaction = Redaction.of(options.redact, options.redact_key)
     wanted = partition.wanted
     for chunk in read_range(_client(options.name_server), wanted, options, partition.address):
         batch = columns.decode(

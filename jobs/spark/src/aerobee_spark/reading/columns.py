@@ -1,15 +1,17 @@
 """Commit-log records to Arrow columns, thousands at a time, with numpy. Pure.
 
 The layout is that of `aerobee_wire.record`, which decodes single records; the tests compare the
-two. Only finding the start of each record takes a Python step per message; all fields are gathered
-column by column (about 300,000 records a second and core, three times as fast as one by one).
+two. Only finding the start of a record of another size than those before takes a Python step; all
+fields are gathered column by column (some 400,000 records a second and core, four times as fast as
+one by one).
 Unusual properties (not UTF-8, or not in RocketMQ's form) are decoded by `aerobee_wire.properties`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aerobee_spark.errors import MqError
+from aerobee_spark.reading import arrays
 from aerobee_spark.reading import message_columns as kinds
+from aerobee_spark.reading.arrays import Bytes, Ints
 from aerobee_wire import compression, message_id, record
 from aerobee_wire import properties as props
-
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 # As Spark has the columns in Arrow: a batch of another type is refused.
 _TYPES = {
@@ -46,6 +47,10 @@ _CRC_FIXED = [*range(len(record.CRC_NAME)), record.CRC_TAIL_BYTES - 1]
 _TOTAL_SIZE = record.HEADER_LAYOUT.view("total_size")
 _HEADER_AT = record.HEADER_LAYOUT.offset_of  # with IPv4 hosts
 _V6_EXTRA = record.HOST_V6_BYTES - record.HOST_V4_BYTES
+# After so many records of one size so many of the next ones are compared at once.
+_EQUAL_SIZES, _COMPARED = 8, 256
+# So many pairs of row and name are counted; more are sorted.
+_COUNTED = 1_000_000
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
@@ -73,22 +78,22 @@ def decode(
     sizes = bodies.sizes if bodies else rows.body.ends - rows.body.starts
     columns = {
         "topic": _topics(rows),
-        "brokerName": _repeated(broker_name, rows.count),
-        "queueId": _array(rows.queue_id, pa.int32()),
-        "queueOffset": _array(rows.queue_offset, pa.int64()),
+        "brokerName": arrays.repeated(broker_name, rows.count),
+        "queueId": arrays.numbers(rows.queue_id, pa.int32()),
+        "queueOffset": arrays.numbers(rows.queue_offset, pa.int64()),
         "msgId": pc.coalesce(properties.of(props.UNIQUE_KEY), offset_ids),
         "offsetMsgId": offset_ids,
         "tags": properties.of(props.TAGS),
         "keys": properties.of(props.KEYS),
         "body": bodies.array if bodies else pa.nulls(rows.count, pa.binary()),
-        "bodySize": _array(sizes, pa.int32()),
-        "flag": _array(rows.flag, pa.int32()),
-        "sysFlag": _array(bodies.sys_flag if bodies else rows.sys_flag, pa.int32()),
+        "bodySize": arrays.numbers(sizes, pa.int32()),
+        "flag": arrays.numbers(rows.flag, pa.int32()),
+        "sysFlag": arrays.numbers(bodies.sys_flag if bodies else rows.sys_flag, pa.int32()),
         "bornTimestamp": _timestamps(rows.born_timestamp_ms),
         "storeTimestamp": _timestamps(rows.store_timestamp_ms),
         "bornHost": born_hosts,
         "storeHost": store_hosts,
-        "reconsumeTimes": _array(rows.reconsume_times, pa.int32()),
+        "reconsumeTimes": arrays.numbers(rows.reconsume_times, pa.int32()),
         "properties": properties.maps if include_properties else pa.nulls(rows.count, PROPERTIES),
     }
     return pa.RecordBatch.from_arrays(
@@ -98,7 +103,7 @@ def decode(
 
 def with_tags(batch: pa.RecordBatch, tags: Collection[str]) -> pa.RecordBatch:
     """The rows whose tag is one of `tags`."""
-    return batch.filter(pc.is_in(batch.column("tags"), value_set=_strings(tags)))
+    return batch.filter(pc.is_in(batch.column("tags"), value_set=arrays.strings(tags)))
 
 
 # ---- the header ----
@@ -118,7 +123,7 @@ class _Rows:
     def __init__(self, records: bytes) -> None:
         self.memory = memoryview(records)
         self.bytes: Bytes = np.frombuffer(records, np.uint8)
-        starts = np.array(_starts(records), np.int64)
+        starts = self._starts(records)
         self.count = len(starts)
         sizes = self.int32(starts + _HEADER_AT("total_size"))
         magic = self.int32(starts + _HEADER_AT("magic_code"))
@@ -141,6 +146,36 @@ class _Rows:
         self.reconsume_times = self.int32(reconsume_times_at)
         body_length = self.int32(after_hosts + _HEADER_AT("body_length"))
         self._find_tail(starts, starts + sizes, magic, _Spans(body_at, body_at + body_length))
+
+    def _starts(self, records: bytes) -> Ints:
+        """The start of each record; a record begins where the one before it ends. Records of equal
+        size are found without a Python step each. Raises CorruptRecord when a size does not fit."""
+        found, at, end = [], 0, len(records)
+        starts: list[int] = []
+        before = equal = 0
+        read = _TOTAL_SIZE.unpack_from
+        while at < end:
+            size = read(records, at)[0] if at + _TOTAL_SIZE.size <= end else 0
+            if size < record.FIXED_V1 or at + size > end:
+                record.decode(records, at, check_crc=False)
+                reason = f"size {size} does not fit into the {end - at} bytes there"
+                raise record.CorruptRecord(reason, "total_size")
+            equal = equal + 1 if size == before else 0
+            before = size
+            starts.append(at)
+            at += size
+            if equal == _EQUAL_SIZES:
+                more = self._of_size(at, size)
+                found += [np.array(starts, np.int64), more]
+                starts, at, equal = [], at + size * len(more), 0
+        return np.concatenate([*found, np.array(starts, np.int64)])
+
+    def _of_size(self, at: int, size: int) -> Ints:
+        """Starts of the records from `at` on, up to the first of another size."""
+        end = min(len(self.bytes) - size + 1, at + _COMPARED * size)
+        places = np.arange(at, end, size, dtype=np.int64)
+        others = np.flatnonzero(self.int32(places) != size)
+        return places[: others[0]] if len(others) else places
 
     def _find_tail(self, starts: Ints, ends: Ints, magic: Ints, body: _Spans) -> None:
         """Finds body, topic and properties. Each length is checked before it is used; raises
@@ -179,40 +214,28 @@ class _Rows:
 
     def gather(self, starts: Ints, width: int) -> Bytes:
         """`width` bytes from each start on, as one contiguous row each."""
-        found: Bytes = self.bytes[starts[:, None] + np.arange(width)]
-        return found
+        return self._at(starts, f"V{width}").view(np.uint8).reshape(-1, width)
 
     def int32(self, at: Ints) -> Ints:
-        return self.gather(at, 4).view(">i4").ravel().astype(np.int64)
+        return self._at(at, ">i4").astype(np.int64)
 
     def int64(self, at: Ints) -> Ints:
-        return self.gather(at, 8).view(">i8").ravel().astype(np.int64)
+        return self._at(at, ">i8").astype(np.int64)
 
     def _int16(self, at: Ints) -> Ints:
-        return self.gather(at, 2).view(">u2").ravel().astype(np.int64)
+        return self._at(at, ">u2").astype(np.int64)
 
-    def slices(self, spans: _Spans, longest: int | None = None) -> list[memoryview]:
+    def _at(self, places: Ints, kind: str) -> npt.NDArray[Any]:
+        """The values that begin at these places of the buffer, which need not be aligned."""
+        dtype = np.dtype(kind)
+        count = max(0, len(self.bytes) - dtype.itemsize + 1)
+        found: npt.NDArray[Any] = np.ndarray((count,), dtype, self.memory, 0, (1,))[places]
+        return found
+
+    def binaries(self, spans: _Spans, longest: int | None = None) -> pa.Array:
+        """The bytes of each span, cut to the `longest`. The spans follow each other."""
         ends = spans.ends if longest is None else np.minimum(spans.ends, spans.starts + longest)
-        memory = self.memory
-        return [
-            memory[start:end]
-            for start, end in zip(spans.starts.tolist(), ends.tolist(), strict=True)
-        ]
-
-
-def _starts(records: bytes) -> list[int]:
-    """The start of each record. Raises CorruptRecord when a size does not fit."""
-    starts, at, end = [], 0, len(records)
-    read = _TOTAL_SIZE.unpack_from
-    while at < end:
-        size = read(records, at)[0] if at + _TOTAL_SIZE.size <= end else 0
-        if size < record.FIXED_V1 or at + size > end:
-            record.decode(records, at, check_crc=False)
-            reason = f"size {size} does not fit into the {end - at} bytes there"
-            raise record.CorruptRecord(reason, "total_size")
-        starts.append(at)
-        at += size
-    return starts
+        return arrays.every_second(pa.binary(), self.memory, spans.starts, ends)
 
 
 class _Bodies:
@@ -223,17 +246,16 @@ class _Bodies:
         self.sizes = rows.body.ends - rows.body.starts
         self.sys_flag = rows.sys_flag
         compressed = np.flatnonzero(rows.sys_flag & record.COMPRESSED if inflate else 0)
-        values: list[memoryview | bytes] = [*rows.slices(rows.body, longest)]
+        self.array = rows.binaries(rows.body, longest)
         if len(compressed):
             self.sizes, self.sys_flag = self.sizes.copy(), self.sys_flag.copy()
+            values = self.array.to_pylist()
             whole = _Spans(rows.body.starts[compressed], rows.body.ends[compressed])
-            for row, stored in zip(compressed.tolist(), rows.slices(whole), strict=True):
-                self._inflate(row, bytes(stored), values, longest)
-        self.array = _binaries(values)
+            for row, stored in zip(compressed.tolist(), rows.binaries(whole), strict=True):
+                self._inflate(row, stored.as_py(), values, longest)
+            self.array = arrays.binaries(values)
 
-    def _inflate(
-        self, row: int, stored: bytes, values: list[memoryview | bytes], longest: int | None
-    ) -> None:
+    def _inflate(self, row: int, stored: bytes, values: list[bytes], longest: int | None) -> None:
         flags = int(self.sys_flag[row])
         try:
             plain = compression.decompress(stored, flags)
@@ -247,60 +269,33 @@ class _Bodies:
 # ---- columns ----
 
 
-def _array(values: Ints, kind: pa.DataType) -> pa.Array:
-    width = np.int32 if pa.types.is_int32(kind) else np.int64
-    buffer = pa.py_buffer(np.ascontiguousarray(values, width))
-    return pa.Array.from_buffers(kind, len(values), [None, buffer])
-
-
 def _timestamps(values: Ints) -> pa.Array:
     """Null where the time is outside of the years 1 to 9999."""
     good = (values >= _FIRST_MS) & (values <= _LAST_MS)
-    valid = None if good.all() else _bits(good)
+    valid = None if good.all() else arrays.bits(good)
     micros = pa.py_buffer(np.where(good, values, 0) * 1000)
     return pa.Array.from_buffers(TIMESTAMP, len(values), [valid, micros])
 
 
-def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """A validity bitmap of Arrow."""
-    return pa.py_buffer(np.packbits(values, bitorder="little"))
-
-
-def _variable(kind: pa.DataType, data: bytes | Bytes, lengths: Ints) -> pa.Array:
-    """An array of the strings or binaries that are concatenated in `data`."""
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(
-        kind, len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
-
-
-def _binaries(values: Sequence[memoryview | bytes]) -> pa.Array:
-    return _variable(pa.binary(), b"".join(values), np.array(list(map(len, values)), np.int64))
-
-
-def _strings(values: Iterable[str]) -> pa.Array:
-    encoded = [value.encode("utf-8", "replace") for value in values]
-    return _variable(pa.string(), b"".join(encoded), np.array(list(map(len, encoded)), np.int64))
-
-
-def _repeated(value: str, count: int) -> pa.Array:
-    encoded = value.encode()
-    return _variable(pa.string(), encoded * count, np.full(count, len(encoded), np.int64))
+def _joined(values: pa.Array, spans: _Spans) -> memoryview:
+    """The bytes of the spans, one behind the other, as `values` has them."""
+    return memoryview(values.buffers()[2] or b"")[: int((spans.ends - spans.starts).sum())]
 
 
 def _topics(rows: _Rows) -> pa.Array:
-    data = b"".join(rows.slices(rows.topic))
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        raise record.CorruptRecord("the topic is not UTF-8", "topic") from None
-    return _variable(pa.string(), data, rows.topic.ends - rows.topic.starts)
+    found = rows.binaries(rows.topic)
+    if not _is_utf8(_joined(found, rows.topic)):
+        raise record.CorruptRecord("the topic is not UTF-8", "topic")
+    return found.cast(pa.string(), safe=False)
 
 
 def _hosts(rows: _Rows, spans: _Spans) -> pa.Array:
     """ "ip:port" of each row. There are few different hosts, so each is formatted once."""
     wide = (spans.ends - spans.starts) == 20
+    if rows.count and not wide.any():
+        packed = rows.gather(spans.starts, 8)
+        if (packed == packed[0]).all():
+            return arrays.repeated(message_id.unpack_host(packed[0].tobytes()), rows.count)
     names: list[str] = []
     indices = np.zeros(rows.count, np.int64)
     for width, chosen in ((8, ~wide), (20, wide)):
@@ -311,7 +306,7 @@ def _hosts(rows: _Rows, spans: _Spans) -> pa.Array:
             )
             indices[chosen] = index.ravel() + len(names)
             names.extend(message_id.unpack_host(host.tobytes()) for host in different)
-    return _strings(names).take(_array(indices, pa.int64()))
+    return arrays.strings(names).take(arrays.numbers(indices, pa.int64()))
 
 
 def _offset_message_ids(rows: _Rows) -> pa.Array:
@@ -320,12 +315,12 @@ def _offset_message_ids(rows: _Rows) -> pa.Array:
     physical = rows.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
     if not wide.any():
         digits = _hex(rows.gather(rows.store_host.starts, 8), physical)
-        return _variable(pa.string(), digits.ravel(), np.full(rows.count, 32, np.int64))
+        return arrays.variable(pa.string(), digits.ravel(), np.full(rows.count, 32, np.int64))
     ids = np.empty(rows.count, object)
     for width, chosen in ((8, ~wide), (20, wide)):
         digits = _hex(rows.gather(rows.store_host.starts[chosen], width), physical[chosen])
         ids[chosen] = [row.tobytes().decode("ascii") for row in digits]
-    return _strings(ids)
+    return arrays.strings(ids)
 
 
 def _hex(host: Bytes, physical: Bytes) -> Bytes:
@@ -341,12 +336,12 @@ class _Properties:
     """The properties of all rows: flat arrays of names and values, and the count of each row."""
 
     def __init__(self, rows: _Rows) -> None:
-        slices = rows.slices(rows.properties)
+        encoded = rows.binaries(rows.properties)
         lengths = rows.properties.ends - rows.properties.starts
-        flat = _split(b"".join(slices), lengths)
-        self._take(flat or _decode_each(slices))
+        flat = _split(_joined(encoded, rows.properties), lengths)
+        self._take(flat or _decode_each(encoded))
         if flat is not None and self._has_a_name_twice():
-            self._take(_decode_each(slices))
+            self._take(_decode_each(encoded))
 
     def _take(self, flat: _Flat) -> None:
         self._names, self._values, self._counts = flat
@@ -357,7 +352,10 @@ class _Properties:
         self._row_of = np.repeat(np.arange(len(self._counts)), self._counts)
 
     def _has_a_name_twice(self) -> bool:
-        pairs = np.sort(self._row_of * (len(self._code_of) + 1) + self._codes)
+        pairs = self._row_of * len(self._code_of) + self._codes
+        if len(self._counts) * len(self._code_of) <= _COUNTED:
+            return bool(np.bincount(pairs, minlength=1).max() > 1)
+        pairs.sort()
         return bool((pairs[1:] == pairs[:-1]).any())
 
     def of(self, name: str) -> pa.Array:
@@ -370,7 +368,7 @@ class _Properties:
         if not present.any():
             return pa.nulls(len(present), pa.string())
         indices = pa.Array.from_buffers(
-            pa.int64(), len(positions), [_bits(present), pa.py_buffer(positions)]
+            pa.int64(), len(positions), [arrays.bits(present), pa.py_buffer(positions)]
         )
         return self._values.take(indices)
 
@@ -378,19 +376,20 @@ class _Properties:
     def maps(self) -> pa.Array:
         offsets = np.zeros(len(self._counts) + 1, np.int64)
         np.cumsum(self._counts, out=offsets[1:])
-        return pa.MapArray.from_arrays(_array(offsets, pa.int32()), self._names, self._values)
+        return pa.MapArray.from_arrays(
+            arrays.numbers(offsets, pa.int32()), self._names, self._values
+        )
 
 
 # Names, values, and their count in each row.
 _Flat = tuple[pa.Array, pa.Array, Ints]
 
 
-def _split(joined: bytes, lengths: Ints) -> _Flat | None:
+def _split(joined: memoryview, lengths: Ints) -> _Flat | None:
     """Splits concatenated properties strings. None when one of them is not in RocketMQ's form: not
     UTF-8, without its last separator, with an empty name or value, or with misplaced separators."""
     data = np.frombuffer(joined, np.uint8)
-    is_separator = (data == 1) | (data == 2)
-    at = np.flatnonzero(is_separator)
+    at = np.flatnonzero(data - np.uint8(1) < 2)
     token_lengths = np.diff(at, prepend=-1) - 1
     row_ends = np.cumsum(lengths)
     plain = (
@@ -403,15 +402,16 @@ def _split(joined: bytes, lengths: Ints) -> _Flat | None:
     )
     if not plain:
         return None
-    tokens = _variable(pa.string(), data[~is_separator], token_lengths)
-    even = np.arange(0, len(at), 2)
-    names, values = (tokens.take(_array(even + i, pa.int64())) for i in (0, 1))
+    begins = at - token_lengths
+    names, values = (
+        arrays.every_second(pa.string(), joined, begins[i::2], at[i::2]) for i in (0, 1)
+    )
     rows = np.searchsorted(row_ends, at[1::2], side="right")
     return names, values, np.bincount(rows, minlength=len(lengths))
 
 
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
+def _is_utf8(data: memoryview) -> bool:
+    if np.frombuffer(data, np.uint8).max(initial=0) < 128:
         return True
     try:
         str(data, "utf-8")
@@ -420,8 +420,8 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _decode_each(slices: list[memoryview]) -> _Flat:
-    decoded = [props.decode(bytes(encoded)) for encoded in slices]
-    names = _strings(name for each in decoded for name in each)
-    values = _strings(value for each in decoded for value in each.values())
+def _decode_each(encoded: pa.Array) -> _Flat:
+    decoded = [props.decode(each) for each in encoded.to_pylist()]
+    names = arrays.strings(name for each in decoded for name in each)
+    values = arrays.strings(value for each in decoded for value in each.values())
     return names, values, np.array(list(map(len, decoded)), np.int64)

@@ -1,21 +1,30 @@
 """The options of a read: names, defaults, allowed values. docs/spark.md describes them. Pure.
 
-Spark passes options as strings, with their names in lower case. Aliases are the names in Kafka's
-and in RocketMQ's older connectors.
+Aliases are the names in Kafka's and in RocketMQ's older connectors.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from aerobee_spark import environment
 from aerobee_spark.errors import MqError, OptionError
+from aerobee_spark.options import (
+    SHARED_ALIASES,
+    WRITE_ONLY,
+    boolean,
+    count,
+    named,
+    of_table,
+    text,
+    with_name_server,
+)
 from aerobee_spark.reading.offsets import (
     AT_EARLIEST,
     AT_LATEST,
@@ -30,21 +39,17 @@ from aerobee_wire import tags, topics
 
 # alias → name
 ALIASES = {
-    "namesrvAddr": "nameServer",
+    **SHARED_ALIASES,
     "subscribe": "topic",
-    "path": "topic",  # of .load("orders")
     "subscribePattern": "topicPattern",
     "group": "consumerGroup",
     "tags": "subExpression",
 }
-# The environment variable of the name servers.
-NAMESRV_ADDR = "NAMESRV_ADDR"
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "failOnUnreachableBroker", "pushdown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 PLAIN, STORED = "plain", "stored"
 _DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TABLE_OPTION = "option."
 # Of the JSON that names offsets in checkpoints.
 OFFSETS_VERSION = 1
 KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
@@ -83,6 +88,8 @@ class ReadOptions:
     body_encoding: str = PLAIN
     # Properties and JSON fields whose values come as short hashes.
     redact: tuple[str, ...] = ()
+    # The secret of these hashes, of the driver's environment; in no text.
+    redact_key: bytes = field(default=b"", repr=False)
     # Whether filters of a batch query narrow the ranges that are read.
     pushdown: bool = False
     # Of a stream: messages of one trigger, at most and at least; how long fewer may wait.
@@ -105,28 +112,25 @@ class ReadOptions:
                 "'…', topic = '…')",
                 "topic",
             )
-        values = _named(_of_table(given))
-        if not values.get("nameServer", "").strip():
-            if not environ.get(NAMESRV_ADDR, "").strip():
-                problem = (
-                    'the option nameServer is missing: set it to "host:port;host:port", or '
-                    f"{NAMESRV_ADDR} in the driver's environment"
-                )
-                raise OptionError(problem, "nameServer")
-            values["nameServer"] = environ[NAMESRV_ADDR]
+        given = of_table(given)
+        _check_of_read(given)
+        values = with_name_server(named(given, _NAMES), environ)
         _check_alone(values, "topic", "topicPattern", "assign", "consumerGroup", needed=True)
         _check_alone(values, "startingOffsets", "startingTimestamp")
         _check_alone(values, "endingOffsets", "endingTimestamp")
         if "kind" in values and "consumerGroup" not in values:
             problem = "the option kind goes with consumerGroup: set that too, or drop kind"
             raise OptionError(problem, "kind")
-        fields: dict[str, Any] = {"given": frozenset(values)}
-        for name, text in values.items():
-            field, parser = OPTIONS[name]
+        fields: dict[str, Any] = {
+            "given": frozenset(values),
+            "redact_key": environment.redact_key(environ),
+        }
+        for name, value in values.items():
+            target, parser = OPTIONS[name]
             try:
-                fields[field] = parser(text.strip())
+                fields[target] = parser(value.strip())
             except (ValueError, MqError) as error:
-                raise OptionError(f"the option {name} is {text!r}: {error}", name) from None
+                raise OptionError(f"the option {name} is {value!r}: {error}", name) from None
         options = cls(**fields)
         least, most = options.min_per_trigger, options.max_per_trigger
         if least is not None and most is not None and least > most:
@@ -169,30 +173,11 @@ class ReadOptions:
                 )
 
 
-def _of_table(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The options. While a table is created Spark gives its properties: the options are there under
-    a prefix, beside others such as its owner."""
-    if "owner" not in given and not any(name.startswith(_TABLE_OPTION) for name in given):
-        return given
-    return {
-        name.removeprefix(_TABLE_OPTION): value
-        for name, value in given.items()
-        if name.startswith(_TABLE_OPTION)
-    }
-
-
-def _named(given: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names in OPTIONS, for any case and alias. Raises OptionError."""
-    values: dict[str, str] = {}
-    for key, value in given.items():
-        name = _NAMES.get(key.lower())
-        if name is None:
-            near = difflib.get_close_matches(key.lower(), _NAMES, n=1, cutoff=0.0)[0]
-            raise OptionError(f"there is no option {key}: did you mean {_NAMES[near]}?", key)
-        if name in values:
-            raise OptionError(f"the option {name} is given twice, once as an alias: keep one", name)
-        values[name] = value
-    return values
+def _check_of_read(given: Mapping[str, str]) -> None:
+    lower = {name.lower() for name in given}
+    for name in WRITE_ONLY:
+        if name.lower() in lower:
+            raise OptionError(f"the option {name} is of df.write: drop it from the read", name)
 
 
 def _check_alone(values: Mapping[str, str], *names: str, needed: bool = False) -> None:
@@ -206,12 +191,6 @@ def _check_alone(values: Mapping[str, str], *names: str, needed: bool = False) -
 
 
 # ---- values ----
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("it is empty")
-    return value
 
 
 def _topics(value: str) -> tuple[str, ...]:
@@ -233,7 +212,7 @@ def parse_names(value: str) -> tuple[str, ...]:
 
 def _pattern(value: str) -> str:
     try:
-        re.compile(_text(value))
+        re.compile(text(value))
     except re.error as error:
         raise ValueError(f"it is no regular expression: {error}") from None
     return value
@@ -249,18 +228,6 @@ def _kinds(value: str) -> tuple[str, ...]:
     if value.lower() not in KINDS:
         raise ValueError(f"choose one of {', '.join(KINDS)}")
     return KINDS[value.lower()]
-
-
-def _boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("write true or false")
-    return value.lower() == "true"
-
-
-def _count(value: str) -> int:
-    if not value.isdigit() or not 0 < int(value) <= 2_147_483_647:
-        raise ValueError("write a number between 1 and 2147483647")
-    return int(value)
 
 
 def _duration_ms(value: str) -> int:
@@ -357,7 +324,7 @@ def _assigned(value: str) -> frozenset[Queue]:
 
 # name → (field of ReadOptions, parser)
 OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "nameServer": ("name_server", _text),
+    "nameServer": ("name_server", text),
     "topic": ("topics", _topics),
     "topicPattern": ("topic_pattern", _pattern),
     "assign": ("assigned", _assigned),
@@ -367,22 +334,22 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "startingTimestamp": ("starting", _timestamp_position(EARLIEST)),
     "endingOffsets": ("ending", _position(LATEST)),
     "endingTimestamp": ("ending", _timestamp_position(LATEST)),
-    "maxRecordsPerPartition": ("max_records_per_partition", _count),
-    "minPartitions": ("min_partitions", _count),
-    "failOnDataLoss": ("fail_on_data_loss", _boolean),
-    "failOnUnreachableBroker": ("fail_on_unreachable_broker", _boolean),
-    "pullBatchSize": ("pull_batch_size", _count),
-    "pullTimeoutMs": ("pull_timeout_ms", _count),
-    "maxBytesPerPull": ("max_bytes_per_pull", _count),
-    "includeBody": ("include_body", _boolean),
-    "maxBodyBytes": ("max_body_bytes", _count),
-    "includeProperties": ("include_properties", _boolean),
+    "maxRecordsPerPartition": ("max_records_per_partition", count),
+    "minPartitions": ("min_partitions", count),
+    "failOnDataLoss": ("fail_on_data_loss", boolean),
+    "failOnUnreachableBroker": ("fail_on_unreachable_broker", boolean),
+    "pullBatchSize": ("pull_batch_size", count),
+    "pullTimeoutMs": ("pull_timeout_ms", count),
+    "maxBytesPerPull": ("max_bytes_per_pull", count),
+    "includeBody": ("include_body", boolean),
+    "maxBodyBytes": ("max_body_bytes", count),
+    "includeProperties": ("include_properties", boolean),
     "subExpression": ("tags", tags.parse_expression),
     "redact": ("redact", parse_names),
     "bodyEncoding": ("body_encoding", _encoding),
-    "pushdown": ("pushdown", _boolean),
-    "maxOffsetsPerTrigger": ("max_per_trigger", _count),
-    "minOffsetsPerTrigger": ("min_per_trigger", _count),
+    "pushdown": ("pushdown", boolean),
+    "maxOffsetsPerTrigger": ("max_per_trigger", count),
+    "minOffsetsPerTrigger": ("min_per_trigger", count),
     "maxTriggerDelay": ("max_trigger_delay_ms", _duration_ms),
 }
 _NAMES = {name.lower(): name for name in OPTIONS} | {

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import Code, MqError, OptionError
+from aerobee_spark.packages import check_packages
 from aerobee_spark.reading.narrowing import Narrowing
 from aerobee_spark.reading.offsets import (
     Bounds,
@@ -35,7 +36,8 @@ READ = 4  # permission bit
 
 
 def connect(name_server: str) -> AdminClient:
-    """A new client. Raises MqError for a malformed address."""
+    """A new client. Raises MqError for a malformed address, also MissingPackageError."""
+    check_packages()
     from aerobee_client import AdminClient
 
     return AdminClient(name_server, timeout=CALL_TIMEOUT)

@@ -2,17 +2,15 @@
 written. Pure.
 
 Equal values have equal hashes, so keys stay comparable, in one report and between reports. A hash
-of a value with few possibilities can be found by trying: with a secret in AEROBEE_REDACT_KEY it
-cannot.
+of a value with few possibilities can be found by trying: with a secret it cannot.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ import pyarrow.compute as pc
 from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
-KEY_VARIABLE = "AEROBEE_REDACT_KEY"
 DIGEST_BYTES = 6
 # Of hashes, which are no values.
 MARK = "~"
@@ -38,11 +35,11 @@ class Redaction:
     hashes can be compared with those of guessed values."""
 
     names: frozenset[str]
-    secret: bytes = b""
+    secret: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Redaction:
-        return cls(frozenset(names), os.environ.get(KEY_VARIABLE, "").encode()[:64])
+    def of(cls, names: Iterable[str], secret: bytes) -> Redaction:
+        return cls(frozenset(names), secret)
 
     def hash(self, value: str | bytes) -> str:
         """ "~" and twelve hexadecimal digits."""

@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,7 @@ class FactsFiles:
 
     def commits(self) -> list[Commit]:
         """All that are there now, those that are replaced too."""
-        found = []
-        for path in sorted(self._commits.glob("*.json")):
-            with suppress(FileNotFoundError):  # a compaction removed it; another replaces it
-                found.append(Commit.parse(json.loads(path.read_text("utf-8"))))
-        return found
+        return _read(sorted(self._commits.glob("*.json")))
 
     def snapshot(self) -> list[Commit]:
         """The commits that count, newest first. Their files stay while a compaction runs."""
@@ -93,7 +89,14 @@ class FactsFiles:
         return (self._commits / f"{run}-{batch}.json").exists()
 
     def next_seq(self) -> int:
-        return 1 + max((commit.seq for commit in self.commits()), default=0)
+        """Above those of all commits. Of a run, and of the compactions, the one with the highest
+        batch has the highest `seq`: the others are not opened."""
+        newest: dict[str, int] = {}
+        for path in self._commits.glob("*.json"):
+            run, _, batch = path.stem.rpartition("-")
+            newest[run] = max(int(batch), newest.get(run, 0))
+        paths = (self._commits / f"{run}-{batch}.json" for run, batch in newest.items())
+        return 1 + max((commit.seq for commit in _read(paths)), default=0)
 
     def commit(self, commit: Commit) -> None:
         """The rows count from here on. What was written before is on the disk then."""
@@ -126,6 +129,14 @@ class FactsFiles:
             yield number
         finally:
             os.close(number)
+
+
+def _read(paths: Iterable[Path]) -> list[Commit]:
+    found = []
+    for path in paths:
+        with suppress(FileNotFoundError):  # a compaction removed it; another replaces it
+            found.append(Commit.parse(json.loads(path.read_text("utf-8"))))
+    return found
 
 
 _OURS = ("_facts.json", "_commits", "_checkpoint", "_lock", "_compact.lock")

@@ -18,6 +18,7 @@ class Dialect:
     distinct_words_of: str
     first_distinct_of: str
     start_of: str
+    value_of: str
 
     def millis(self, timestamp: str) -> str:
         """Milliseconds since the epoch."""
@@ -40,6 +41,10 @@ class Dialect:
         """An aggregate: the first `most` different texts, sorted."""
         return self.first_distinct_of.format(text, most)
 
+    def value(self, properties: str, name: str) -> str:
+        """Of a map, the value under this name; null when it has none."""
+        return self.value_of.format(properties, name)
+
     def start(self, binary: str, length: str) -> str:
         """The first `length` bytes."""
         return self.start_of.format(binary, length)
@@ -53,6 +58,7 @@ SPARK = Dialect(
     distinct_words_of="explode(array_distinct(split({0}, ' ')))",
     first_distinct_of="slice(array_sort(collect_set({0})), 1, {1})",
     start_of="substring({0}, 1, {1})",
+    value_of="{0}['{1}']",
 )
 DUCKDB = Dialect(
     millis_of="epoch_ms({0})",
@@ -61,4 +67,5 @@ DUCKDB = Dialect(
     distinct_words_of="unnest(list_distinct(string_split({0}, ' ')))",
     first_distinct_of="list_sort(list_distinct(list({0})))[1:{1}]",
     start_of="array_slice({0}, 1, {1})",
+    value_of="map_extract({0}, '{1}')[1]",
 )

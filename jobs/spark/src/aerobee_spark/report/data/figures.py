@@ -1,9 +1,9 @@
 """The figures of a report, computed in SQL from the facts in few passes, by Spark or by DuckDB.
 
-One pass groups by every dimension at once (GROUPING SETS); three more find messages that were
-dead-lettered again, keys that many dead letters share, and samples. They run concurrently: each is
-small, and takes most of its time for planning, on one core. The results are plain rows;
-`summary.py` names the figures.
+One pass groups by every dimension at once (GROUPING SETS); four more find messages that were
+dead-lettered again, dead letters that had been redriven, keys that many dead letters share, and
+samples. They run concurrently: each is small, and takes most of its time for planning, on one core.
+The results are plain rows; `summary.py` names the figures.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.report.data.dialect import Dialect
 from aerobee_spark.report.request import DLQ
+from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
 Row = dict[str, Any]
@@ -56,6 +57,7 @@ class Figures:
     messages: Row = field(default_factory=dict)
     poison_keys: list[Row] = field(default_factory=list)
     samples: list[Row] = field(default_factory=list)
+    redriven: list[Row] = field(default_factory=list)  # dead letters, by their redrive times
 
     def rows_by_queue(self) -> dict[Queue, int]:
         return {
@@ -80,6 +82,7 @@ def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figu
         lambda: query(_MESSAGES)[0],
         lambda: query(_poison_keys(dialect, top)),
         lambda: query(_samples(dialect, top)),
+        lambda: query(_redriven(dialect)),
     )
     with ThreadPoolExecutor(len(questions), "aerobee figures") as executor:
         results = [executor.submit(question) for question in questions]
@@ -145,6 +148,21 @@ _MESSAGES = f"""
     FROM facts GROUP BY msgId
   )
 """
+
+
+def _redriven(dialect: Dialect) -> str:
+    """Dead letters that died after a redrive: how many, for each number of redrives."""
+    return f"""
+      SELECT times, count(*) AS messages
+      FROM (
+        SELECT {dialect.value("properties", props.REDRIVE_TIMES)} AS times
+        FROM facts WHERE kind = '{DLQ}'
+      )
+      WHERE times IS NOT NULL
+      GROUP BY times
+      ORDER BY messages DESC, times
+      LIMIT {MOST_VALUES}
+    """
 
 
 def _poison_keys(dialect: Dialect, top: int) -> str:

@@ -110,6 +110,10 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
         "dead_letter_body_bytes": total.get("body_bytes", 0) if asked else None,
         "dead_messages": figures.messages.get("dead", 0) if asked else None,
         "dead_lettered_again": figures.messages.get("dead_again", 0) if asked else None,
+        "dead_lettered_after_redrive": (
+            sum(row["messages"] for row in figures.redriven) if asked else None
+        ),
+        "dead_letters_by_redrive_times": _counts(figures.redriven, "times") if asked else None,
         "time_to_dead_letter_ms": {
             "p50": quantiles[0],
             "p95": quantiles[1],

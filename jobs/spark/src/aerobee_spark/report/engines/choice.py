@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java
+from aerobee_spark.jvm import java, submitted
 from aerobee_spark.report.request import AUTO, LOCAL, SPARK
 
 _PACKAGES = {LOCAL: "duckdb", SPARK: "pyspark"}
@@ -30,7 +30,9 @@ def check(asked: str) -> None:
 
 def choose(asked: str, messages: int, *, local_up_to: int) -> Choice:
     """With AUTO the local engine for up to `local_up_to` messages, Spark above; the other one when
-    that cannot run here. Raises ReportError when neither can."""
+    that cannot run here. Who uses spark-submit wants Spark. Raises ReportError when neither can."""
+    if asked == AUTO and submitted.is_submitted():
+        return Choice(SPARK)
     if asked != AUTO:
         _require(asked)
         return Choice(asked)
@@ -52,5 +54,5 @@ def _require(engine: str) -> None:
         raise ReportError(
             f"the {engine} engine needs {package}: pip install aerobee-spark[{engine}]", package
         )
-    if engine == SPARK:
+    if engine == SPARK and not submitted.is_submitted():
         java.require_java()

@@ -56,7 +56,7 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
     if not ranges:
         return
     options = ReadOptions.parse(facts.read_options(request, ranges))
-    redaction = Redaction.of(options.redact)
+    redaction = Redaction.of(options.redact, options.redact_key)
     with planning.connect(request.name_server) as admin:
         for wanted in ranges:
             for chunk in read_range(admin, wanted, options):

@@ -1,4 +1,5 @@
-"""Facts and figures by Spark: a session of its own for one report, on this machine."""
+"""Facts and figures by Spark: a session of its own for one report on this machine, or that of
+spark-submit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from aerobee_spark.report import publishing
 from aerobee_spark.report.data import buckets, facts, figures
 from aerobee_spark.report.data.dialect import SPARK
 from aerobee_spark.report.data.figures import Figures, Row
-from aerobee_spark.report.engines.plain_path import plain_path
+from aerobee_spark.report.engines.spark_path import spark_path
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import topics
 
@@ -42,7 +43,7 @@ def make(
     from aerobee_spark.jvm.session import session
 
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
-    with failures_told(log), plain_path(folder) as plain:
+    with failures_told(log), spark_path(folder) as plain:
         scratch, target = plain / "spark", plain / publishing.FACTS
         scratch.mkdir()
         on_step("starting Spark")

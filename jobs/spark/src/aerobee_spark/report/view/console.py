@@ -38,6 +38,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
             ("dead letters", summary["dead_letters"]),
             (f"new{since}", summary["new_dead_letters"]),
             ("died again", summary["dead_lettered_again"]),
+            ("died after a redrive", summary["dead_lettered_after_redrive"]),
         ]
     if summary["oldest_dead_letter"]:
         waited = summary["time_to_dead_letter_ms"]

@@ -12,11 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ
 from aerobee_spark.report.view.tables import write_csv
+from aerobee_wire import properties as props
 
 BATCH_ROWS = 8192
 
@@ -41,6 +43,11 @@ _COLUMNS = {
     "producerHost": "producer",
     "bodySize": "body_size",
 }
+# Properties, read from the map of each row.
+_FROM_PROPERTIES = {
+    "redrive_times": props.REDRIVE_TIMES,
+    "redrive_timestamp_ms": props.REDRIVE_TIMESTAMP,
+}
 # The fields that a redrive needs.
 _REDRIVE = (
     "group",
@@ -58,11 +65,19 @@ def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
     """The dead letters in the Parquet files of `folder`, in the order of the files."""
     facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
     batches = facts.to_batches(
-        columns=list(_COLUMNS), filter=ds.field("kind") == DLQ, batch_size=BATCH_ROWS
+        columns=[*_COLUMNS, "properties"], filter=ds.field("kind") == DLQ, batch_size=BATCH_ROWS
     )
     for batch in batches:
-        for row in batch.to_pylist():
-            yield {name: _plain(row[column]) for column, name in _COLUMNS.items()}
+        properties = batch.column("properties")
+        found = [
+            pc.map_lookup(properties, name, "first").to_pylist()
+            for name in _FROM_PROPERTIES.values()
+        ]
+        for row, *redriven in zip(batch.select(list(_COLUMNS)).to_pylist(), *found, strict=True):
+            yield {
+                **{name: _plain(row[column]) for column, name in _COLUMNS.items()},
+                **{name: _plain(v) for name, v in zip(_FROM_PROPERTIES, redriven, strict=True)},
+            }
 
 
 def _plain(value: Any) -> Any:
@@ -80,4 +95,4 @@ def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
                 redrive.write(json.dumps({name: row[name] for name in _REDRIVE}) + "\n")
                 yield tuple(row.values())
 
-        write_csv(csv_file, tuple(_COLUMNS.values()), rows())
+        write_csv(csv_file, (*_COLUMNS.values(), *_FROM_PROPERTIES), rows())

@@ -1,0 +1,59 @@
+"""Arrow arrays out of numpy arrays and bytes, without an object for each value. Pure; knows no
+records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Data = bytes | memoryview | Bytes
+
+
+def numbers(values: Ints, kind: pa.DataType) -> pa.Array:
+    """An array of int32 or int64."""
+    width = np.int32 if pa.types.is_int32(kind) else np.int64
+    buffer = pa.py_buffer(np.ascontiguousarray(values, width))
+    return pa.Array.from_buffers(kind, len(values), [None, buffer])
+
+
+def bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """A validity bitmap of Arrow."""
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def variable(kind: pa.DataType, data: Data, lengths: Ints) -> pa.Array:
+    """An array of the strings or binaries that are concatenated in `data`."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(
+        kind, len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def every_second(kind: pa.DataType, data: Data, starts: Ints, ends: Ints) -> pa.Array:
+    """The strings or binaries from each start to its end, which is not behind the next start."""
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    whole = pa.Array.from_buffers(kind, max(0, len(offsets) - 1), buffers)
+    return whole.take(numbers(np.arange(0, len(offsets), 2), pa.int64()))
+
+
+def binaries(values: Sequence[bytes]) -> pa.Array:
+    return variable(pa.binary(), b"".join(values), np.array(list(map(len, values)), np.int64))
+
+
+def strings(values: Iterable[str]) -> pa.Array:
+    encoded = [value.encode("utf-8", "replace") for value in values]
+    return variable(pa.string(), b"".join(encoded), np.array(list(map(len, encoded)), np.int64))
+
+
+def repeated(value: str, count: int) -> pa.Array:
+    encoded = value.encode()
+    return variable(pa.string(), encoded * count, np.full(count, len(encoded), np.int64))

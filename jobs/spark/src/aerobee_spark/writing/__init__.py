@@ -1,0 +1,1 @@
+"""From Arrow columns to messages at the broker."""

@@ -1,0 +1,107 @@
+"""Rows of dead letters as messages that are sent again, by the rules that `aerobee dlq redrive` has
+too. Pure.
+
+Each row takes a Python step: its properties decide where it goes. Bodies stay where Arrow has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aerobee_client.admin.redriving import rules
+from aerobee_client.admin.redriving.rules import Target
+from aerobee_spark.errors import MqError, RowError
+from aerobee_spark.writing import arrays
+from aerobee_spark.writing.arrays import NONE
+from aerobee_spark.writing.encoding import Messages, compression
+from aerobee_spark.writing.message_columns import FrameColumns
+from aerobee_wire import properties as names
+from aerobee_wire import topics
+
+
+def encode(
+    batch: pa.RecordBatch, columns: FrameColumns, target: Target, *, first_row: int, now_ms: int
+) -> Messages:
+    """Messages with the ids of the dead letters. Raises RowError for a row that is no dead letter,
+    and for one that is not whole."""
+    rows = dict(zip(columns.names, batch.columns, strict=True))
+    numbers = np.arange(first_row, first_row + batch.num_rows, dtype=np.int64)
+    sent = [
+        _sent(int(row), target, now_ms, *given)
+        for row, given in zip(numbers, _dead_letters(rows), strict=True)
+    ]
+    in_order = target != Target.RETRY
+    groups = [given.get(names.SHARDING_KEY) if in_order else None for _, given in sent]
+    priorities = [given.get(names.PRIORITY, "") if in_order else "" for _, given in sent]
+    return Messages(
+        numbers,
+        _bodies(rows, numbers),
+        pa.array([names.encode(given) for _, given in sent], pa.binary()),
+        _ints(rows["flag"]),
+        compression(_ints(rows["sysFlag"])),
+        arrays.coded(pa.array([topic for topic, _ in sent], pa.string())),
+        arrays.nothing(batch.num_rows),
+        arrays.coded(pa.array(groups, pa.string())),
+        np.array([_priority(text) for text in priorities], np.int64),
+    )
+
+
+def _dead_letters(rows: dict[str, Any]) -> Any:
+    """Topic, properties and offset message id of each row."""
+    given = (rows[name].to_pylist() for name in ("topic", "properties", "offsetMsgId"))
+    return zip(*given, strict=True)
+
+
+def _sent(  # noqa: PLR0917
+    row: int,
+    target: Target,
+    now_ms: int,
+    topic: str | None,
+    properties: list[tuple[str, str]] | None,
+    offset_message_id: str | None,
+) -> tuple[str, dict[str, str]]:
+    """Topic and properties that a dead letter is sent with."""
+    if topic is None or properties is None or offset_message_id is None:
+        reason = "topic, properties or offsetMsgId is null: read with includeProperties"
+        raise RowError(row, reason, "properties")
+    given = dict(properties)
+    try:
+        group = rules.group_of(topic)
+        to = rules.topic_for(target, group, given)
+        topics.check_topic(to)
+        return to, rules.properties_for(
+            target, given, offset_message_id=offset_message_id, now_ms=now_ms
+        )
+    except MqError as error:
+        raise RowError(row, error.message, "redrive") from None
+
+
+def _bodies(rows: dict[str, Any], numbers: arrays.Ints) -> pa.Array:
+    bodies = arrays.binary(rows["body"])
+    sizes = arrays.sizes(bodies)
+    at = arrays.first(sizes == 0)  # also a null
+    if at is not None:
+        raise RowError(int(numbers[at]), "it has no body: read with includeBody", "body")
+    if "bodySize" in rows:
+        whole = _ints(rows["bodySize"])
+        at = arrays.first(sizes < whole)
+        if at is not None:
+            reason = (
+                f"the body has {sizes[at]} of {whole[at]} bytes: read without maxBodyBytes, or "
+                "drop the column bodySize when it is meant so"
+            )
+            raise RowError(int(numbers[at]), reason, "body")
+    return bodies
+
+
+def _ints(column: Any) -> arrays.Ints:
+    found: arrays.Ints = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _priority(text: str) -> int:
+    number = names.whole_number(text)
+    return NONE if number is None else max(0, number)

@@ -1,0 +1,383 @@
+"""Rows of a frame as messages: checked column by column, with their properties strings. Pure.
+
+A row that cannot be sent raises RowError with its number; what a message of the client would be
+refused for is refused here. Bodies stay where Arrow has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aerobee_client.message import MAX_DELAY, MAX_PROPERTIES_BYTES
+from aerobee_spark.errors import MqError, RowError
+from aerobee_spark.writing import arrays, map_column
+from aerobee_spark.writing.arrays import NONE, Bytes, Coded, Ints, Mask
+from aerobee_spark.writing.map_column import MapColumn
+from aerobee_spark.writing.message_columns import ROW_OF_A_READ, FrameColumns
+from aerobee_spark.writing.message_ids import ID_BYTES
+from aerobee_wire import properties as names
+from aerobee_wire import topics
+from aerobee_wire.compression import compression_bits
+from aerobee_wire.queues.choice import check_message_group
+
+_SEPARATORS = (names.NAME_END_CODE, names.VALUE_END_CODE)
+_UNIQUE_KEY = f"{names.UNIQUE_KEY}{names.NAME_END}".encode()
+_QUEUE_ID_BITS = 32
+_LONGEST_DELAY_MS = int(MAX_DELAY.total_seconds() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Rows that can be sent. `rows`: their numbers in the partition. `topics`, `queues` (broker
+    name and queue id) and `groups`: where each goes; `priorities`: NONE where there is none."""
+
+    rows: Ints
+    bodies: pa.Array
+    properties: pa.Array
+    flags: Ints
+    sys_flags: Ints
+    topics: Coded
+    queues: Coded
+    groups: Coded
+    priorities: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: Ints) -> Messages:
+        """Those at these positions, copied together."""
+        indices = pa.array(chosen)
+        return Messages(
+            self.rows[chosen],
+            self.bodies.take(indices),
+            self.properties.take(indices),
+            self.flags[chosen],
+            self.sys_flags[chosen],
+            self.topics.take(chosen),
+            self.queues.take(chosen),
+            self.groups.take(chosen),
+            self.priorities[chosen],
+        )
+
+    def part(self, start: int, stop: int) -> Messages:
+        """Those at these positions, not copied."""
+        size = stop - start
+        return Messages(
+            self.rows[start:stop],
+            self.bodies.slice(start, size),
+            self.properties.slice(start, size),
+            self.flags[start:stop],
+            self.sys_flags[start:stop],
+            Coded(self.topics.values, self.topics.codes[start:stop]),
+            Coded(self.queues.values, self.queues.codes[start:stop]),
+            Coded(self.groups.values, self.groups.codes[start:stop]),
+            self.priorities[start:stop],
+        )
+
+
+def encode(
+    batch: pa.RecordBatch,
+    columns: FrameColumns,
+    ids: Bytes,
+    *,
+    first_row: int,
+    topic: str,
+    max_message_size: int,
+    now_ms: int,
+) -> Messages:
+    """`columns`: of the batch, by position. `ids`: a message id for each row, see MessageIds.
+    `topic`: of all, or "" where the column says it. Raises RowError."""
+    rows = _Rows(batch, columns, first_row)
+    bodies = _bodies(rows, max_message_size)
+    mapped = _mapped(rows)
+    delays = _delays(rows, now_ms)
+    groups = _groups(rows, mapped)
+    queues = _queues(rows, groups)
+    _check_order(rows, groups, delays)
+    parts = [_unique_keys(ids), _tags(rows), _keys(rows), *delays]
+    if "messageGroup" in columns:
+        parts.append(_property(names.SHARDING_KEY, rows.binary("messageGroup")))
+    parts.append(mapped.strings)
+    return Messages(
+        rows.numbers,
+        bodies,
+        _properties(rows, [part for part in parts if part is not None]),
+        rows.ints("flag"),
+        compression(rows.ints("sysFlag")),
+        _topics(rows, topic),
+        queues,
+        groups,
+        mapped.priorities,
+    )
+
+
+class _Rows:
+    """A batch, with the number of each row in the partition."""
+
+    def __init__(self, batch: pa.RecordBatch, columns: FrameColumns, first_row: int) -> None:
+        self.count = batch.num_rows
+        self.numbers = np.arange(first_row, first_row + self.count, dtype=np.int64)
+        self._columns = dict(zip(columns.names, batch.columns, strict=True))
+
+    def get(self, name: str) -> Any | None:
+        return self._columns.get(name)
+
+    def binary(self, name: str) -> pa.Array | None:
+        column = self.get(name)
+        return None if column is None else arrays.binary(column)
+
+    def ints(self, name: str) -> Ints:
+        """Null is 0."""
+        column = self.get(name)
+        if column is None:
+            return np.zeros(self.count, np.int64)
+        found: Ints = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return found
+
+    @property
+    def of_a_read(self) -> Mask:
+        column = self.get(ROW_OF_A_READ)
+        return np.zeros(self.count, np.bool_) if column is None else arrays.valid(column)
+
+    def error(self, at: int, reason: str, about: str) -> RowError:
+        return RowError(int(self.numbers[at]), reason, about)
+
+    def refuse(self, bad: Mask, reason: str, about: str) -> None:
+        at = arrays.first(bad)
+        if at is not None:
+            raise self.error(at, reason, about)
+
+    def check_separators(self, array: pa.Array, about: str) -> None:
+        at = arrays.first_with(array, _SEPARATORS)
+        if at is not None:
+            raise self.error(at, f"{about} holds \\x01 or \\x02, which separate properties", about)
+
+
+# ---- the columns, one by one ----
+
+
+def _bodies(rows: _Rows, limit: int) -> pa.Array:
+    bodies = rows.binary("body")
+    assert bodies is not None, "FrameColumns has checked it"
+    rows.refuse(~arrays.valid(bodies), "the body is null: give at least one byte", "body")
+    sizes = arrays.sizes(bodies)
+    rows.refuse(sizes == 0, "the body is empty: give at least one byte", "body")
+    at = arrays.first(sizes > limit)
+    if at is not None:
+        reason = (
+            f"the body of {sizes[at]} bytes is over the limit of {limit}: send it in parts, or "
+            "raise maxMessageSize on the broker and here"
+        )
+        raise rows.error(at, reason, "body")
+    return bodies
+
+
+def _topics(rows: _Rows, topic: str) -> Coded:
+    if topic:
+        return Coded((topic,), np.zeros(rows.count, np.int64))
+    column = rows.get("topic")
+    assert column is not None, "FrameColumns has checked it"
+    found = arrays.coded(column)
+    rows.refuse(found.codes == NONE, "the topic is null: give one", "topic")
+    for code, name in enumerate(found.values):
+        reason = _topic_problem(str(name))
+        if reason:
+            rows.refuse(found.codes == code, reason, "topic")
+    return found
+
+
+def _topic_problem(topic: str) -> str:
+    try:
+        topics.check_topic(topic)
+    except MqError as error:
+        return error.message
+    if topic in topics.SEND_REFUSED_TOPICS:
+        return f"{topic} is a topic of the system: clients do not send to it"
+    if topics.is_retry(topic):
+        return f"{topic} belongs to a consumer group: set the option topic to send elsewhere"
+    return ""
+
+
+def _tags(rows: _Rows) -> pa.Array | None:
+    column = rows.binary("tags")
+    if column is None:
+        return None
+    rows.check_separators(column, "tags")
+    at = arrays.first_with(column, b"|")
+    if at is not None:
+        reason = "the tag holds |, which separates the tags of a subscription"
+        raise rows.error(at, reason, "tags")
+    return _property(names.TAGS, column)
+
+
+def _keys(rows: _Rows) -> pa.Array | None:
+    column = rows.get("keys")
+    if column is None:
+        return None
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return _property(names.KEYS, _joined_keys(rows, column))
+    texts = arrays.binary(column)
+    rows.check_separators(texts, "keys")
+    return _property(names.KEYS, texts)
+
+
+def _joined_keys(rows: _Rows, column: pa.ListArray) -> pa.Array:
+    """Several keys, separated by spaces."""
+    keys, row_of = arrays.binary(column.flatten()), pc.list_parent_indices(column).to_numpy()
+    at = arrays.first(arrays.sizes(keys) == 0)
+    if at is None:
+        at = arrays.first_with(keys, (*_SEPARATORS, ord(names.KEY_SEPARATOR)))
+    if at is not None:
+        reason = "a key is empty, or holds a space, \\x01 or \\x02"
+        raise rows.error(int(row_of[at]), reason, "keys")
+    separator = pa.scalar(names.KEY_SEPARATOR.encode(), pa.binary())
+    return pc.binary_join(column.cast(pa.list_(pa.binary())), separator)
+
+
+def _mapped(rows: _Rows) -> MapColumn:
+    column = rows.get("properties")
+    if column is None:
+        empty = arrays.from_parts(b"", np.zeros(rows.count + 1, np.int64))
+        none = arrays.nothing(rows.count)
+        return MapColumn(empty, none, none.codes)
+    keep_group = rows.get("messageGroup") is None
+    return map_column.encode(column, rows.numbers, rows.of_a_read, keep_group=keep_group)
+
+
+def _delays(rows: _Rows, now_ms: int) -> list[pa.Array]:
+    """The properties of deliverAt or delaySeconds; [] without such a column."""
+    at, seconds = rows.get("deliverAt"), rows.get("delaySeconds")
+    if at is not None:
+        micros = at.cast(pa.int64()).fill_null(0).to_numpy()
+        ms, given = -(-micros // 1000), arrays.valid(at)  # rounded up: never early
+        late = given & (ms > now_ms + _LONGEST_DELAY_MS)
+        rows.refuse(late, "deliverAt is over 3 days ahead: send it later", "deliverAt")
+        return [_numbers(names.TIMER_DELIVER_MS, np.maximum(ms, 0), given)]
+    if seconds is not None:
+        delays = seconds.cast(pa.float64()).fill_null(0).to_numpy()
+        given = arrays.valid(seconds)
+        good = (delays >= 0) & (delays * 1000 <= _LONGEST_DELAY_MS)  # no NaN is
+        rows.refuse(given & ~good, "delaySeconds is not from 0 to 3 days (259200)", "delaySeconds")
+        ms = np.ceil(np.where(good, delays, 0) * 1000).astype(np.int64)
+        return [_numbers(names.TIMER_DELAY_MS, ms, given)]
+    return []
+
+
+def _groups(rows: _Rows, mapped: MapColumn) -> Coded:
+    column = rows.binary("messageGroup")
+    if column is None:
+        return _decoded(mapped.groups)
+    rows.check_separators(column, "messageGroup")
+    found = _decoded(arrays.coded(_without_empty(column)))
+    for code, name in enumerate(found.values):
+        try:
+            check_message_group(str(name))
+        except MqError as error:
+            rows.refuse(found.codes == code, error.message, "messageGroup")
+    return found
+
+
+def _decoded(texts: Coded) -> Coded:
+    values = [bytes(value).decode("utf-8", "replace") for value in texts.values]
+    return Coded(values, texts.codes)
+
+
+def _queues(rows: _Rows, groups: Coded) -> Coded:
+    """Those that rows choose. The message group that a row of a read has in its map gives way."""
+    brokers, ids = rows.get("brokerName"), rows.get("queueId")
+    if brokers is None or ids is None:
+        return arrays.nothing(rows.count)
+    named, numbered = arrays.valid(brokers), arrays.valid(ids)
+    reason = "of brokerName and queueId one is null: give both, or neither"
+    rows.refuse(named != numbered, reason, "queueId")
+    rows.refuse(rows.ints("queueId") < 0, "queueId is below 0: queues count from 0", "queueId")
+    if rows.get("messageGroup") is not None:
+        reason = "messageGroup and queueId each choose the queue: give one of them"
+        rows.refuse(named & (groups.codes != NONE), reason, "queueId")
+    found = arrays.coded(brokers)
+    pairs = (found.codes << _QUEUE_ID_BITS) + rows.ints("queueId")
+    different, codes = np.unique(pairs[named], return_inverse=True)
+    all_codes = np.full(rows.count, NONE, np.int64)
+    all_codes[named] = codes
+    brokers_of, ids_of = different >> _QUEUE_ID_BITS, different & (1 << _QUEUE_ID_BITS) - 1
+    return Coded(
+        [
+            (found.values[broker], number)
+            for broker, number in zip(brokers_of.tolist(), ids_of.tolist(), strict=True)
+        ],
+        all_codes,
+    )
+
+
+def _check_order(rows: _Rows, groups: Coded, delays: list[pa.Array]) -> None:
+    if delays:
+        delayed = arrays.sizes(delays[0]) > 0
+        reason = "a message of a message group is in order, and a delayed one comes out of order"
+        rows.refuse(delayed & (groups.codes != NONE), reason, "messageGroup")
+
+
+# ---- the properties string ----
+
+
+def _properties(rows: _Rows, parts: list[pa.Array]) -> pa.Array:
+    found = arrays.joined(*parts)
+    at = arrays.first(arrays.sizes(found) > MAX_PROPERTIES_BYTES)
+    if at is not None:
+        reason = (
+            f"the properties take {arrays.sizes(found)[at]} bytes: keep them, with tag and keys, "
+            f"within {MAX_PROPERTIES_BYTES}"
+        )
+        raise rows.error(at, reason, "properties")
+    try:
+        found.cast(pa.string())  # checks that it is UTF-8
+    except pa.ArrowInvalid:
+        at = next(at for at in range(len(found)) if not _is_utf8(found[at].as_py()))
+        reason = "tag, keys, group or properties are not UTF-8: encode the text"
+        raise rows.error(at, reason, "properties") from None
+    return found
+
+
+def _is_utf8(encoded: bytes) -> bool:
+    try:
+        encoded.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _unique_keys(ids: Bytes) -> pa.Array:
+    count = len(ids)
+    head = np.broadcast_to(np.frombuffer(_UNIQUE_KEY, np.uint8), (count, len(_UNIQUE_KEY)))
+    tail = np.full((count, 1), names.VALUE_END_CODE, np.uint8)
+    width = len(_UNIQUE_KEY) + ID_BYTES + 1
+    data = np.concatenate([head, ids, tail], axis=1)
+    return arrays.from_parts(data.ravel(), np.arange(count + 1, dtype=np.int64) * width)
+
+
+def _property(name: str, values: pa.Array | None) -> pa.Array:
+    """The property where there is a value; "" where it is null or empty."""
+    prefix = f"{name}{names.NAME_END}".encode()
+    found = arrays.joined(prefix, _without_empty(values), names.VALUE_END_BYTES)
+    return found.fill_null(b"")
+
+
+def _without_empty(values: Any) -> pa.Array:
+    return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, pa.binary()), values)
+
+
+def _numbers(name: str, values: Ints, given: Mask) -> pa.Array:
+    texts = pa.array(values).cast(pa.string()).cast(pa.binary())
+    return _property(name, pc.if_else(pa.array(given), texts, pa.scalar(None, pa.binary())))
+
+
+def compression(sys_flags: Ints) -> Ints:
+    """The bits that say how bodies are compressed."""
+    if not sys_flags.any():
+        return sys_flags
+    different, codes = np.unique(sys_flags, return_inverse=True)
+    return np.array([compression_bits(int(flags)) for flags in different], np.int64)[codes]

@@ -1,0 +1,122 @@
+"""The column `properties` of a frame: checked, and as properties strings, name 0x01 value 0x02 …,
+of which each row's is one run of bytes. Pure.
+
+Names and values are checked as those of a message of the client. Reserved names are refused, but in
+a row of a read they are left out: there brokers and clients have set them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aerobee_spark.errors import RowError
+from aerobee_spark.writing import arrays
+from aerobee_spark.writing.arrays import Coded, Ints, Mask
+from aerobee_wire import properties as names
+
+_SEPARATORS = (names.NAME_END_CODE, names.VALUE_END_CODE)
+# Reserved names that belong to the message, and stay when a row of a read is written again.
+_OF_THE_MESSAGE = (names.SHARDING_KEY, names.PRIORITY)
+_NO_PRIORITY = arrays.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class MapColumn:
+    """`strings`: a pa.binary() with what each row's map adds to its properties string. `groups`:
+    the message group that the map of a row of a read has; `priorities`: the same."""
+
+    strings: pa.Array
+    groups: Coded
+    priorities: Ints
+
+
+def encode(column: pa.MapArray, rows: Ints, of_a_read: Mask, *, keep_group: bool) -> MapColumn:
+    """`rows`: the number of each row in the partition. `keep_group`: whether the message group of a
+    row of a read is that of its map. Raises RowError."""
+    entries = _Entries(column, rows)
+    entries.check()
+    names_of = Coded(*arrays.coded(entries.names))
+    kept = _kept(names_of, entries, of_a_read, keep_group=keep_group)
+    groups = entries.of(names_of, names.SHARDING_KEY, kept)
+    priorities = np.full(len(column), _NO_PRIORITY, np.int64)
+    found = entries.of(names_of, names.PRIORITY, kept)
+    for code, value in enumerate(found.values):
+        number = names.whole_number(bytes(value))
+        priorities[found.codes == code] = _NO_PRIORITY if number is None else max(0, number)
+    return MapColumn(entries.strings(kept), groups, priorities)
+
+
+class _Entries:
+    """The entries of all rows, flat, and the row of each."""
+
+    def __init__(self, column: pa.MapArray, rows: Ints) -> None:
+        at = np.asarray(column.offsets).astype(np.int64)
+        first, last = int(at[0]), int(at[-1])
+        self.begins = at - first
+        self.names = arrays.binary(column.keys.slice(first, last - first))
+        self.values = arrays.binary(column.items.slice(first, last - first))
+        self.row_of = np.repeat(np.arange(len(column)), np.diff(at))
+        self._rows = rows
+
+    def check(self) -> None:
+        for what, array in (("name", self.names), ("value", self.values)):
+            bad = arrays.first(arrays.sizes(array) == 0)  # also a null
+            if bad is not None:
+                raise self.error(bad, f"has an empty {what}: leave the entry out")
+            bad = arrays.first_with(array, _SEPARATORS)
+            if bad is not None:
+                raise self.error(bad, "holds \\x01 or \\x02, which separate properties")
+
+    def error(self, entry: int, problem: str) -> RowError:
+        name = self.names[entry].as_py().decode("utf-8", "replace")
+        row = int(self._rows[self.row_of[entry]])
+        return RowError(row, f"the property {name!r} {problem}", "properties")
+
+    def of(self, names_of: Coded, name: str, kept: Mask) -> Coded:
+        """The value of one property, row by row, where it is kept."""
+        count = len(self.begins) - 1
+        encoded = name.encode()
+        if encoded not in names_of.values:
+            return arrays.nothing(count)
+        is_it = (names_of.codes == list(names_of.values).index(encoded)) & kept
+        found = np.flatnonzero(is_it)
+        values = arrays.coded(self.values.take(pa.array(found)))
+        codes = np.full(count, arrays.NONE, np.int64)
+        codes[self.row_of[found]] = values.codes
+        return Coded(values.values, codes)
+
+    def strings(self, kept: Mask) -> pa.Array:
+        """Those that are kept, row by row."""
+        entry_names, values, begins = self.names, self.values, self.begins
+        if not kept.all():
+            entry_names, values = (part.filter(pa.array(kept)) for part in (entry_names, values))
+            before = np.zeros(len(kept) + 1, np.int64)
+            np.cumsum(kept, out=before[1:])
+            begins = before[begins]
+        end, stop = names.NAME_END_BYTES, names.VALUE_END_BYTES
+        encoded = arrays.joined(entry_names, end, values, stop)
+        # The entries of a row lie one after the other, so their bytes do too.
+        return arrays.from_parts(arrays.contents(encoded), arrays.offsets(encoded)[begins])
+
+
+def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bool) -> Mask:
+    """Which entries are sent. Raises RowError for a reserved name in a row of the user's own."""
+    kept = np.ones(len(names_of.codes), np.bool_)
+    for code, name in enumerate(names_of.values):
+        text = bytes(name).decode("utf-8", "replace")
+        if text not in names.RESERVED:
+            continue
+        is_it = names_of.codes == code
+        bad = arrays.first(is_it & ~of_a_read[entries.row_of])
+        if bad is not None:
+            raise entries.error(
+                bad,
+                "has a reserved name: choose another (in rows of a read such names are left out, "
+                "as long as the frame has the column queueOffset)",
+            )
+        if text not in _OF_THE_MESSAGE or (text == names.SHARDING_KEY and not keep_group):
+            kept &= ~is_it
+    return kept

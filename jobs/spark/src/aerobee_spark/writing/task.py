@@ -1,0 +1,140 @@
+"""What a task of a write does: its Arrow batches to messages, and these to brokers. Runs in Spark's
+Python workers, of a batch and of a stream alike.
+
+grpc is imported here, after the worker was forked. A task has a connection of its own: for its time
+it is a producer at the brokers, of a group that is named after its job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import pyarrow as pa
+
+from aerobee_client import AdminClient
+from aerobee_client.errors import Code
+from aerobee_client.options.producer import ProducerOptions
+from aerobee_client.sending.columns import ColumnSender
+from aerobee_spark.errors import MqError, WriteError
+from aerobee_spark.reading.planning import connect
+from aerobee_spark.writing import dead_letters
+from aerobee_spark.writing.encoding import Messages, encode
+from aerobee_spark.writing.message_columns import FrameColumns
+from aerobee_spark.writing.message_ids import MessageIds
+from aerobee_spark.writing.options import WriteOptions
+from aerobee_spark.writing.pace import Pace
+from aerobee_spark.writing.sending import TaskSends
+from aerobee_wire.topics import group_of
+
+log = logging.getLogger(__name__)
+
+GROUP_PREFIX = "spark_sink_"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`job`: what message ids are made of, with the partition."""
+
+    options: WriteOptions
+    columns: FrameColumns
+    job: str
+    partition: int
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Returns how many messages were sent. Raises WriteError."""
+        group = producer_group(self.job)
+        with ExitStack() as open_parts:
+            options = ProducerOptions(
+                send_timeout=timedelta(milliseconds=self.options.send_timeout_ms)
+            )
+            sender = open_parts.enter_context(
+                ColumnSender(group, namesrv=self.options.name_server, options=options)
+            )
+            topics = Topics(self.options, sender)
+            pace = None
+            if self.options.max_per_second is not None:
+                admin = open_parts.enter_context(connect(self.options.name_server))
+                sharers = partial(_senders, admin, group)
+                pace = Pace(self.options.max_per_second, sharers)
+            sends = TaskSends(sender, topics.ready, pace)
+            try:
+                self._send(batches, sends)
+            except MqError as error:
+                sends.give_up()
+                raise WriteError(error, self.partition, sends.sent, sends.unknown) from None
+            return sends.sent
+
+    def _send(self, batches: Iterable[pa.RecordBatch], sends: TaskSends) -> None:
+        ids, row = MessageIds(self.job, self.partition), 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            sends.put(self._messages(batch, ids, row))
+            row += batch.num_rows
+        sends.finish()
+
+    def _messages(self, batch: pa.RecordBatch, ids: MessageIds, first_row: int) -> Messages:
+        now_ms, target = time.time_ns() // 1_000_000, self.options.redrive
+        if target is not None:
+            rows = (batch, self.columns, target)
+            return dead_letters.encode(*rows, first_row=first_row, now_ms=now_ms)
+        return encode(
+            batch,
+            self.columns,
+            ids.of(first_row, batch.num_rows),
+            first_row=first_row,
+            topic=self.options.topic,
+            max_message_size=self.options.max_message_size,
+            now_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of a task."""
+
+    options: WriteOptions
+    sender: ColumnSender
+
+    def ready(self, topic: str) -> None:
+        """Raises TOPIC_NOT_EXIST, unless topics are to be created."""
+        try:
+            self.sender.queues(topic)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST or not self.options.create_topic:
+                raise
+            if group_of(topic) is not None:  # brokers create those of a group
+                raise
+            self._create(topic)
+            self.sender.queues(topic, fresh=True)
+
+    def _create(self, topic: str) -> None:
+        with connect(self.options.name_server) as admin:
+            try:
+                admin.create_topic(topic)
+            except MqError as error:
+                # Another task may have been first, or somebody with other settings.
+                if error.code is not Code.TOPIC_EXIST_ALREADY:
+                    raise
+
+
+def _senders(admin: AdminClient, group: str) -> int | None:
+    """How many producers of a group brokers know; None: none answers now."""
+    try:
+        clients = admin.list_clients(group, silent=[])
+    except MqError as error:
+        log.info("the tasks of this job cannot be counted now: %s", error)
+        return None
+    return sum(group in client.producer_groups for client in clients)
+
+
+def producer_group(job: str) -> str:
+    """Of the tasks of a job."""
+    return GROUP_PREFIX + hashlib.blake2b(job.encode(), digest_size=8).hexdigest()
