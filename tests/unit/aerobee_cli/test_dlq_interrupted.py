@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from aerobee.broker.v1 import admin_pb2, client_pb2
 
 import aerobee_client
-from aerobee_cli import main
+from aerobee_cli import main, output
 from aerobee_cli.errors import INTERRUPTED
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
@@ -62,6 +63,17 @@ def fail_second_page(cluster: MemoryCluster) -> None:
     cluster.answers["Pull"] = answer
 
 
+def signal_once(number: signal.Signals) -> Callable[[str, Any], None]:
+    """An answer that passes, and at the first call sends this process a signal."""
+    numbers = [number]
+
+    def answer(address: str, request: Any) -> None:
+        if numbers:
+            signal.pthread_kill(threading.main_thread().ident or 0, numbers.pop())
+
+    return answer
+
+
 def stored(broker: MemoryBroker) -> list[str]:
     return [record.unique_message_id for record in broker.messages("orders")]
 
@@ -72,7 +84,9 @@ def test_redrive_that_fails_to_read_shows_what_it_sent(
     fail_second_page(cluster)
     assert run("redrive", "--all", "--to", "origin", "--json") == 1
     shown = capsys.readouterr()
-    outcomes = json.loads(shown.out)
+    result = json.loads(shown.out)
+    outcomes = result["outcomes"]
+    assert (result["sent"], result["interrupted"]) == (1_024, True)
     assert len(outcomes) == 1_024 and {outcome["status"] for outcome in outcomes} == {"sent"}
     assert sorted(outcome["message_id"] for outcome in outcomes) == sorted(stored(broker))
     assert ADDRESS in shown.err and "1,024" in shown.err
@@ -81,24 +95,85 @@ def test_redrive_that_fails_to_read_shows_what_it_sent(
 def test_interrupted_redrive_shows_what_it_sent(
     broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(address: str, request: Any) -> None:
-        if len(cluster.requests("Send")) == 100:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    cluster.answers["Send"] = interrupt
+    cluster.answers["Send"] = signal_once(signal.SIGINT)
     assert run("redrive", "--all", "--to", "origin", "--json") == INTERRUPTED
-    outcomes = json.loads(capsys.readouterr().out)
+    outcomes = json.loads(capsys.readouterr().out)["outcomes"]
     assert {outcome["status"] for outcome in outcomes} == {"sent"}
     assert sorted(outcome["message_id"] for outcome in outcomes) == sorted(stored(broker))
-    assert 100 <= len(outcomes) < COUNT
+    assert 0 < len(outcomes) < COUNT
 
 
-def test_failed_redrive_shows_what_it_sent_in_a_table(
+def test_failed_redrive_says_how_far_it_came(
     broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail_second_page(cluster)
     assert run("redrive", "--all", "--to", "origin") == 1
-    assert "ID1023" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "queue offset 1023 of queue 0 of broker a" in shown.err
+    assert len(stored(broker)) == 1_024
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_redrive_goes_on_by_its_journal(
+    broker: MemoryBroker,
+    cluster: MemoryCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+) -> None:
+    journal = str(tmp_path / "journal")
+    again = ("redrive", "--all", "--to", "origin", "--journal", journal, "--json")
+    cluster.answers["Send"] = signal_once(number)
+    assert run(*again) == INTERRUPTED
+    first = json.loads(capsys.readouterr().out)
+    assert 0 < first["sent"] == len(stored(broker)) < COUNT
+    del cluster.answers["Send"]
+    assert run(*again) == 0
+    second = json.loads(capsys.readouterr().out)
+    counts = (second["sent"], second["sent_before"], second["perhaps_twice"])
+    assert counts == (COUNT - first["sent"], first["sent"], 0)
+    assert sorted(stored(broker)) == sorted(f"ID{n}" for n in range(COUNT))
+
+
+def test_a_list_is_redriven_and_what_is_gone_is_told(
+    broker: MemoryBroker,
+    cluster: MemoryCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "dead.jsonl"
+    assert run("export", "--out", str(out)) == 0
+    lines = out.read_text().splitlines()[10:1_000:30]
+    out.write_text(
+        "\n".join([*lines, lines[0].replace('"queue_offset": 10', '"queue_offset": 5000')])
+    )
+    capsys.readouterr()
+    assert run("redrive", "--list", str(out), "--to", "topic:orders", "--json") == 1
+    result = json.loads(capsys.readouterr().out)
+    assert (result["sent"], result["missing"]) == (len(lines), 1)
+    assert sorted(stored(broker)) == sorted(json.loads(line)["message_id"] for line in lines)
+
+
+def test_dead_letters_of_a_time_are_redriven(broker: MemoryBroker, cluster: MemoryCluster) -> None:
+    """The memory cluster stores each message later than the one before by its size in ms."""
+    times = [record.store_timestamp_ms for record in broker.messages(DEAD)]
+
+    def iso(n: int) -> str:
+        return output.iso_time(times[n])
+
+    assert run("redrive", "--all", "--to", "origin", "--since", iso(7), "--until", iso(9)) == 0
+    assert stored(broker) == ["ID7", "ID8"]
+    assert run("redrive", "--all", "--to", "origin", "--since", "yesterday") == 2
+
+
+def test_what_is_wrong_with_a_redrive_is_refused(cluster: MemoryCluster, tmp_path: Path) -> None:
+    assert run("redrive") == 2
+    assert run("redrive", "--all", "--id", "ID1") == 2
+    assert run("redrive", "--all", "--list", "x") == 2
+    assert run("redrive", "--all", "--to", "orders") == 2
+    assert run("redrive", "--all", "--to", "topic:%DLQ%billing") == 2
+    assert run("redrive", "--list", str(tmp_path / "absent"), "--to", "origin") == 1
+    assert not cluster.requests("Send")
 
 
 def test_failed_export_keeps_the_earlier_file(cluster: MemoryCluster, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""The columns of tables of messages. Their keys are those of
-`aerobee_client.admin.export.summary`.
+"""Messages that were read: the columns of their tables, whose keys are those of
+`aerobee_client.admin.export.summary`, and a warning about those that could not be read.
 """
 
 from __future__ import annotations
 
-from aerobee_cli.output import Column, number
+from aerobee_cli.output import Column, note, number
 
 DEAD_LETTER_COLUMNS = (
     Column("message id", "message_id"),
@@ -35,3 +35,14 @@ MESSAGE_COLUMNS = (
     number("queue offset", "queue_offset"),
     number("bytes", "body_size"),
 )
+
+
+def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:
+    """On stderr, of records of `topic` that could not be read."""
+    if corrupted:
+        note(
+            f"warning: {corrupted} records of {topic} are corrupt and left out: the broker's log "
+            "names their file and physical offset"
+        )
+    if expired:
+        note(f"warning: {expired} records of {topic} expired before they were read")

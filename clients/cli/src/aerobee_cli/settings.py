@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from aerobee_cli.durations import parse_duration
 from aerobee_cli.options import BadOption
 from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.queues import lite
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 # Keyword arguments of AdminClient's create_topic and update_topic, or create_group and
@@ -39,6 +40,7 @@ class MessageType(StrEnum):
     DELAY = "delay"
     TRANSACTION = "transaction"
     PRIORITY = "priority"
+    LITE = "lite"
     MIXED = "mixed"
 
 
@@ -52,6 +54,11 @@ class Order(StrEnum):
     AUTO = "auto"
     ON = "on"
     OFF = "off"
+
+
+class LiteModel(StrEnum):
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
 
 
 # ---- settings ----
@@ -185,6 +192,18 @@ def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
             raise BadOption(f"--attribute {option!r}: write NAME=VALUE, or NAME= to remove it")
         attributes[name] = value
     return attributes or None
+
+
+def lite_attributes(
+    parent: str | None, model: LiteModel | None, quota: int | None
+) -> dict[str, str]:
+    """The attributes of a group that say which lite topics its clients may subscribe to."""
+    given = {
+        lite.BIND_ATTRIBUTE: parent,
+        lite.MODEL_ATTRIBUTE: model.value.capitalize() if model is not None else None,
+        lite.QUOTA_ATTRIBUTE: str(quota) if quota is not None else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 # ---- which ones ----

@@ -73,17 +73,17 @@ class Message:
     """
 
     __slots__ = (
-        "_settings",
-        "_system_properties",
         "body",
         "delay",
         "delay_level",
         "deliver_at",
+        "encoded_settings",
         "flag",
         "keys",
         "message_group",
         "priority",
         "properties",
+        "system_properties",
         "tag",
         "topic",
         "wait_store_ok",
@@ -116,8 +116,8 @@ class Message:
         self.keys = (keys,) if isinstance(keys, str) and keys else tuple(keys)
         self.properties = properties or {}
         self.flag = flag
-        self._system_properties = _NONE
-        self._settings = ""  # the properties of what follows, encoded
+        self.system_properties = _NONE  # of a transaction or a request
+        self.encoded_settings = ""  # the properties of what follows, encoded; "": none is given
         self.message_group = ""
         self.delay_level = 0
         self.delay: timedelta | None = None
@@ -147,7 +147,7 @@ class Message:
             _check_message_group(self.message_group)
         if self.priority is not None and not 0 <= self.priority <= MAX_PRIORITY:
             raise _illegal(f"priority is {self.priority}: give 0 to {MAX_PRIORITY}")
-        self._settings = _text_of(dict(self._setting_properties()))
+        self.encoded_settings = _text_of(dict(self._setting_properties()))
 
     def _setting_properties(self) -> Iterator[tuple[str, str]]:
         if self.delay_level:
@@ -184,7 +184,7 @@ class Message:
     def with_system_properties(self, properties: Mapping[str, str]) -> Self:
         """A copy with properties that are not the user's to set: of a transaction or a request."""
         other = self._copy()
-        other._system_properties = {**self._system_properties, **properties}
+        other.system_properties = {**self.system_properties, **properties}
         return other
 
     def _copy(self) -> Self:
@@ -196,8 +196,8 @@ class Message:
         other.keys = self.keys
         other.properties = self.properties
         other.flag = self.flag
-        other._system_properties = self._system_properties
-        other._settings = self._settings
+        other.system_properties = self.system_properties
+        other.encoded_settings = self.encoded_settings
         other.message_group = self.message_group
         other.delay_level = self.delay_level
         other.delay = self.delay
@@ -222,7 +222,7 @@ class Message:
     @property
     def is_half(self) -> bool:
         """Whether it is stored for a transaction, and shown to nobody before that is committed."""
-        return names.TRANSACTION_PREPARED in self._system_properties
+        return names.TRANSACTION_PREPARED in self.system_properties
 
     def encoded_properties(self, message_id: str) -> bytes:
         """The properties string, with `message_id` as UNIQ_KEY.
@@ -234,9 +234,9 @@ class Message:
             text += f"{names.TAGS}\x01{self.tag}\x02"
         if self.keys:
             text += f"{names.KEYS}\x01{' '.join(self.keys)}\x02"
-        text += self._settings
-        if self._system_properties:
-            text += _text_of(self._system_properties)
+        text += self.encoded_settings
+        if self.system_properties:
+            text += _text_of(self.system_properties)
         for name, value in self.properties.items():
             text += f"{name}\x01{value}\x02"
         try:

@@ -45,6 +45,7 @@ from aerobee_client.sending.callbacks import Callback, refused, report
 from aerobee_client.sending.inbox import Arrival, Inbox
 from aerobee_client.sending.order.selectors import Selector
 from aerobee_client.sending.order.way import Choice
+from aerobee_client.sending.send_request import run_of
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
 from aerobee_wire.topics import check_group
@@ -417,7 +418,8 @@ class AsyncProducer(StartedClient):
     async def _send_alone(
         self, sender: Sender, message: Message, queue: MessageQueue | None, timeout_s: float
     ) -> SendResult:
-        return (await sender.send_run([sender.prepare(message, queue)], queue, timeout_s))[0]
+        run = run_of([sender.prepare(message, queue)])
+        return (await sender.send_run(run, queue, timeout_s))[0]
 
     def _accumulates(self, wanted: bool | None) -> bool:
         return self._options.accumulate if wanted is None else wanted

@@ -218,18 +218,18 @@ async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_p
                     await members.join()
                 await progress(members)
                 frozen, other = members.running
-                clients = await admin.list_clients("g")
-                (mine,) = (each for each in clients if f"@{frozen.pid}#" in each.client_id)
-                held = mine.consumers["g"].locks
-                assert len(held) == QUEUES // 2 + 1, "of its topic, and of the retry topic"
+                client_id, held = await until(
+                    lambda: half_of_the_locks(admin, frozen.pid), timeout_s=PATIENT_S
+                )
                 frozen.send_signal(signal.SIGSTOP)
+                await until(lambda: is_stopped(frozen.pid))  # not when the signal is sent
                 froze = time.monotonic()
                 await until(lambda: of(members.lines(), other.pid, froze) == QUEUES, timeout_s=120)
                 for queue in held:
                     with raises_code(Code.QUEUE_LOCK_NOT_HELD):
-                        await commit(broker.address, mine.client_id, queue)
-                frozen.send_signal(signal.SIGCONT)
+                        await commit(broker.address, client_id, queue)
                 thawed = time.monotonic()
+                frozen.send_signal(signal.SIGCONT)
                 await until(lambda: of(members.lines(), frozen.pid, thawed) > 0, timeout_s=60)
                 await progress(members)
                 await load.stop()
@@ -248,13 +248,28 @@ async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_p
     for found in by_queue.values():
         again = [call for call in found if call.member == str(frozen.pid) and call.began > thawed]
         if again:
-            seen = [call.offset for call in found if call.began < again[0].began]
-            assert again[0].offset == max(seen) + 1, "behind what the other one did meanwhile"
+            # The other one began behind the last commit, so perhaps far in front of what this one
+            # had consumed before it was frozen.
+            meanwhile = [call.offset for call in found if froze < call.began < again[0].began]
+            assert again[0].offset == max(meanwhile) + 1, "behind what the other one did meanwhile"
 
 
 def of(lines: Iterable[str], process: int, since: float) -> int:
     """Queues of which a call began in a process after that time."""
     return len(begun((line for line in lines if line.endswith(f" {process}")), since))
+
+
+def is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def half_of_the_locks(admin: AsyncAdminClient, process: int) -> tuple[str, tuple[str, ...]]:
+    """Client id and locks of the member in that process, once it holds its share."""
+    clients = await admin.list_clients("g")
+    (mine,) = (each for each in clients if f"@{process}#" in each.client_id)
+    held = mine.consumers["g"].locks
+    assert len(held) == QUEUES // 2 + 1, "of its topic, and of the retry topic"
+    return mine.client_id, held
 
 
 async def commit(broker: str, client_id: str, queue: str) -> None:

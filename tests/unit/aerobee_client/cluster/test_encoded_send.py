@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aerobee_client.cluster.encoded_send import EncodedSend, varint
 from aerobee_client.message import Message
-from aerobee_client.sending.send_request import outgoing, request, set_queue
+from aerobee_client.sending.send_request import Run, request, set_queue
 from aerobee_wire import properties
 
 BLOBS = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=8)
@@ -41,11 +41,13 @@ def test_parser_reads_what_protobuf_would_have_written(
 
 
 def test_queue_may_be_set_again_for_another_try() -> None:
-    sends = [
-        outgoing(Message("t", b"a", tag="UA"), "I1"),
-        outgoing(Message("t", b"bc", flag=7), "I2"),
-    ]
-    sent = request(sends, producer_group="p", born_timestamp_ms=5, default_queue_count=4)
+    messages, message_ids = (
+        [Message("t", b"a", tag="UA"), Message("t", b"bc", flag=7)],
+        ["I1", "I2"],
+    )
+    encoded = [messages[0].encoded_properties("I1"), messages[1].encoded_properties("I2")]
+    run = Run(messages, message_ids, encoded)
+    sent = request(run, producer_group="p", born_timestamp_ms=5, default_queue_count=4)
     for queue_id in (3, 1):
         set_queue(sent, queue_id)
         read = message_pb2.SendRequest.FromString(sent.SerializeToString())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
@@ -16,7 +16,6 @@ import typer
 from aerobee_cli import messages, output
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import (
-    PRODUCER_GROUP,
     BadOption,
     Group,
     Json,
@@ -25,9 +24,10 @@ from aerobee_cli.options import (
     confirm,
     namesrv_of,
 )
-from aerobee_cli.output import Column
+from aerobee_cli.times import parse_time_ms
 from aerobee_client.admin import export as json_lines
-from aerobee_client.admin.dead_letters import DeadLetters, Selection, Target
+from aerobee_client.admin.dead_letters import DeadLetters, Selection
+from aerobee_client.admin.redriving.rules import Target
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class Query:
             async with AsyncAdminClient(self.namesrv) as admin:
                 dead_letters = DeadLetters(admin, self.group, self.selection)
                 result = await use(admin, dead_letters)
-            _warn_unless_complete(dead_letters)
+            messages.warn_unless_complete(
+                dead_letters.topic, dead_letters.corrupted, dead_letters.expired
+            )
             return result, dead_letters.complete
 
         return asyncio.run(connected())
@@ -141,25 +143,73 @@ def export(
     _exit(complete)
 
 
-@app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --dry-run")
+def _time(text: str | int) -> int:
+    if isinstance(text, int):
+        return text
+    try:
+        return parse_time_ms(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise BadOption(str(error)) from None
+
+
+def _target(text: str | Target) -> Target:
+    try:
+        return Target.parse(str(text))
+    except MqError as error:
+        raise BadOption(error.message) from None
+
+
+Since = Annotated[
+    int | None,
+    typer.Option(parser=_time, metavar="TIME", help="Only those stored at or after; ISO, or 24h."),
+]
+Until = Annotated[
+    int | None, typer.Option(parser=_time, metavar="TIME", help="Only those stored before.")
+]
+To = Annotated[
+    Target,
+    typer.Option(
+        parser=_target,
+        metavar="retry|origin|topic:NAME",
+        help="retry: only this group gets them, by its retry topic, which the official SDKs do "
+        "not read. origin: every group of the topic does. topic:NAME: all go to this topic.",
+    ),
+]
+
+
+@app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --journal redrive.log")
 def redrive(
     context: typer.Context,
     *,
     group: Group,
     ids: Ids = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    listed: Annotated[
+        Path | None,
+        typer.Option(
+            "--list",
+            metavar="FILE",
+            help="Those of this file: the redrive.jsonl of a report, or what dlq export wrote.",
+        ),
+    ] = None,
     tag: Tag = "",
     reason: Reason = "",
-    to: Annotated[
-        Target,
-        typer.Option(
-            help="retry: only this group gets them, by its retry topic, which the official SDKs do "
-            "not read. origin: every group of the topic does."
-        ),
-    ] = Target.RETRY,
+    since: Since = None,
+    until: Until = None,
+    to: To = Target.RETRY,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Send at most N, oldest first; 0: all.")
+    ] = 0,
     rate: Annotated[
         float | None,
         typer.Option(min=0.001, metavar="N", help="At most N a second. Default: no limit."),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep there what was sent; with the same file a redrive that broke off goes on.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
     namesrv: Namesrv = None,
@@ -167,34 +217,29 @@ def redrive(
 ) -> None:
     """Send dead letters again, with no attempts counted.
 
-    Body, tag, keys, message id and user properties are kept. A message that was dead-lettered twice
-    is sent once. The dead letters stay in the dead-letter topic until they expire: doing this twice
-    sends them twice.
+    Body, tag, keys, message id and user properties are kept; REDRIVE_TIMES counts the redrives. A
+    message that was dead-lettered twice is sent once. The dead letters stay in the dead-letter
+    topic until they expire: doing this twice sends them twice, unless it is with one journal.
     """
-    if bool(ids) == everything:
-        raise BadOption("give --all, or --id ID for each dead letter to send again")
-    selection = Selection(frozenset(ids or ()), tag, reason)
-    query = Query(namesrv_of(context, namesrv), group, selection)
-    outcomes: list[dict[str, Any]] = []
-    try:
-        send = partial(_redrive, query, to=to, rate=rate, dry_run=dry_run, outcomes=outcomes)
-        _, complete = query.run(send)
-    except (MqError, KeyboardInterrupt):
-        if outcomes:
-            _show_outcomes(outcomes, outcomes, json)
-            _note_redriven(outcomes, group, dry_run)
-            output.note("interrupted: the next redrive of all sends these again")
-        raise
-    failed = [outcome for outcome in outcomes if outcome["status"] == "failed"]
-    notable = [outcome for outcome in outcomes if outcome["status"] in ("failed", "skipped")]
-    _show_outcomes(outcomes, outcomes if dry_run else notable, json)
-    _note_redriven(outcomes, group, dry_run)
-    missing = selection.ids - {outcome[key] for outcome in outcomes for key in ID_KEYS}
-    for message_id in sorted(missing):
-        output.note(f"error: {group} has no dead letter {message_id}")
-    if failed or missing:
-        raise typer.Exit(1)
-    _exit(complete)
+    if bool(ids) + everything + (listed is not None) != 1:
+        raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
+    from aerobee_cli.redriving import job
+
+    request = job.Request(
+        namesrv=namesrv_of(context, namesrv),
+        group=group,
+        selection=Selection(frozenset(ids or ()), tag, reason, since, until),
+        to=to,
+        rate=rate,
+        limit=limit,
+        listed=listed,
+        journal=journal,
+        dry_run=dry_run,
+        json=json,
+    )
+    code = job.run(request)
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command(epilog="Example: aerobee dlq purge billing --dry-run")
@@ -221,56 +266,6 @@ def purge(
     output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
 
 
-OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
-ID_KEYS = ("message_id", "offset_message_id")
-
-
-def _show_outcomes(
-    outcomes: list[dict[str, Any]], for_people: list[dict[str, Any]], json: bool
-) -> None:
-    if json:
-        output.show_list(outcomes, (), as_json=True)
-    elif for_people:
-        columns = [Column(title, title.replace(" ", "_")) for title in OUTCOME_TITLES]
-        output.write_table(for_people, columns)
-
-
-def _note_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) -> None:
-    verb = "would send" if dry_run else "sent"
-    done = sum(outcome["status"] == verb for outcome in outcomes)
-    topics = ", ".join(sorted({outcome["topic"] for outcome in outcomes} - {""}))
-    where = f" to {topics}" if topics else ""
-    output.note(f"{verb} {done:,} of {len(outcomes):,} dead letters of {group}{where}")
-
-
-async def _redrive(
-    query: Query,
-    admin: AsyncAdminClient,
-    dead_letters: DeadLetters,
-    *,
-    to: Target,
-    rate: float | None,
-    dry_run: bool,
-    outcomes: list[dict[str, Any]],
-) -> None:
-    """`outcomes` gets one item for each dead letter that was selected, also when this raises in the
-    end."""
-    from aerobee_client import AsyncProducer
-    from aerobee_client.admin import redrive as redriving
-
-    clients = await admin.list_clients(query.group) if to is Target.RETRY else []
-    if not redriving.reads_retries(clients, query.group):
-        raise CommandError(
-            f"the consumers of {query.group} do not read its retry topic, as those of the "
-            "official SDKs never do: send with --to origin"
-        )
-    sending = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv) if not dry_run else nullcontext()
-    async with sending as producer:
-        selected = dead_letters.read()
-        async for outcome in redriving.redrive(selected, producer, query.group, to, rate):
-            outcomes.append(asdict(outcome))
-
-
 async def _collect(
     limit: int,
     item_of: Callable[[ReceivedMessage], dict[str, Any]],
@@ -284,19 +279,6 @@ async def _collect(
         if len(items) == limit:
             break
     return items
-
-
-def _warn_unless_complete(dead_letters: DeadLetters) -> None:
-    if dead_letters.corrupted:
-        output.note(
-            f"warning: {dead_letters.corrupted} records of {dead_letters.topic} are corrupt and "
-            "left out: the broker's log names their file and physical offset"
-        )
-    if dead_letters.expired:
-        output.note(
-            f"warning: {dead_letters.expired} records of {dead_letters.topic} expired before they "
-            "were read"
-        )
 
 
 def _exit(complete: bool) -> None:

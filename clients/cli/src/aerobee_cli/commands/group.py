@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
@@ -25,7 +24,8 @@ from aerobee_cli.options import (
     confirm,
 )
 from aerobee_cli.output import Column, Item, items_of, number
-from aerobee_cli.settings import Order
+from aerobee_cli.settings import LiteModel, Order
+from aerobee_cli.times import parse_iso_ms
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -78,6 +78,22 @@ FromMin = Annotated[
 ]
 
 
+LiteParent = Annotated[
+    str | None,
+    typer.Option(metavar="PARENT", help="Bind it to the lite topics of this topic (--type lite)."),
+]
+LiteModelOption = Annotated[
+    LiteModel | None,
+    typer.Option(help="Whether several clients may hold a lite topic. Default: shared."),
+]
+LiteQuota = Annotated[
+    int | None,
+    typer.Option(
+        min=-1, metavar="N", help="Lite topics of a client; -1: any number. Default: 2000."
+    ),
+]
+
+
 @app.command(
     epilog="Example: aerobee group create billing --max-attempts 5 --retry-delays 1s,5s,30s"
 )
@@ -92,6 +108,9 @@ def create(
     fifo: Annotated[bool, typer.Option("--fifo", hidden=True, help="As --order on.")] = False,
     consume: Consume = None,
     from_min: FromMin = None,
+    lite_topic: LiteParent = None,
+    lite_model: LiteModelOption = None,
+    lite_quota: LiteQuota = None,
     attribute: Attributes = None,
     file: From = None,
     dry_run: DryRun = False,
@@ -112,6 +131,7 @@ def create(
         consume=consume,
         from_min=from_min,
         attribute=attribute,
+        lite=settings.lite_attributes(lite_topic, lite_model, lite_quota),
     )
     wanted = settings.wanted("group", group, given, file)
     with admin_client(context, namesrv) as admin:
@@ -130,6 +150,9 @@ def update(
     order: OrderOption = None,
     consume: Consume = None,
     from_min: FromMin = None,
+    lite_topic: LiteParent = None,
+    lite_model: LiteModelOption = None,
+    lite_quota: LiteQuota = None,
     attribute: Attributes = None,
     file: From = None,
     dry_run: DryRun = False,
@@ -149,6 +172,7 @@ def update(
         consume=consume,
         from_min=from_min,
         attribute=attribute,
+        lite=settings.lite_attributes(lite_topic, lite_model, lite_quota),
     )
     wanted = settings.wanted("group", group, given, file)
     with admin_client(context, namesrv) as admin:
@@ -234,7 +258,7 @@ def _members(admin: AdminClient, group: str) -> list[ClientDescription]:
 
 
 _ORDER_TEXTS = {
-    "auto": "auto: messages of topics of the type fifo in order",
+    "auto": "auto: messages of topics of the types fifo and lite in order",
     "on": "on: messages of every topic in order",
     "off": "off: messages in no order, also those of topics of the type fifo",
 }
@@ -374,8 +398,10 @@ def _given(
     consume: bool | None,
     from_min: bool | None,
     attribute: list[str] | None,
+    lite: dict[str, str],
 ) -> dict[str, Any]:
     """The settings of the options by the names that a file gives them."""
+    attributes = {**(settings.attributes_of(attribute) or {}), **lite}
     return {
         "max_attempts": max_attempts,
         "retry_delays": delays,
@@ -383,7 +409,7 @@ def _given(
         "order": order,
         "consume": consume,
         "consume_from_min": from_min,
-        "attributes": settings.attributes_of(attribute),
+        "attributes": attributes or None,
     }
 
 
@@ -403,12 +429,9 @@ def reset_target(text: str) -> ResetTarget:
     if text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
         return {"queue_offset": int(text)}
     try:
-        at = datetime.fromisoformat(text)
+        return {"timestamp_ms": parse_iso_ms(text)}
     except ValueError:
         raise BadOption(
             f"--to {text!r}: give earliest, latest, a time like 2025-06-01T00:00:00Z, or a queue "
             "offset"
         ) from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return {"timestamp_ms": max(0, round(at.timestamp() * 1000))}

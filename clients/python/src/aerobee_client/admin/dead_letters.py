@@ -4,10 +4,9 @@ which consumes nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
@@ -25,33 +24,31 @@ PAGE_BYTES = 4 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which dead letters. An empty field selects all. `ids`: message ids or offset message ids;
-    `reason`: the failure reason, e.g. the class of an exception."""
+    `reason`: the failure reason, e.g. the class of an exception. `since_ms`, `until_ms`: stored at
+    or after the one and before the other, ms since the epoch."""
 
     ids: frozenset[str] = frozenset()
     tag: str = ""
     reason: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
 
     def selects(self, message: ReceivedMessage) -> bool:
         return (
             (not self.ids or bool(self.ids & {message.message_id, message.offset_message_id}))
             and (not self.tag or message.tag == self.tag)
             and (not self.reason or message.failure_reason == self.reason)
+            and (self.since_ms is None or message.store_timestamp_ms >= self.since_ms)
+            and (self.until_ms is None or message.store_timestamp_ms < self.until_ms)
         )
-
-
-class Target(StrEnum):
-    """Where dead letters are sent again. `retry`: to the retry topic of the group, so that no other
-    group sees them. `origin`: to the topic that they came from, for every group of it."""
-
-    RETRY = "retry"
-    ORIGIN = "origin"
 
 
 class DeadLetters:
     """The dead letters of one group, broker by broker, queue by queue, oldest first.
 
     `corrupted`, `expired`: how many records could not be read so far, because they failed their
-    check or were deleted by retention meanwhile.
+    check or were deleted by retention meanwhile. `scanned`, `total`: how many records the current
+    read has passed, and how many there are to pass.
     """
 
     def __init__(
@@ -63,6 +60,8 @@ class DeadLetters:
         self.topic = dead_letter_topic(consumer_group)
         self.corrupted = 0
         self.expired = 0
+        self.scanned = 0
+        self.total = 0
         self._admin = admin
         self._selection = selection
         # (broker name, queue id) → the queue offset to read next
@@ -105,33 +104,61 @@ class DeadLetters:
         """Deletes all of them, whatever the selection, on every broker. False: there were none."""
         return await self._admin.delete_topic(self.topic)
 
-    async def read(self) -> AsyncIterator[ReceivedMessage]:
+    async def read(self) -> AsyncGenerator[ReceivedMessage]:
         """Those of the selection that are stored now; from the second call on, those that were
         added since the last one. Raises like `queues`."""
-        for queue in await self.queues():
-            async for message in self._read_queue(queue):
+        ranges = [await self._range(queue) for queue in await self.queues()]
+        self.scanned = 0
+        self.total = sum(max(0, each.end - each.start) for each in ranges)
+        for wanted in ranges:
+            async for message in self._read_range(wanted):
                 if self._selection.selects(message):
                     yield message
 
-    async def _read_queue(self, queue: QueueStatus) -> AsyncIterator[ReceivedMessage]:
+    async def _range(self, queue: QueueStatus) -> _Range:
+        """What of a queue is to be read. Store times do not fall in a queue, unless a clock was set
+        back; messages out of this order are selected by their own time within the range."""
         key = (queue.broker_name, queue.queue_id)
-        next_offset = self._next_offsets.get(key, queue.min_offset)
-        while next_offset < queue.max_offset:
+        start = self._next_offsets.get(key, queue.min_offset)
+        end = queue.max_offset
+        if self._selection.since_ms is not None:
+            since = self._selection.since_ms
+            start = max(start, await self._admin.search_offset(self.topic, *key, since))
+        if self._selection.until_ms is not None:
+            until = self._selection.until_ms
+            end = min(end, await self._admin.search_offset(self.topic, *key, until))
+        return _Range(*key, start, end)
+
+    async def _read_range(self, wanted: _Range) -> AsyncIterator[ReceivedMessage]:
+        key = (wanted.broker_name, wanted.queue_id)
+        passed, next_offset = self.scanned, wanted.start
+        while next_offset < wanted.end:
             asked = next_offset
             page = await self._admin.browse(
                 self.topic, *key, asked, max_messages=PAGE_MESSAGES, max_bytes=PAGE_BYTES
             )
             self.corrupted += page.corrupted_count
             for message in page.messages():
-                if message.queue_offset >= queue.max_offset:  # added since this call began
+                if message.queue_offset >= wanted.end:  # added since this call began
                     return
                 next_offset = message.queue_offset + 1
                 self._next_offsets[key] = next_offset
+                self.scanned = passed + next_offset - wanted.start
                 yield message
             self.expired += max(0, page.min_offset - next_offset)
             next_offset = max(next_offset, page.next_begin_offset)
             self._next_offsets[key] = next_offset
+            self.scanned = passed + min(next_offset, wanted.end) - wanted.start
             # Without progress the topic was deleted and created again meanwhile: what it holds now
             # was added since this call began.
             if page.status == "NO_NEW_MESSAGE" or next_offset == asked:
                 return
+
+
+class _Range(NamedTuple):
+    """Queue offsets of one queue, from `start` to before `end`."""
+
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int

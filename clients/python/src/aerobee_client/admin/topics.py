@@ -18,7 +18,7 @@ from aerobee_wire.topics import check_topic, group_of, is_system
 
 DEFAULT_QUEUES = 8
 READ_WRITE = 6
-MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED")
 
 
 class TopicAdmin(BrokerAdmin):

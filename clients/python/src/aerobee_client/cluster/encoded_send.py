@@ -41,18 +41,19 @@ def varint(number: int) -> bytes:
 
 
 class EncodedSend:
-    """`head`: the request without bodies and properties, but with the size of each."""
+    """`head`: the request without bodies and properties, but with the size of each. A memory view
+    is one of bytes."""
 
     __slots__ = ("_blobs", "head")
 
     def __init__(
         self,
         head: message_pb2.SendRequest,
-        bodies: Sequence[bytes] = (),
-        properties: Sequence[bytes] = (),
+        bodies: Sequence[bytes | memoryview] = (),
+        properties: Sequence[bytes | memoryview] = (),
     ) -> None:
         self.head = head
-        self._blobs: tuple[bytes, ...] = ()
+        self._blobs: tuple[bytes | memoryview, ...] = ()
         if bodies:
             bodies_head = _BODIES + varint(sum(map(len, bodies)))
             properties_head = _PROPERTIES + varint(sum(map(len, properties)))

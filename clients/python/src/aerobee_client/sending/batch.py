@@ -11,7 +11,6 @@ from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.order.ordered_sends import OrderedSends
 from aerobee_client.sending.order.way import Choice, Way
-from aerobee_client.sending.send_request import Outgoing
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
 
@@ -35,11 +34,11 @@ class BatchSend:
         self._ordered = ordered
         self._choice = choice
         self._timeout_s = timeout_s
-        self._sends: list[Outgoing] = []
-        self._in_order: list[int] = []  # indexes of those that keep an order
-        self._others: list[int] = []
-        for index, message in enumerate(messages):
-            self._prepare(index, message)
+        self._run = sender.prepare_batch(messages, choice.queue)
+        self._in_order = _in_order(messages, choice)
+        self._others: Sequence[int] = range(len(messages))
+        if self._in_order:
+            self._others = sorted(set(self._others).difference(self._in_order))
         self._results: list[SendResult | None] = [None] * len(messages)
         self._failures: list[Exception] = []
 
@@ -59,18 +58,8 @@ class BatchSend:
             raise failures[0]
         return [result for result in results if result is not None]
 
-    def _prepare(self, index: int, message: Message) -> None:
-        try:
-            way = self._choice.way(message)
-            self._sends.append(self._sender.prepare(message, self._choice.queue))
-        except MqError as error:
-            error.add_context(f"message {index} of the batch, of which nothing was sent")
-            raise
-        (self._others if way is None else self._in_order).append(index)
-
     async def _deliver_runs(self, indexes: Sequence[int]) -> None:
         """In requests of many messages; after a failure, in no further one."""
-        sends = self._sends
         # To one queue one request after the other: that keeps their order.
         window = asyncio.Semaphore(BATCH_WINDOW if self._choice.queue is None else 1)
 
@@ -79,7 +68,7 @@ class BatchSend:
                 if self._failures:
                     return
                 try:
-                    part = [sends[index] for index in run]
+                    part = self._run.part(run)
                     stored = await self._sender.send_run(part, self._choice.queue, self._timeout_s)
                 except MqError as error:
                     self._failures.append(error)
@@ -87,15 +76,15 @@ class BatchSend:
                     for index, result in zip(run, stored, strict=True):
                         self._results[index] = result
 
-        runs = send_request.runs([send.message for send in sends], indexes)
+        runs = send_request.runs(self._run.messages, indexes)
         await asyncio.gather(*(deliver(run) for run in runs))
 
     async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
         """As single sends, each behind those of its order."""
         loop, way = asyncio.get_running_loop(), Way(self._choice.selector)
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
-        for index, future in zip(indexes, futures, strict=True):
-            self._ordered.accept(self._sends[index], way, self._timeout_s, future)
+        for send, future in zip(self._run.part(indexes).sends(), futures, strict=True):
+            self._ordered.accept(send, way, self._timeout_s, future)
         for index, outcome in zip(
             indexes, await asyncio.gather(*futures, return_exceptions=True), strict=True
         ):
@@ -103,3 +92,18 @@ class BatchSend:
                 self._failures.append(outcome)
             elif isinstance(outcome, SendResult):
                 self._results[index] = outcome
+
+
+def _in_order(messages: Sequence[Message], choice: Choice) -> list[int]:
+    """The indexes of those that keep an order. Raises as `Choice.way`."""
+    if choice.selector is None:
+        indexes = [index for index, message in enumerate(messages) if message.message_group]
+    else:
+        indexes = list(range(len(messages)))
+    for index in indexes:
+        try:
+            choice.way(messages[index])
+        except MqError as error:
+            error.add_context(f"message {index} of the batch, of which nothing was sent")
+            raise
+    return indexes

@@ -7,7 +7,9 @@ by one in a request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import NamedTuple
 
 from aerobee.broker.v1 import message_pb2
@@ -23,16 +25,24 @@ from aerobee_wire.topics import is_retry
 RUN_MESSAGES = 512
 RUN_BYTES = 1024 * 1024
 
+# A SendResult of an iterable of its fields, without a call of Python for each.
+_send_result = partial(tuple.__new__, SendResult)
+
 
 def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[int]]:
     """Splits those of `messages` with these indexes into runs, one for each request: their indexes.
     A run has one topic, form and priority, and keeps within the limits; a message over RUN_BYTES is
     a run by itself."""
-    groups: dict[tuple[str, bool, int | None], list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for index in indexes:
         message = messages[index]
-        key = (message.topic, is_plain(message), message.priority)
-        groups.setdefault(key, []).append(index)
+        key: Hashable = message.topic
+        if message.encoded_settings or message.system_properties or message.sys_flag:
+            key = (message.topic, is_plain(message), message.priority)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = []
+        group.append(index)
     for group in groups.values():
         yield from _cut(messages, group)
 
@@ -59,13 +69,35 @@ class Outgoing(NamedTuple):
     properties: bytes
 
 
-def outgoing(message: Message, message_id: str) -> Outgoing:
-    """Raises MESSAGE_ILLEGAL when its properties are too large."""
-    return Outgoing(message, message_id, message.encoded_properties(message_id))
+class Run(NamedTuple):
+    """Messages of one request, in columns: see Outgoing."""
+
+    messages: Sequence[Message]
+    message_ids: Sequence[str]
+    properties: Sequence[bytes]
+
+    def sends(self) -> list[Outgoing]:
+        return list(map(Outgoing, *self))
+
+    def part(self, indexes: Sequence[int]) -> Run:
+        """Those with these indexes, which ascend."""
+        if len(indexes) == len(self.messages):
+            return self
+        messages, message_ids, properties = self
+        return Run(
+            [messages[index] for index in indexes],
+            [message_ids[index] for index in indexes],
+            [properties[index] for index in indexes],
+        )
+
+
+def run_of(sends: Iterable[Outgoing]) -> Run:
+    """The messages of one request, one at least."""
+    return Run(*zip(*sends, strict=True))
 
 
 def request(
-    sends: Sequence[Outgoing],
+    run: Run,
     *,
     producer_group: str,
     born_timestamp_ms: int,
@@ -75,28 +107,28 @@ def request(
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
-    first = sends[0].message
+    messages, _, properties = run
+    first = messages[0]
     if is_plain(first):
         head.messages.extend(
             message_pb2.Message(
                 topic=message.topic,
                 body=message.body,
-                properties=decode(properties),
+                properties=decode(encoded),
                 flag=message.flag,
                 sys_flag=message.sys_flag,
                 born_timestamp_ms=born_timestamp_ms,
             )
-            for message, _, properties in sends
+            for message, encoded in zip(messages, properties, strict=True)
         )
         return EncodedSend(head)
-    bodies = [send.message.body for send in sends]
-    properties = [send.properties for send in sends]
+    bodies = [message.body for message in messages]
     batch = head.batch
     batch.topic = first.topic
     batch.body_sizes.extend(map(len, bodies))
     batch.properties_sizes.extend(map(len, properties))
     batch.born_timestamp_ms = born_timestamp_ms
-    flags = [send.message.flag for send in sends]
+    flags = [message.flag for message in messages]
     if any(flags):
         batch.flags.extend(flags)
     return EncodedSend(head, bodies, properties)
@@ -123,14 +155,14 @@ def set_queue(request: EncodedSend, queue_id: int) -> None:
 
 
 def results(
-    response: message_pb2.SendResponse, sends: Sequence[Outgoing], queue: MessageQueue
+    response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
 ) -> list[SendResult]:
     """The results of one request that was sent to `queue`."""
     host = response.store_host
     if not response.HasField("batch_result"):
         return [
             SendResult(
-                send.message_id,
+                message_id,
                 queue,
                 stored.queue_offset,
                 stored.physical_offset,
@@ -138,13 +170,19 @@ def results(
                 stored.recall_handle,
                 stored.transaction_id,
             )
-            for send, stored in zip(sends, response.results, strict=True)
+            for message_id, stored in zip(message_ids, response.results, strict=True)
         ]
     batch = response.batch_result
-    first = batch.first_queue_offset
-    return [
-        SendResult(send.message_id, queue, first + index, physical_offset, host)
-        for index, (send, physical_offset) in enumerate(
-            zip(sends, batch.physical_offsets, strict=True)
-        )
-    ]
+    if len(batch.physical_offsets) != len(message_ids):
+        raise ValueError(f"{len(batch.physical_offsets)} results for {len(message_ids)} messages")
+    columns = zip(
+        message_ids,
+        repeat(queue),
+        count(batch.first_queue_offset),
+        batch.physical_offsets,
+        repeat(host),
+        repeat(""),
+        repeat(""),
+        strict=False,
+    )
+    return list(map(_send_result, columns))

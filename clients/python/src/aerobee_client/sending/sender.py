@@ -27,7 +27,7 @@ from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import AnyFuture, Batch, SingleSend
 from aerobee_client.sending.attempts import Attempts
 from aerobee_client.sending.compressed import Compressor
-from aerobee_client.sending.send_request import Outgoing
+from aerobee_client.sending.send_request import Outgoing, Run, run_of
 from aerobee_wire import rpcs
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.message_id import UniqueIds
@@ -44,6 +44,9 @@ RequestNow = Callable[[], EncodedSend | None]
 Destination = tuple[str, int | None]
 # Told of each request when it has ended: topic, messages, seconds, why it failed.
 OnRequest = Callable[[str, int, float, BaseException | None], None]
+
+# Ids that are made with one reading of the clock; 65,536 can be told apart in a millisecond.
+IDS_AT_ONCE = 4_096
 
 # Refusals for something in a message; every other holds for all messages of a request.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
@@ -116,26 +119,63 @@ class Sender:
         self.check(message, queue)
         if self._compressor is not None:
             message = self._compressor.compressed(message)
-        return send_request.outgoing(message, self._unique_ids.make(self._clock.now_ms()))
+        message_id = self._unique_ids.make(self._clock.now_ms())
+        return Outgoing(message, message_id, message.encoded_properties(message_id))
+
+    def prepare_batch(self, messages: Sequence[Message], queue: MessageQueue | None = None) -> Run:
+        """As `prepare`, all of them. What it raises names the index."""
+        message_ids: list[str] = []
+        for made in range(0, len(messages), IDS_AT_ONCE):
+            number = min(IDS_AT_ONCE, len(messages) - made)
+            message_ids += self._unique_ids.make_batch(self._clock.now_ms(), number)
+        properties: list[bytes] = []
+        longest, topics = self._options.max_message_size, set[str]()  # those that were checked
+        index = 0
+        try:
+            for index, message in enumerate(messages):
+                if message.topic not in topics or len(message.body) > longest:
+                    self.check(message, queue)
+                    topics.add(message.topic)
+                properties.append(message.encoded_properties(message_ids[index]))
+        except MqError as error:
+            error.add_context(f"message {index} of the batch, of which nothing was sent")
+            raise
+        if self._compressor is not None:
+            messages = [self._compressor.compressed(message) for message in messages]
+        return Run(messages, message_ids, properties)
 
     async def send_run(
-        self, sends: Sequence[Outgoing], queue: MessageQueue | None, timeout_s: float
+        self, run: Run, queue: MessageQueue | None, timeout_s: float
     ) -> list[SendResult]:
         """Stores, in one request, messages that may share one: see `send_request.runs`."""
-        request = self._request(sends)
+        first, size = run.messages[0], len(run.messages)
+        destination = (first.topic, first.priority)
+        stored = await self.send_request(self._request(run), destination, size, queue, timeout_s)
+        return send_request.results(stored[1], run.message_ids, stored[0])
+
+    async def send_request(
+        self,
+        request: EncodedSend,
+        destination: Destination,
+        size: int,
+        queue: MessageQueue | None,
+        timeout_s: float,
+    ) -> tuple[MessageQueue, message_pb2.SendResponse]:
+        """Stores the `size` messages of an encoded request, in `queue` when given. Returns where
+        they are, and what the broker answered."""
+        topic, began_s = destination[0], self._time_s()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         attempts = Attempts(queue, self._options, deadline_ms)
-        first, began_s = sends[0].message, self._time_s()
         try:
             delivered = await self._deliver(
-                lambda: request, (first.topic, first.priority), queue, attempts, timeout_s
+                lambda: request, destination, queue, attempts, timeout_s
             )
         except MqError as error:
-            self._count(first.topic, len(sends), began_s, error)
+            self._count(topic, size, began_s, error)
             raise
-        self._count(first.topic, len(sends), began_s)
+        self._count(topic, size, began_s)
         assert delivered is not None, "there is always a request"
-        return send_request.results(delivered[1], sends, delivered[0])
+        return delivered
 
     def single(
         self, message: Message, queue: MessageQueue | None, timeout_s: float, future: AnyFuture
@@ -215,7 +255,7 @@ class Sender:
             left = [send for send in sends if not send.future.done()]
             if request is None or len(left) < len(sends):
                 sends = left
-                request = self._request([send.outgoing for send in left]) if left else None
+                request = self._request(run_of([send.outgoing for send in left])) if left else None
             return request
 
         timeout_s = max(send.timeout_s for send in sends)
@@ -231,8 +271,8 @@ class Sender:
             )
         if delivered is not None:
             self._count(batch.key.topic, len(sends), began_s)
-            outgoing = [send.outgoing for send in sends]
-            stored = send_request.results(delivered[1], outgoing, delivered[0])
+            message_ids = [send.outgoing.message_id for send in sends]
+            stored = send_request.results(delivered[1], message_ids, delivered[0])
             for send, result in zip(sends, stored, strict=True):
                 send.succeed(result)
 
@@ -253,9 +293,9 @@ class Sender:
         self.tally.add(stored, messages - stored, int(elapsed_s * 1000))
         self._on_request(topic, messages, elapsed_s, error)
 
-    def _request(self, sends: Sequence[Outgoing]) -> EncodedSend:
+    def _request(self, run: Run) -> EncodedSend:
         return send_request.request(
-            sends,
+            run,
             producer_group=self._producer_group,
             born_timestamp_ms=self._clock.now_ms(),
             default_queue_count=self._options.default_queue_count,
@@ -360,7 +400,7 @@ class Sender:
         timeout_s = self._options.send_timeout.total_seconds()
         topic, began_s = outgoing.message.topic, self._time_s()
         try:
-            await self._send_to(target, self._request([outgoing]), timeout_s, timeout_s)
+            await self._send_to(target, self._request(run_of([outgoing])), timeout_s, timeout_s)
         except MqError as error:
             log.debug("one-way send to %s failed: %s", target, error)
             self._count(topic, 1, began_s, error)

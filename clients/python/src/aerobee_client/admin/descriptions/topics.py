@@ -34,7 +34,7 @@ class TopicOnBroker:
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     topic: str
-    # NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
+    # NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE or MIXED.
     message_type: str
     brokers: tuple[TopicOnBroker, ...]
 

@@ -1,0 +1,1 @@
+"""`aerobee dlq redrive`: what it connects, and what it shows."""

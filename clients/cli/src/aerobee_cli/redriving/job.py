@@ -1,0 +1,233 @@
+"""A redrive by the command: connects, sends, shows progress and result."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerobee_cli import messages, output
+from aerobee_cli.errors import INCOMPLETE, CommandError
+from aerobee_cli.options import PRODUCER_GROUP
+from aerobee_cli.redriving.progress import Progress
+from aerobee_cli.redriving.showing import JsonObject, Shown, Table
+from aerobee_client.admin.dead_letters import DeadLetters, Selection
+from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
+from aerobee_client.admin.redriving.rules import Target
+from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_client import AsyncAdminClient
+    from aerobee_client.admin.redriving.journal import Journal
+    from aerobee_client.admin.redriving.listed import ListedDeadLetters
+    from aerobee_client.admin.redriving.message_ids import MessageIds
+    from aerobee_client.admin.redriving.run import Redrive
+
+# A redrive outlasts the restart of a broker.
+SEND_TIMEOUT = timedelta(seconds=30)
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks for. `limit`: 0 is all. `listed`, `journal`: files."""
+
+    namesrv: str
+    group: str
+    selection: Selection
+    to: Target
+    rate: float | None = None
+    limit: int = 0
+    listed: Path | None = None
+    journal: Path | None = None
+    dry_run: bool = False
+    json: bool = False
+
+
+def run(request: Request) -> int:
+    """Returns the exit code: 0 all were sent; 1 some were not, or are not there; 3 some could not
+    be read. What was sent is shown also when this raises."""
+    job = _Job(request)
+    try:
+        with _stopped_like_ctrl_c():
+            asyncio.run(job.run())
+    except (MqError, OSError, KeyboardInterrupt):
+        job.show_interrupted()
+        raise
+    return job.show()
+
+
+class _Job:
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._shown: Shown = JsonObject() if request.json else Table()
+        self._ids = request.selection.ids
+        self._missing = set(self._ids)
+        self._source: DeadLetters | ListedDeadLetters | None = None
+        self._redrive: Redrive | None = None
+        self._complete = True
+        self._unfinished = 0  # messages that an earlier run had in flight when it broke off
+
+    async def run(self) -> None:
+        from aerobee_client import AsyncAdminClient, AsyncProducer
+        from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
+        from aerobee_client.admin.redriving.run import Redrive, Settings
+        from aerobee_client.runtime.clock import SystemClock
+
+        request = self._request
+        settings = Settings(
+            consumer_group=request.group, target=request.to, rate=request.rate, limit=request.limit
+        )
+        async with AsyncExitStack() as stack:
+            ids = MessageIds()
+            stack.callback(ids.close)
+            journal = self._open_journal(ids)
+            if journal is not None:
+                stack.callback(journal.close)
+                self._unfinished = ids.count(Claim.UNKNOWN)
+            admin = await stack.enter_async_context(AsyncAdminClient(request.namesrv))
+            await self._check_target(admin)
+            producer = None
+            if not request.dry_run:
+                sending = AsyncProducer(
+                    PRODUCER_GROUP, namesrv=request.namesrv, send_timeout=SEND_TIMEOUT
+                )
+                producer = await stack.enter_async_context(sending)
+            clock = SystemClock()
+            self._redrive = Redrive(settings, producer, clock=clock, ids=ids, journal=journal)
+            await self._send(self._redrive, self._source_of(admin))
+
+    def _open_journal(self, ids: MessageIds) -> Journal | None:
+        from aerobee_client.admin.redriving.journal import Journal
+
+        request = self._request
+        if request.journal is None:
+            return None
+        given = (request.journal, request.group, request.to, ids)
+        return Journal.open(*given, read_only=request.dry_run)
+
+    async def _check_target(self, admin: AsyncAdminClient) -> None:
+        from aerobee_client.admin.redriving.run import reads_retries
+
+        group = self._request.group
+        if self._request.to != Target.RETRY:
+            return
+        if not reads_retries(await admin.list_clients(group), group):
+            raise CommandError(
+                f"the consumers of {group} do not read its retry topic, as those of the official "
+                "SDKs never do: send with --to origin"
+            )
+
+    def _source_of(self, admin: AsyncAdminClient) -> DeadLetters | ListedDeadLetters:
+        from aerobee_client.admin.redriving.listed import ListedDeadLetters
+
+        request = self._request
+        if request.listed is None:
+            source: DeadLetters | ListedDeadLetters = DeadLetters(
+                admin, request.group, request.selection
+            )
+        else:
+            source = ListedDeadLetters(admin, request.group, request.listed, request.selection)
+        self._source = source
+        return source
+
+    async def _send(self, redrive: Redrive, source: DeadLetters | ListedDeadLetters) -> None:
+        progress = Progress(sys.stderr)
+        try:
+            async with (
+                aclosing(source.read()) as letters,
+                aclosing(redrive.run(letters)) as windows,
+            ):
+                async for outcomes in windows:
+                    self._take(outcomes)
+                    progress.update(
+                        looked_at=source.scanned,
+                        total=source.total,
+                        sent=redrive.tally.by_status[Status.SENT],
+                    )
+        finally:
+            progress.close()
+            messages.warn_unless_complete(source.topic, source.corrupted, source.expired)
+            self._complete = source.complete
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        self._shown.add(outcomes)
+        if self._missing:
+            for outcome in outcomes:
+                self._missing -= {outcome.message_id, outcome.offset_message_id}
+
+    @property
+    def _tally(self) -> Tally:
+        return self._redrive.tally if self._redrive is not None else Tally()
+
+    def show(self) -> int:
+        """Shows the result, and returns the exit code."""
+        self._show(interrupted=False)
+        for message_id in sorted(self._missing):
+            output.note(f"error: {self._request.group} has no dead letter {message_id}")
+        counts = self._tally.by_status
+        if counts[Status.FAILED] or counts[Status.MISSING] or self._missing:
+            return FAILED
+        return 0 if self._complete else INCOMPLETE
+
+    def show_interrupted(self) -> None:
+        """Shows what was done, if anything was."""
+        if not self._tally.total:
+            return
+        self._show(interrupted=True)
+        if self._request.journal is not None:
+            output.note(f"interrupted: the same command goes on, by {self._request.journal}")
+        elif self._redrive is not None and self._redrive.last is not None:
+            last = self._redrive.last
+            output.note(
+                f"interrupted behind queue offset {last.queue_offset} of queue {last.queue_id} of "
+                f"broker {last.broker_name}: the next redrive of all sends these again, which "
+                "--journal FILE prevents"
+            )
+
+    def _show(self, *, interrupted: bool) -> None:
+        tally, request = self._tally, self._request
+        counts = tally.by_status
+        self._shown.end(
+            {
+                "group": request.group,
+                "target": str(request.to),
+                "topics": sorted(tally.topics),
+                **{status.name.lower(): counts[status] for status in Status},
+                "perhaps_twice": tally.perhaps_twice,
+                "complete": self._complete,
+                "interrupted": interrupted,
+            }
+        )
+        status = Status.WOULD_SEND if request.dry_run else Status.SENT
+        text = f"{status} {counts[status]:,} of {tally.total:,} dead letters of {request.group}"
+        if tally.topics:
+            text += f" to {', '.join(sorted(tally.topics))}"
+        if counts[Status.SENT_BEFORE]:
+            text += f"; {counts[Status.SENT_BEFORE]:,} were sent before, says {request.journal}"
+        if tally.perhaps_twice:
+            text += (
+                f"; {tally.perhaps_twice:,} perhaps twice, with the same message id: they were in "
+                "flight when an earlier run broke off"
+            )
+        output.note(text)
+
+
+@contextmanager
+def _stopped_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM is as SIGINT: what is in flight is waited for, and shown."""
+
+    def interrupt(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,61 @@
+"""The progress of a redrive on stderr: a line that is overwritten on a terminal, else one every
+10 s."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+TERMINAL_INTERVAL_S = 0.5
+LINE_INTERVAL_S = 10.0
+
+
+class Progress:
+    """`now_s`: a clock that never goes back."""
+
+    def __init__(self, out: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._now_s = now_s
+        self._overwrites = out.isatty()
+        self._interval_s = TERMINAL_INTERVAL_S if self._overwrites else LINE_INTERVAL_S
+        self._began_s = self._said_s = now_s()
+        self._is_shown = False
+
+    def update(self, *, looked_at: int, total: int, sent: int) -> None:
+        """`looked_at` of `total` dead letters, of which `sent` were sent. Prints when it is
+        time."""
+        now_s = self._now_s()
+        if now_s - self._said_s < self._interval_s:
+            return
+        self._said_s = now_s
+        text = progress_text(looked_at, total, sent, now_s - self._began_s)
+        self._out.write(f"\r{text}\x1b[K" if self._overwrites else f"{text}\n")
+        self._out.flush()
+        self._is_shown = True
+
+    def close(self) -> None:
+        """The terminal's line is free again. May be called twice."""
+        if self._overwrites and self._is_shown:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+        self._is_shown = False
+
+
+def progress_text(looked_at: int, total: int, sent: int, elapsed_s: float) -> str:
+    """With the rate since the start, and how long the rest takes at that rate."""
+    rate = looked_at / elapsed_s if elapsed_s else 0.0
+    text = f"{looked_at:,} of {total:,} dead letters, {sent:,} sent, {rate:,.0f} a second"
+    if not rate or total < looked_at:
+        return text
+    return f"{text}, {in_words((total - looked_at) / rate)} left"
+
+
+def in_words(seconds: float) -> str:
+    """A duration in at most two units: "2 h 5 min", "1 min 7 s", "9 s"."""
+    whole = round(seconds)
+    minutes, s = divmod(whole, 60)
+    hours, m = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {m} min"
+    return f"{m} min {s} s" if m else f"{s} s"

@@ -1,0 +1,238 @@
+"""The journal of a redrive, by which one that broke off goes on where it was: a file of JSON lines
+that says of each dead letter that it is being sent, and what became of it.
+
+    {"redrive": 1, "group": "billing", "target": "retry"}
+    {"sending": MESSAGE_ID, "letter": OFFSET_MESSAGE_ID}     before it is sent
+    {"sent": MESSAGE_ID}                                     after
+    {"failed": MESSAGE_ID, "unknown": true}                  after; it may have been stored
+
+The lines before are on the disk (fdatasync) before the first message of their window is sent; those
+after are written when the whole window has its answers, and are on the disk before the next but one
+is sent. So what a crash tears is at the end, within what is in flight at most and the outcomes of
+as many: it is cut off, and its messages count as in flight. A line elsewhere that is no line of a
+journal is damage.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
+from aerobee_client.admin.redriving.outcome import Outcome, Status
+from aerobee_client.admin.redriving.rules import Target
+from aerobee_wire.status import Code, MqError
+
+VERSION = 1
+# Messages at most that are announced and have no outcome yet.
+MAX_IN_FLIGHT = 1_024
+# Lines that a crash may have torn: outcomes, and what is announced.
+_TORN_LINES = 2 * MAX_IN_FLIGHT
+_ROWS = 4_096  # given to MessageIds at a time
+
+
+class Journal:
+    """What earlier runs have told of their messages is in the MessageIds that `open` got."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor: int | None = descriptor
+        self._path = path
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        consumer_group: str,
+        target: Target,
+        ids: MessageIds,
+        *,
+        read_only: bool = False,
+    ) -> Self:
+        """Begins a journal, or goes on with the one that is there, whose message ids `ids` gets.
+        `read_only`: for a dry run; an absent file is an empty journal.
+
+        Raises INVALID_PARAMETER: a journal of another group or target, a file that is none, a
+        damaged one, one that another redrive is writing; OSError.
+        """
+        header = {"redrive": VERSION, "group": consumer_group, "target": str(target)}
+        if read_only:
+            found = path if path.exists() else os.devnull
+            journal = cls(os.open(found, os.O_RDONLY | os.O_CLOEXEC), path)
+        else:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            journal = cls(os.open(path, flags, 0o644), path)
+        try:
+            if read_only:
+                journal._load(header, ids)
+            else:
+                journal._begin(header, ids)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _begin(self, header: dict[str, Any], ids: MessageIds) -> None:
+        _lock(self._open, self._path)
+        end = self._load(header, ids)
+        os.ftruncate(self._open, end)
+        if not end:
+            self._write([json.dumps(header) + "\n"])
+        self.sync()
+        if not end:
+            _sync_folder(self._path)
+
+    @property
+    def _open(self) -> int:
+        assert self._descriptor is not None, "it was closed"
+        return self._descriptor
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def sending(self, letters: Iterable[tuple[str, str]]) -> None:
+        """Message ids and offset message ids of a window that is about to be sent. They are to be
+        synced first. Raises OSError, after which nothing may be sent."""
+        self._write(
+            f'{{"sending": {_quoted(message_id)}, "letter": {_quoted(letter)}}}\n'
+            for message_id, letter in letters
+        )
+
+    def finished(self, outcomes: Iterable[Outcome]) -> None:
+        """What became of a window. Raises OSError; the window counts as in flight then."""
+        self._write(map(_line_after, outcomes))
+
+    def sync(self) -> None:
+        """What is written is on the disk then."""
+        os.fdatasync(self._open)
+
+    def _write(self, lines: Iterable[str]) -> None:
+        left = memoryview("".join(lines).encode())
+        while left:
+            left = left[os.write(self._open, left) :]
+
+    def _load(self, header: dict[str, Any], ids: MessageIds) -> int:
+        """Returns where the last whole line ends; 0 for a file without one."""
+        end = 0
+        pending: dict[str, str] = {}  # message id → offset message id, without an outcome yet
+        rows: list[tuple[str, str, Claim]] = []
+        for number, (line, end_of_line) in enumerate(self._lines()):
+            if number == 0:
+                self._check_header(line, header)
+            elif not _apply(line, pending, rows):
+                self._check_torn(number + 1)
+                break
+            end = end_of_line
+            if len(rows) >= _ROWS:
+                ids.load(rows)
+                rows.clear()
+        ids.load(rows)
+        ids.load((*letter, Claim.UNKNOWN) for letter in pending.items())
+        return end
+
+    def _lines(self) -> Iterator[tuple[Any, int]]:
+        """The whole lines as JSON, None for what is none, and where each ends. A last line without
+        a line end was torn: it is left out, unless it is no beginning of a journal."""
+        end = 0
+        with os.fdopen(os.dup(self._open), "rb") as file:
+            file.seek(0)
+            for line in file:
+                end += len(line)
+                if line.endswith(b"\n"):
+                    yield _json(line), end
+                elif end == len(line) and not _HEADER_START.startswith(line[: len(_HEADER_START)]):
+                    yield None, end
+
+    def _check_header(self, line: Any, header: dict[str, Any]) -> None:
+        if not isinstance(line, dict) or "redrive" not in line:
+            raise self._refused("is no journal of a redrive: give another file")
+        if line.get("redrive") != VERSION:
+            raise self._refused(
+                f"is a journal of version {line['redrive']}, and this program writes {VERSION}: "
+                "give another file, or go on with the program that wrote it"
+            )
+        for name in ("group", "target"):
+            if line.get(name) != header[name]:
+                raise self._refused(
+                    f"is the journal of a redrive of the {name} {line.get(name)}, and this one has "
+                    f"the {name} {header[name]}: give another file"
+                )
+
+    def _check_torn(self, number: int) -> None:
+        """Raises INVALID_PARAMETER when more lines follow than a crash can have torn."""
+        after = sum(1 for _ in self._lines()) - number
+        if after > _TORN_LINES:
+            raise self._refused(
+                f"is damaged: line {number} is no line of a journal, and {after:,} follow it; "
+                "restore the file, or begin another one, which sends everything again"
+            )
+
+    def _refused(self, why: str) -> MqError:
+        return MqError(Code.INVALID_PARAMETER, f"{self._path} {why}", about="journal")
+
+
+_HEADER_START = b'{"redrive": '
+
+
+# A string as JSON, in ASCII; a quarter of the time of json.dumps.
+_quoted = json.encoder.encode_basestring_ascii
+
+
+def _line_after(outcome: Outcome) -> str:
+    """Empty for what was not to be sent."""
+    if outcome.status is Status.SENT:
+        return f'{{"sent": {_quoted(outcome.message_id)}}}\n'
+    if outcome.status is not Status.FAILED:
+        return ""
+    unknown = ', "unknown": true' if outcome.outcome_unknown else ""
+    return f'{{"failed": {_quoted(outcome.message_id)}{unknown}}}\n'
+
+
+def _json(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _apply(line: Any, pending: dict[str, str], rows: list[tuple[str, str, Claim]]) -> bool:
+    """Takes in one line; False when it is none that follows from those before it."""
+    match line:
+        case {"sending": str(message_id), "letter": str(letter)}:
+            if message_id in pending:  # of a run that was killed; this one may fail
+                rows.append((message_id, pending[message_id], Claim.UNKNOWN))
+            pending[message_id] = letter
+        case {"sent": str(message_id)} if message_id in pending:
+            rows.append((message_id, pending.pop(message_id), Claim.SENT))
+        case {"failed": str(message_id), "unknown": True} if message_id in pending:
+            rows.append((message_id, pending.pop(message_id), Claim.UNKNOWN))
+        case {"failed": str(message_id)} if message_id in pending:
+            pending.pop(message_id)
+        case _:
+            return False
+    return True
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"another redrive is writing {path}: wait for its end, or give another file",
+            about="journal",
+        ) from None
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.resolve().parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,178 @@
+"""Dead letters that a file lists: the `redrive.jsonl` of a report, or what `dlq export` wrote. They
+are read by their places, in ranges of neighbours, as pages of a queue.
+
+A line is a JSON object with "topic", "broker_name", "queue_id", "queue_offset" and "message_id";
+whatever else it has is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aerobee_client.admin.dead_letters import PAGE_BYTES, PAGE_MESSAGES, Selection
+from aerobee_client.admin.redriving.missing import Missing
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_group, dead_letter_topic
+
+if TYPE_CHECKING:  # slow to import, and only the caller needs them
+    from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.message import ReceivedMessage
+
+# Lines that are in memory at once, and sorted by their places.
+LINES_AT_ONCE = 8_192
+# Records between two listed ones that are read with them, to spare a call.
+GAP = 64
+_MAX_OFFSET = (1 << 63) - 1
+
+
+class Place(NamedTuple):
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    offset_message_id: str  # "" when the line does not tell
+
+
+class ListedDeadLetters:
+    """The dead letters of one group that are listed in the file `path`.
+
+    `corrupted`, `scanned`, `total`: as DeadLetters has them; of the lines of the file. What is not
+    at its place is given as Missing.
+    """
+
+    def __init__(
+        self,
+        admin: AsyncAdminClient,
+        consumer_group: str,
+        path: Path,
+        selection: Selection,
+    ) -> None:
+        """Raises INVALID_PARAMETER for an illegal group name."""
+        check_group(consumer_group)
+        self.consumer_group = consumer_group
+        self.topic = dead_letter_topic(consumer_group)
+        self.corrupted = 0
+        self.expired = 0
+        self.scanned = 0
+        self.total = 0
+        self._admin = admin
+        self._path = path
+        self._selection = selection
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record could be read so far."""
+        return not self.corrupted
+
+    async def read(self) -> AsyncGenerator[ReceivedMessage | Missing]:
+        """Those of the selection, in the order of the file, but for neighbours. The whole file is
+        checked first.
+
+        Raises INVALID_PARAMETER that names the line which is wrong, or of another group; OSError.
+        """
+        self.total = await asyncio.to_thread(lambda: sum(1 for _ in self._places()))
+        places = self._places()
+        while chunk := await asyncio.to_thread(_first, places):
+            for run in runs(sorted(chunk)):
+                async for found in self._read_run(run):
+                    yield found
+                self.scanned += len(run)
+
+    def _places(self) -> Iterator[Place]:
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield self._place(number, line)
+
+    def _place(self, number: int, line: bytes) -> Place:
+        try:
+            item = json.loads(line)
+        except ValueError:
+            raise self._wrong(number, "is no JSON") from None
+        match item:
+            case {
+                "topic": str(topic),
+                "broker_name": str(broker_name),
+                "queue_id": int(queue_id),
+                "queue_offset": int(queue_offset),
+                "message_id": str(message_id),
+            } if 0 <= queue_id < 1 << 31 and 0 <= queue_offset <= _MAX_OFFSET:
+                pass
+            case _:
+                raise self._wrong(
+                    number, "lacks topic, broker_name, queue_id, queue_offset or message_id"
+                )
+        if topic != self.topic:
+            raise self._wrong(number, f"is of the topic {topic}, and this redrive of {self.topic}")
+        return Place(broker_name, queue_id, queue_offset, message_id, _text(item))
+
+    def _wrong(self, number: int, why: str) -> MqError:
+        return MqError(
+            Code.INVALID_PARAMETER,
+            f"line {number} of {self._path} {why}: give the redrive.jsonl of a report of this "
+            "group, or what dlq export wrote",
+            about="list",
+        )
+
+    async def _read_run(self, run: Sequence[Place]) -> AsyncIterator[ReceivedMessage | Missing]:
+        """Of one queue, by ascending offsets."""
+        broker_name, queue_id = run[0].broker_name, run[0].queue_id
+        waiting = {place.queue_offset: place for place in run}
+        next_offset, last = run[0].queue_offset, run[-1].queue_offset
+        while next_offset <= last:
+            page = await self._admin.browse(
+                self.topic,
+                broker_name,
+                queue_id,
+                next_offset,
+                max_messages=min(PAGE_MESSAGES, last - next_offset + 1),
+                max_bytes=PAGE_BYTES,
+            )
+            self.corrupted += page.corrupted_count
+            for message in page.messages():
+                place = waiting.pop(message.queue_offset, None)
+                if place is None:
+                    continue
+                if message.message_id != place.message_id:
+                    yield _missing(place, "another dead letter is stored at its place now")
+                elif self._selection.selects(message):
+                    yield message
+            if page.status == "NO_NEW_MESSAGE" or page.next_begin_offset <= next_offset:
+                break
+            next_offset = page.next_begin_offset
+        for place in waiting.values():
+            yield _missing(place, "it is no longer in the dead-letter topic, or cannot be read")
+
+
+def runs(places: Sequence[Place]) -> Iterator[list[Place]]:
+    """Splits places in ascending order into those that are read together: of one queue, each at
+    most GAP records behind the one before. A place that is listed twice is taken once."""
+    run: list[Place] = []
+    for place in places:
+        if run and place[:3] == run[-1][:3]:
+            continue
+        if run and (place[:2] != run[-1][:2] or place.queue_offset - run[-1].queue_offset > GAP):
+            yield run
+            run = []
+        run.append(place)
+    if run:
+        yield run
+
+
+def _first(places: Iterator[Place]) -> tuple[Place, ...]:
+    """The next LINES_AT_ONCE; () at the end."""
+    return tuple(islice(places, LINES_AT_ONCE))
+
+
+def _text(item: dict[str, Any]) -> str:
+    found = item.get("offset_message_id")
+    return found if isinstance(found, str) else ""
+
+
+def _missing(place: Place, why: str) -> Missing:
+    return Missing(place.message_id, place.offset_message_id, why)

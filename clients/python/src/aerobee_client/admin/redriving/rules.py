@@ -1,0 +1,148 @@
+"""The rules of a redrive: to which topic a dead letter is sent again, and with which properties.
+Pure functions over properties, so that they hold for whatever has the dead letter: the client's
+message or a row of Spark.
+
+Body, flag and the bits of the sys flag that say how the body is compressed are sent as they are
+stored. Each is sent with REDRIVE_TIMES, how often it was redriven, this time included, and
+REDRIVE_TIMESTAMP, when (ms since the epoch). Brokers keep both through retries, so a message that
+dies again has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from aerobee_wire import properties as names
+from aerobee_wire import topics
+from aerobee_wire.status import Code, MqError
+
+# Properties of the failed deliveries: they would mislead the next consumer, or delay the message
+# again.
+DROPPED = frozenset(
+    {
+        names.DLQ_ORIGIN_TOPIC,
+        names.DLQ_ORIGIN_MESSAGE_ID,
+        names.DLQ_REASON,
+        names.DLQ_REASON_DESCRIPTION,
+        names.RETRY_TOPIC,
+        names.REAL_TOPIC,
+        names.REAL_QUEUE_ID,
+        names.DELAY,
+        names.WAIT,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.MIN_OFFSET,
+        names.MAX_OFFSET,
+        names.CONSUME_START_TIME,
+        names.POP_CHECK_POINT,
+        names.FIRST_POP_TIME,
+        names.TRANSACTION_PREPARED,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+        names.TIMER_OUT_MS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where dead letters are sent again. RETRY: to the retry topic of their group, so that no other
+    group sees them. ORIGIN: to the topic that each came from, for every group of it. Else all to
+    `topic`."""
+
+    name: str  # "retry", "origin", or "topic:" and the topic
+    topic: str = ""
+
+    RETRY: ClassVar[Target]
+    ORIGIN: ClassVar[Target]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises INVALID_PARAMETER for what is no target, and for a topic that may not be sent
+        to."""
+        if text in ("retry", "origin"):
+            return cls(text)
+        kind, _, topic = text.partition(":")
+        if kind != "topic" or not topic:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{text!r} is no target of a redrive: give retry, origin, or topic:NAME",
+                about="target",
+            )
+        topics.check_topic(topic)
+        if topics.is_system(topic) or topics.group_of(topic) is not None:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{topic} belongs to the system or to a group: redrive to a topic of your own, or "
+                "to retry",
+                about="target",
+            )
+        return cls(text, topic)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Target.RETRY = Target("retry")
+Target.ORIGIN = Target("origin")
+
+
+def group_of(topic: str) -> str:
+    """The consumer group whose dead letters `topic` holds. Raises MESSAGE_ILLEGAL when it is no
+    dead-letter topic."""
+    if not topics.is_dead_letter(topic):
+        raise _illegal(f"a message of the topic {topic} is no dead letter: only these are redriven")
+    return topic.removeprefix(topics.DLQ_PREFIX)
+
+
+def origin_topic(properties: Mapping[str, str]) -> str:
+    """Where a dead letter comes from. Raises MESSAGE_ILLEGAL when its properties do not say."""
+    found = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
+    if not found:
+        raise _illegal(
+            f"neither {names.DLQ_ORIGIN_TOPIC} nor {names.RETRY_TOPIC} says where this dead letter "
+            "comes from: redrive it to topic:NAME"
+        )
+    return found
+
+
+def topic_for(target: Target, consumer_group: str, properties: Mapping[str, str]) -> str:
+    """The topic to which a dead letter of the group with these properties is sent. Raises
+    MESSAGE_ILLEGAL when it depends on an origin that they do not tell."""
+    if target.topic:
+        return target.topic
+    origin = origin_topic(properties)
+    return origin if target == Target.ORIGIN else topics.retry_topic(consumer_group)
+
+
+def message_id_of(properties: Mapping[str, str], offset_message_id: str) -> str:
+    """The message id of a dead letter: its producer's, else that of the record."""
+    return properties.get(names.UNIQUE_KEY) or offset_message_id
+
+
+def redrive_times(properties: Mapping[str, str]) -> int:
+    """How often a message was redriven; what is no number counts as never."""
+    return max(0, names.whole_number(properties.get(names.REDRIVE_TIMES, "")) or 0)
+
+
+def properties_for(
+    target: Target, properties: Mapping[str, str], *, offset_message_id: str, now_ms: int
+) -> dict[str, str]:
+    """What a dead letter with these properties is sent with: the user's own, tag, keys, message
+    group, and the message id that it has. `offset_message_id`: of the dead letter's own record.
+    Raises as `topic_for`."""
+    kept = {name: value for name, value in properties.items() if name not in DROPPED}
+    kept[names.UNIQUE_KEY] = message_id_of(properties, offset_message_id)
+    kept.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id)
+    kept[names.REDRIVE_TIMES] = str(redrive_times(properties) + 1)
+    kept[names.REDRIVE_TIMESTAMP] = str(now_ms)
+    if target == Target.RETRY:
+        kept[names.RETRY_TOPIC] = origin_topic(properties)
+    return kept
+
+
+def _illegal(text: str) -> MqError:
+    return MqError(Code.MESSAGE_ILLEGAL, text)

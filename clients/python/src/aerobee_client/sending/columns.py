@@ -1,0 +1,182 @@
+"""Sending messages in columns: for a program that has thousands of them as one run of bytes, a
+Spark task for example. They go to the wire without an object for each, and only errors come back.
+
+Unlike a producer it neither collects sends nor keeps their order: the caller makes requests of the
+size that it wants, and sends one after the other where order counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from aerobee.broker.v1 import client_pb2, message_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.encoded_send import EncodedSend
+from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.errors import ClientClosed
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.producer import ProducerOptions
+from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking
+from aerobee_client.sending.sender import Sender
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_group, is_retry
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Messages of one topic, one at least. `bodies` and `properties` (the properties strings, each
+    with its UNIQ_KEY) are concatenated, and the sizes are those of each message. `flags`: empty
+    when all are 0. `sys_flag`: of all of them, the bits that say how the bodies are compressed."""
+
+    topic: str
+    bodies: memoryview
+    body_sizes: Sequence[int]
+    properties: memoryview
+    properties_sizes: Sequence[int]
+    flags: Sequence[int] = ()
+    sys_flag: int = 0
+
+    def __len__(self) -> int:
+        return len(self.body_sizes)
+
+
+class TopicQueues(NamedTuple):
+    """Where a topic can be written to now. `in_order`: the queues among which a message group has
+    one; also those of brokers that have just gone away."""
+
+    writable: tuple[MessageQueue, ...]
+    in_order: tuple[MessageQueue, ...]
+
+
+class AsyncColumnSender(StartedClient):
+    """`async with AsyncColumnSender(...) as sender:` starts and closes. `options`: those that bear
+    on single sends have no effect. Raises INVALID_PARAMETER."""
+
+    def __init__(
+        self, producer_group: str, *, namesrv: str | Sequence[str] | None, options: ProducerOptions
+    ) -> None:
+        check_group(producer_group)
+        self._producer_group = producer_group
+        self._namesrv = namesrv
+        self._options = options
+        self._timeout_s = options.send_timeout.total_seconds()
+        self._instance: ClientInstance | None = None
+        self._sender: Sender | None = None
+
+    async def start(self) -> None:
+        """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
+        if self._instance is not None:
+            return
+        self._instance = ClientInstance(self._namesrv)
+        self._instance.start(partial(self._heartbeat, self._instance), watches=False)
+        self._sender = Sender(
+            self._instance,
+            self._producer_group,
+            self._options,
+            LatencyFault(self._options.latency_table_ms),
+            lambda *_: None,
+        )
+
+    async def close(self) -> None:
+        """Unregisters and disconnects. May be called twice."""
+        instance, self._instance, self._sender = self._instance, None, None
+        if instance is not None:
+            await instance.close()
+
+    async def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
+        """`fresh`: as the name servers tell it now. Raises TOPIC_NOT_EXIST, also where brokers
+        create topics by themselves; NO_PERMISSION (no queue is writable), NamesrvUnreachable."""
+        instance, sender = self._running()
+        if fresh:
+            await sender.changed_route(topic)
+        info = await instance.routes.publish_info(topic)
+        if info.is_default:
+            raise MqError(
+                Code.TOPIC_NOT_EXIST,
+                f"topic {topic!r} does not exist: run `aerobee topic create {topic}`",
+                about="topic",
+            )
+        now_ms = instance.clock.monotonic_ms()
+        return TopicQueues(tuple(info.queues), tuple(info.queues_in_order(now_ms)))
+
+    async def send(
+        self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
+    ) -> None:
+        """Stores all or none, in `queue` when given, else in one queue of any broker: another one's
+        when that fails. `priority`: of all of them, in a topic of that type.
+
+        Raises MqError: a refusal of the broker, BrokerUnreachable, RequestTimeout (they may have
+        been stored).
+        """
+        instance, sender = self._running()
+        request = _request(columns, self._producer_group, instance.clock.now_ms())
+        destination = (columns.topic, priority)
+        await sender.send_request(request, destination, len(columns), queue, self._timeout_s)
+
+    def _running(self) -> tuple[ClientInstance, Sender]:
+        if self._instance is None or self._sender is None:
+            raise ClientClosed("sender")
+        return self._instance, self._sender
+
+    def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
+        request = instance.new_heartbeat()
+        request.producer_groups.append(self._producer_group)
+        return request
+
+
+class ColumnSender(StartedFacade[AsyncColumnSender]):
+    """`AsyncColumnSender` for programs without asyncio. Any thread may use it."""
+
+    def __init__(
+        self, producer_group: str, *, namesrv: str | Sequence[str] | None, options: ProducerOptions
+    ) -> None:
+        client = AsyncColumnSender(producer_group, namesrv=namesrv, options=options)
+        super().__init__(client, "aerobee column sender")
+
+    queues = blocking(AsyncColumnSender.queues)
+
+    def send(
+        self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
+    ) -> Future[None]:
+        """Starts a send: see `AsyncColumnSender.send`, whose errors the future has."""
+        return self._loop.submit(self._client.send(columns, queue, priority))
+
+
+def _request(columns: Columns, producer_group: str, born_timestamp_ms: int) -> EncodedSend:
+    head = message_pb2.SendRequest(producer_group=producer_group)
+    if is_retry(columns.topic):  # which takes no batch
+        head.messages.extend(_messages(columns, born_timestamp_ms))
+        return EncodedSend(head)
+    batch = head.batch
+    batch.topic = columns.topic
+    batch.body_sizes.extend(columns.body_sizes)
+    batch.properties_sizes.extend(columns.properties_sizes)
+    batch.flags.extend(columns.flags)
+    batch.sys_flag = columns.sys_flag
+    batch.born_timestamp_ms = born_timestamp_ms
+    return EncodedSend(head, [columns.bodies], [columns.properties])
+
+
+def _messages(columns: Columns, born_timestamp_ms: int) -> list[message_pb2.Message]:
+    messages, body_at, properties_at = [], 0, 0
+    flags = columns.flags or [0] * len(columns)
+    for body_size, size, flag in zip(
+        columns.body_sizes, columns.properties_sizes, flags, strict=True
+    ):
+        message = message_pb2.Message(
+            topic=columns.topic,
+            body=bytes(columns.bodies[body_at : body_at + body_size]),
+            encoded_properties=bytes(columns.properties[properties_at : properties_at + size]),
+            flag=flag,
+            sys_flag=columns.sys_flag,
+            born_timestamp_ms=born_timestamp_ms,
+        )
+        messages.append(message)
+        body_at += body_size
+        properties_at += size
+    return messages
