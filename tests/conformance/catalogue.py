@@ -71,7 +71,7 @@ ROWS = {
 # Rows without a scenario: what their cells say.
 RESTARTS = "F26"  # tests/fault/clients/test_sdk_restarts.py; with all versions in its campaign
 LATENCY = "C6"  # test_latency_with_two_brokers.py
-UNSERVED, BY_HAND = "F28", "F29"
+BY_HAND = ("F28", "F29")
 
 
 def load() -> None:
@@ -99,8 +99,8 @@ def cell(row: str, sdk: OfficialSdk, notes: list[str]) -> str:
     """What the table says; adds the causes of exceptions to the notes."""
     if row == RESTARTS:
         return "test"
-    if row in (UNSERVED, BY_HAND):
-        return "no" if row == UNSERVED else "wire"
+    if row in BY_HAND:
+        return "wire"
     if row == LATENCY:
         return "test"
     found = [sdk.inability(name, needs) for name, needs in asked_for() if row_of(name) == row]

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 from enum import Enum
 
-FIFO_TOPIC = "FIFO"  # a topic's message.type
+# Of topics: their message.type. Each lite topic is a line of its own.
+ORDERED_TYPES = frozenset({"FIFO", "LITE"})
 
 
 class ConsumeOrder(Enum):
     """In order: of each message group one message after the other, whoever asks. The values are
     those of the contract's enum."""
 
-    AUTO = 0  # on topics of the type FIFO
+    AUTO = 0  # on topics of the types FIFO and LITE
     ON = 1  # on every topic: RocketMQ's consumeMessageOrderly
     OFF = 2  # on none
 
     def holds_in(self, message_type: str) -> bool:
         """Whether messages of a topic of this type are consumed in order."""
         if self is ConsumeOrder.AUTO:
-            return message_type == FIFO_TOPIC
+            return message_type in ORDERED_TYPES
         return self is ConsumeOrder.ON
 
     @classmethod

@@ -46,6 +46,7 @@ CLUSTER = "CLUSTER"
 POP_CHECK_POINT = "POP_CK"
 FIRST_POP_TIME = "1ST_POP_TIME"
 SHARDING_KEY = "__SHARDINGKEY"  # the message group
+LITE_TOPIC = "__LITE_TOPIC"
 PRIORITY = "_SYS_MSG_PRIORITY_"  # ours
 # Of a request: what its reply answers, who waits for the reply, and for how many ms.
 CORRELATION_ID = "CORRELATION_ID"
@@ -63,6 +64,10 @@ HALF_STORED_MS = "HALF_STORED_MS"
 # Ours: why the last attempt failed.
 DLQ_REASON = "DLQ_REASON"
 DLQ_REASON_DESCRIPTION = "DLQ_REASON_DESCRIPTION"
+# Ours, on a message that was sent again from a dead-letter topic: how often, and when the last time
+# (ms since the epoch).
+REDRIVE_TIMES = "REDRIVE_TIMES"
+REDRIVE_TIMESTAMP = "REDRIVE_TIMESTAMP"
 
 # Names that are not for a user's own properties.
 RESERVED = frozenset(
@@ -77,7 +82,8 @@ RESERVED = frozenset(
     TRACE_CONTEXT TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_ENQUEUE_MS
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
     __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID HALF_STORED_MS
-    DLQ_REASON DLQ_REASON_DESCRIPTION _SYS_MSG_PRIORITY_
+    DLQ_REASON DLQ_REASON_DESCRIPTION _SYS_MSG_PRIORITY_ REDRIVE_TIMES REDRIVE_TIMESTAMP
+    __LITE_TOPIC
     """.split()  # noqa: SIM905  # a list would have a line for each
 )
 
@@ -87,7 +93,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
     Raises MqError MESSAGE_ILLEGAL for a separator inside a name or value.
     """
-    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count(NAME_END) != len(properties) or text.count(VALUE_END) != len(properties):
         raise MqError(
             Code.MESSAGE_ILLEGAL,

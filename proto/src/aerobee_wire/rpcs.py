@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
@@ -84,6 +85,8 @@ QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse
 
 # ---- broker: pop and transactions ----
 
+SYNC_LITE_TOPICS = rpc(lite.SyncLiteTopicsRequest, lite.SyncLiteTopicsResponse)
+LITE_POP = rpc(lite.LitePopRequest, lite.LitePopResponse)
 POP = rpc(pop.PopRequest, pop.PopResponse)
 NOTIFICATION = rpc(pop.NotificationRequest, pop.NotificationResponse)
 ACK = rpc(pop.AckRequest, pop.AckResponse)
@@ -142,6 +145,7 @@ GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
 # ---- broker: replication ----
 
 FOLLOW = rpc(replication.FollowRequest, replication.FollowResponse)
+GET_SNAPSHOT = rpc(replication.GetSnapshotRequest, replication.GetSnapshotResponse)
 
 # ---- a suite that runs for tests ----
 

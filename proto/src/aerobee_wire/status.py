@@ -17,6 +17,7 @@ CODE_NUMBER_KEY = "aerobee-code-number"
 RETRYABLE_KEY = "aerobee-retryable"
 RETRY_AFTER_KEY = "aerobee-retry-after-ms"
 ABOUT_KEY = "aerobee-about"
+MASTER_ADDRESS_KEY = "aerobee-master-address"
 
 
 class Code(IntEnum):
@@ -49,6 +50,7 @@ class Code(IntEnum):
     BROKER_NOT_EXIST = 211
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     # ours
     DISK_FULL = 1001
     MESSAGE_CORRUPTED = 1002
@@ -85,6 +87,7 @@ GRPC_STATUS: Mapping[Code, str] = {
     Code.FLOW_CONTROL: "RESOURCE_EXHAUSTED",
     Code.POLLING_FULL: "RESOURCE_EXHAUSTED",
     Code.ILLEGAL_OPERATION: "FAILED_PRECONDITION",
+    Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: "RESOURCE_EXHAUSTED",
     Code.DISK_FULL: "RESOURCE_EXHAUSTED",
     Code.MESSAGE_CORRUPTED: "DATA_LOSS",
     Code.NAMESRV_UNREACHABLE: "UNAVAILABLE",
@@ -119,7 +122,8 @@ class MqError(Exception):
     `message`: one sentence that says what is wrong and what to do. `retryable`: the same request
     may succeed later, or on another broker. `retry_after_ms`: a sensible wait before, if known.
     `about`: what to change, as the name of a field, a property or an option, or the path of a file;
-    "" where it is no one of these.
+    "" where it is no one of these. `master_address`: "host:port" of the broker that serves what
+    this one does not, as far as it knows.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class MqError(Exception):
         retryable: bool | None = None,
         retry_after_ms: int | None = None,
         about: str = "",
+        master_address: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -137,6 +142,7 @@ class MqError(Exception):
         self.retryable = code in RETRYABLE if retryable is None else retryable
         self.retry_after_ms = retry_after_ms
         self.about = about
+        self.master_address = master_address
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
@@ -174,6 +180,8 @@ def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
         trailers.append((RETRY_AFTER_KEY, str(error.retry_after_ms)))
     if error.about and error.about.isascii() and error.about.isprintable():  # as metadata must be
         trailers.append((ABOUT_KEY, error.about))
+    if error.master_address:
+        trailers.append((MASTER_ADDRESS_KEY, error.master_address))
     return tuple(trailers)
 
 
@@ -194,6 +202,7 @@ def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqE
         retryable=values.get(RETRYABLE_KEY) == "true",
         retry_after_ms=int(wait) if wait.isdigit() else None,
         about=values.get(ABOUT_KEY, ""),
+        master_address=values.get(MASTER_ADDRESS_KEY, ""),
     )
 
 

@@ -29,6 +29,11 @@ TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
 SCHEDULE_PROGRESS_TOPIC = SYSTEM_PREFIX + "SCHEDULE_PROGRESS"
 TIMER_PROGRESS_TOPIC = SYSTEM_PREFIX + "TIMER_PROGRESS"
 POP_JOURNAL_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
+# The journal of topics, groups and consumer offsets, of a broker whose log has replicas.
+METADATA_LOG_TOPIC = SYSTEM_PREFIX + "METADATA_LOG"
+METADATA_CHANGE_QUEUE = 0
+METADATA_DELETION_QUEUE = 1  # of topics: a replica acts where such a record lies
+LITE_JOURNAL_PREFIX = SYSTEM_PREFIX + "LITE_REVIVE_LOG_"
 
 MAX_TOPIC_CHARACTERS = 127
 MAX_DERIVED_TOPIC_CHARACTERS = 255  # %RETRY% and %DLQ% topics
@@ -74,6 +79,11 @@ def dead_letter_topic(consumer_group: str) -> str:
 def pop_journal_topic(cluster: str) -> str:
     """The topic in which the brokers of a cluster keep the journal of their leases."""
     return POP_JOURNAL_PREFIX + cluster
+
+
+def lite_journal_topic(cluster: str) -> str:
+    """The same for the leases of lite topics."""
+    return LITE_JOURNAL_PREFIX + cluster
 
 
 def is_retry(topic: str) -> bool:

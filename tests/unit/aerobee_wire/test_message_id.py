@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aerobee_wire import message_id
 from aerobee_wire.status import Code
@@ -51,3 +53,13 @@ def test_milliseconds_count_from_the_month_and_follow_the_clock() -> None:
 def test_ids_of_one_millisecond_differ() -> None:
     ids = message_id.UniqueIds("10.0.0.7", 1, 1)
     assert len({ids.make(NOVEMBER_MS) for _ in range(65_536)}) == 65_536
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 40_000), max_size=4))
+def test_ids_of_a_batch_are_those_that_would_be_made_one_by_one(sizes: list[int]) -> None:
+    together = message_id.UniqueIds("10.0.0.7", 1, 1)
+    one_by_one = message_id.UniqueIds("10.0.0.7", 1, 1)
+    for size in sizes:
+        made = together.make_batch(NOVEMBER_MS + 7, size)
+        assert made == [one_by_one.make(NOVEMBER_MS + 7) for _ in range(size)]

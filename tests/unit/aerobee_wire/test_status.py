@@ -61,3 +61,13 @@ def test_an_error_comes_out_of_a_pool_of_processes_as_it_was_raised() -> None:
     caught = pickle.loads(pickle.dumps(raised))
     assert type(caught) is Refusal
     assert vars(caught) == vars(raised) and caught.args == raised.args
+
+
+def test_the_address_of_the_master_travels() -> None:
+    refused = MqError(Code.SERVICE_NOT_AVAILABLE, "x", master_address="10.0.0.1:10911")
+    trailers = trailers_of(refused)
+    assert ("aerobee-master-address", "10.0.0.1:10911") in trailers
+    got = error_from("x", trailers)
+    assert got is not None and got.master_address == "10.0.0.1:10911"
+    plain = error_from("x", trailers_of(MqError(Code.SERVICE_NOT_AVAILABLE, "x")))
+    assert plain is not None and plain.master_address == ""

@@ -13,6 +13,7 @@ from aerobee.broker.v1.pop_pb2 import InvisibleChange, Lease, LeaseSet, PopReque
 from aerobee_wire import topics
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_wire.queues.lite import is_line, lite_topic_of
 from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import Code, MqError
 
@@ -29,11 +30,19 @@ def handle_of(text: str, topic: str, consumer_group: str) -> ReceiptHandle:
 
 
 def check_handle(handle: ReceiptHandle, topic: str, consumer_group: str) -> None:
-    if (handle.topic, handle.consumer_group) != (topic, consumer_group):
+    if handle.consumer_group != consumer_group or not is_of(handle, topic):
         raise MqError(
             Code.INVALID_RECEIPT_HANDLE,
             f"the receipt handle is of topic {handle.topic} and group {handle.consumer_group}",
         )
+
+
+def is_of(handle: ReceiptHandle, topic: str) -> bool:
+    """Whether the message is of this topic, or of a lite topic under it."""
+    if handle.topic == topic:
+        return True
+    found = lite_topic_of(handle.topic) if is_line(handle.topic) else None
+    return found is not None and found.parent == topic
 
 
 def lease_of(handle: ReceiptHandle) -> Lease:

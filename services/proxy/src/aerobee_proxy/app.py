@@ -96,6 +96,7 @@ class ProxyApp(App):
 
         async def expire_sessions() -> None:
             for session in proxy.sessions.expire(self._clock.real.monotonic_ms()):
+                proxy.departures.left(session)
                 structlog.get_logger().info("client_expired", client_id=session.client_id)
 
         work: list[Component] = [

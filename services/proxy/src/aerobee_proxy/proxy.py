@@ -18,6 +18,7 @@ from aerobee_proxy.cluster.broker_watch import BrokerWatch
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
+from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
 from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.sending.send import MessageSender
@@ -28,13 +29,14 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
+from aerobee_proxy.v2.lite_clients import LiteDepartures
 from aerobee_proxy.v2.routes import endpoints_for
 from aerobee_proxy.v2.rpc.clients.heartbeat import heartbeat
 from aerobee_proxy.v2.rpc.clients.notify_client_termination import notify_client_termination
 from aerobee_proxy.v2.rpc.clients.query_assignment import query_assignment
 from aerobee_proxy.v2.rpc.clients.query_route import query_route
+from aerobee_proxy.v2.rpc.clients.sync_lite_subscription import sync_lite_subscription
 from aerobee_proxy.v2.rpc.clients.telemetry import Telemetry
-from aerobee_proxy.v2.rpc.clients.unimplemented import unimplemented
 from aerobee_proxy.v2.rpc.consuming.ack_message import ack_message
 from aerobee_proxy.v2.rpc.consuming.change_invisible_duration import change_invisible_duration
 from aerobee_proxy.v2.rpc.consuming.forward_to_dead_letter_queue import forward_to_dead_letter_queue
@@ -104,16 +106,7 @@ class Proxy:
         )
         renewal = self.lease_renewal
         self.acknowledgements = Acknowledgements(calls, self.batches, renewal, self.counts)
-        self.transaction_checks = TransactionChecks(
-            transport,
-            self.route_cache,
-            self.calls,
-            sessions=sessions,
-            counts=self.counts,
-            clock=clock,
-            max_body_size=options.max_message_size,
-            may_publish=self._may_publish,
-        )
+        self.transaction_checks = self._make_transaction_checks(transport)
         self._pipeline = Pipeline(
             sessions,
             clock,
@@ -121,8 +114,16 @@ class Proxy:
             authentication=self.authentication,
             checks_rights=options.authorization_enabled,
         )
+        self.lite_subscriptions = LiteSubscriptions(calls, self.route_cache)
+        self.departures = LiteDepartures(self.lite_subscriptions, self.background)
         self.telemetry = Telemetry(
-            self._pipeline, sessions, self.group_configs, options, counts=self.counts, clock=clock
+            self._pipeline,
+            sessions,
+            self.group_configs,
+            options,
+            counts=self.counts,
+            clock=clock,
+            departures=self.departures,
         )
         self.rpcs = self._rpcs(listen_port)
 
@@ -130,6 +131,18 @@ class Proxy:
         namesrvs, availability = self.options.namesrvs, self.calls.availability
         introduce = self._introduce_clients
         return BrokerWatch(transport, namesrvs, self.route_cache, availability, introduce)
+
+    def _make_transaction_checks(self, transport: Transport) -> TransactionChecks:
+        return TransactionChecks(
+            transport,
+            self.route_cache,
+            self.calls,
+            sessions=self.sessions,
+            counts=self.counts,
+            clock=self.clock,
+            max_body_size=self.options.max_message_size,
+            may_publish=self._may_publish,
+        )
 
     def _introduce_clients(self, broker_name: str) -> None:
         """A broker has another master, which knows no client of this proxy."""
@@ -177,10 +190,13 @@ class Proxy:
                 notify_client_termination,
                 self.sessions,
                 heartbeats,
-                self.background,
+                self.departures,
             ),
             sync_lite_subscription=unary(
-                pb.SyncLiteSubscriptionResponse, unimplemented, "lite topics"
+                pb.SyncLiteSubscriptionResponse,
+                sync_lite_subscription,
+                self.lite_subscriptions,
+                options,
             ),
             send_message=named(pb.SendMessageResponse, send_message, self.sender, options, clock),
             recall_message=unary(

@@ -13,7 +13,7 @@ from aerobee_broker.errors import (
     NotMaster,
     StoreReadError,
 )
-from aerobee_broker.store.follow import PIECE_MS
+from aerobee_broker.store.follow import HALT_QUEUE, PIECE_MS
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire.status import Code
@@ -221,7 +221,7 @@ def test_small_pieces_are_derived_together(two: Two) -> None:
 def test_a_restarted_replica_shows_what_was_confirmed_and_goes_on(two: Two) -> None:
     master, disk, replica, other = two
     ship_all(master, replica, 3_000)
-    replica.follower.confirm(twenty(master), 0)
+    confirm(replica, twenty(master))
     for n in (120, 121):  # the checkpoint hears of it with the next flush
         send(master, numbered_messages(n, 1))
         ship_all(master, replica)
@@ -232,6 +232,38 @@ def test_a_restarted_replica_shows_what_was_confirmed_and_goes_on(two: Two) -> N
     confirm(replica, replica.end_offset)
     assert visible(replica) == visible(master)
     assert log_bytes(other) == log_bytes(disk)
+
+
+def test_a_replica_halts_behind_a_deletion(two: Two) -> None:
+    """Nothing behind it counts as confirmed, here and after a kill, before it is told to go on."""
+    master, _, replica, other = two
+    topic, deletions = HALT_QUEUE
+    send(master, [NewMessage(topic, 0, b"no deletion"), NewMessage(topic, deletions, b"one")])
+    deleted_at = master.end_offset
+    send(master, numbered_messages(120, 4))
+    send(master, [NewMessage(topic, deletions, b"another")])
+    ship_all(master, replica)
+    follower = replica.follower
+    confirm(replica, replica.end_offset)
+    assert follower.halted
+    assert replica.confirmed_offset == deleted_at
+    assert follower.derive(1_000) == follower.derive_all() == []
+    replica.maintain(0)
+    while replica.maintain_files():
+        pass
+    other = other.after_kill()
+    replica = open_replica(other)
+    follower = replica.follower
+    assert replica.confirmed_offset <= deleted_at
+    confirm(replica, replica.end_offset)
+    halts = []
+    while follower.halted:
+        halts.append(replica.confirmed_offset)
+        follower.resume()
+        follower.derive_all()
+    assert halts[-1] == replica.end_offset
+    assert set(halts[:-1]) <= {deleted_at}, "the first may be derived already"
+    assert visible(replica) == visible(master)
 
 
 def test_a_closed_replica_does_not_show_more_when_it_opens(two: Two) -> None:

@@ -39,6 +39,11 @@ class ReplicationServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.FollowRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.FollowResponse.FromString,
                 _registered_method=True)
+        self.GetSnapshot = channel.unary_stream(
+                '/aerobee.broker.v1.ReplicationService/GetSnapshot',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.GetSnapshotRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.GetSnapshotResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServiceServicer:
@@ -57,6 +62,16 @@ class ReplicationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSnapshot(self, request, context):
+        """What a replica has besides its log: one that copies or cuts asks for it before it applies anything. Each file is
+        sent in pieces, one file after the other; `end` comes last.
+        SERVICE_NOT_AVAILABLE (14): this is not the master of that epoch.
+        FLUSH_SLAVE_TIMEOUT (12), FLUSH_DISK_TIMEOUT (10): what is to be in it was not confirmed in time; call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -64,6 +79,11 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
                     servicer.Follow,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.FollowRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.FollowResponse.SerializeToString,
+            ),
+            'GetSnapshot': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetSnapshot,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.GetSnapshotRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_replication__pb2.GetSnapshotResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +113,33 @@ class ReplicationService:
             '/aerobee.broker.v1.ReplicationService/Follow',
             aerobee_dot_broker_dot_v1_dot_replication__pb2.FollowRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_replication__pb2.FollowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/aerobee.broker.v1.ReplicationService/GetSnapshot',
+            aerobee_dot_broker_dot_v1_dot_replication__pb2.GetSnapshotRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_replication__pb2.GetSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

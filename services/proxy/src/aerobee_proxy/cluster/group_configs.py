@@ -18,6 +18,8 @@ from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.topic_route import message_type
 from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.queues.lite import LiteGroup
+from aerobee_wire.queues.lite import group_of as lite_group_of
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.rpcs import GET_GROUP
 from aerobee_wire.status import Code, MqError
@@ -43,6 +45,7 @@ class GroupPolicy:
     retry_delays_ms: Sequence[int] = DEFAULT_RETRY_DELAYS_MS
     # None: `retry_delays_ms` are a list of the group's own, or the default.
     exponential_retry: ExponentialRetryPolicy | None = None
+    lite: LiteGroup | None = None  # None: it is bound to no parent of lite topics
 
     @property
     def max_attempts(self) -> int:
@@ -153,9 +156,10 @@ def _policy_of_unknown_group(calls: Sequence[asyncio.Task[GetGroupResponse]]) ->
 def _policy(group: GroupConfig) -> GroupPolicy:
     order = ConsumeOrder.of(group.order, orderly=group.consume_message_orderly)
     retry_max_times = max(0, group.retry_max_times)
+    lite = lite_group_of(group.attributes)
     if group.HasField("exponential_retry"):
         retry = group.exponential_retry
         exponential = ExponentialRetryPolicy(retry.initial_ms, retry.max_ms, retry.multiplier)
-        return GroupPolicy(order, retry_max_times, exponential.delays_ms(), exponential)
+        return GroupPolicy(order, retry_max_times, exponential.delays_ms(), exponential, lite)
     delays_ms = tuple(group.retry_delays_ms) or DEFAULT_RETRY_DELAYS_MS
-    return GroupPolicy(order, retry_max_times, delays_ms)
+    return GroupPolicy(order, retry_max_times, delays_ms, lite=lite)

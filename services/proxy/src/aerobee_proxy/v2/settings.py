@@ -26,6 +26,7 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.status import Refused
 from aerobee_proxy.v2.validation.clients import check_client_properties
+from aerobee_wire.queues.lite import DEFAULT_QUOTA
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 PRODUCERS = frozenset({ClientType.PRODUCER})
@@ -36,7 +37,6 @@ CONSUMERS = (
     | LITE_CONSUMERS
     | frozenset({ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER})
 )
-LITE_SUBSCRIPTION_QUOTA = 2_000  # RocketMQ's
 MAX_SETTINGS_BYTES = 256 * 1024  # kept as long as the client lives; some 5,000 topics
 
 
@@ -126,9 +126,9 @@ def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupP
         options.grpc_client_consumer_max_long_polling_timeout_millis
     )
     if answer.client_type in LITE_CONSUMERS:
-        # Without a quota some SDKs subscribe to nothing, and say that it is used up; with one they
-        # ask, and are told that lite topics are not offered.
-        subscription.lite_subscription_quota = LITE_SUBSCRIPTION_QUOTA
+        quota = policy.lite.quota if policy.lite is not None else DEFAULT_QUOTA
+        # Without a quota some SDKs subscribe to nothing, and say that it is used up.
+        subscription.lite_subscription_quota = quota if quota >= 0 else 2**31 - 1
         subscription.max_lite_topic_size = options.max_lite_topic_size
 
 

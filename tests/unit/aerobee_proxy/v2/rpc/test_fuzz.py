@@ -80,7 +80,13 @@ ALLOWED: dict[str, set[Any]] = {
     "Telemetry": {*NAMES, C.BAD_REQUEST, C.INVALID_CLIENT_PROPERTIES},
     "NotifyClientTermination": {C.ILLEGAL_CONSUMER_GROUP},
     "RecallMessage": {*NAMES, C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, C.BAD_REQUEST},
-    "SyncLiteSubscription": NAMES,
+    "SyncLiteSubscription": {
+        *NAMES,
+        C.ILLEGAL_LITE_TOPIC,
+        C.ILLEGAL_OFFSET,
+        C.BAD_REQUEST,
+        C.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+    },
 }
 # RocketMQ's answer to a request without entries.
 UNKNOWN: dict[str, set[Any]] = {"AckMessage": {C.INTERNAL_SERVER_ERROR}}

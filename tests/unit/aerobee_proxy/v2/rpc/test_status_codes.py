@@ -312,7 +312,7 @@ TABLE: list[tuple[str, Spoil, Code]] = [
         lambda r: r.settings.subscription.subscriptions.add(topic=d.Resource(name="a b")),
         C.ILLEGAL_TOPIC,
     ),
-    ("SyncLiteSubscription", nothing, C.NOT_IMPLEMENTED),
+    ("SyncLiteSubscription", nothing, C.ILLEGAL_TOPIC),
     # ---- transactions: successes are in test_transactions.py ----
     ("EndTransaction", named("topic", "a b"), C.ILLEGAL_TOPIC),
     ("EndTransaction", nothing, C.INVALID_TRANSACTION_ID),

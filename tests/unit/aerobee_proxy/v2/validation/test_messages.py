@@ -9,7 +9,7 @@ import pytest
 from apache.rocketmq.v2.definition_pb2 import Code, Message, Resource, SystemProperties
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee_proxy.config import ProxyOptions
@@ -178,6 +178,7 @@ systems = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         Message,

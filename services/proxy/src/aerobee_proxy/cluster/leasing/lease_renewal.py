@@ -23,7 +23,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
-from aerobee_wire.handles.leases import LeaseKey, invisible_change, key_of, lease_of
+from aerobee_wire.handles.leases import LeaseKey, invisible_change, is_of, key_of, lease_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
@@ -98,12 +98,15 @@ class LeaseRenewal:
         user: str = "",
     ) -> ReceiptHandle | None:
         """The receipt handle of a message, for a client that does not send it. Looks at all."""
-        wanted = (client_id, user, message_id, topic, consumer_group)
+        wanted = (client_id, user, message_id, consumer_group)
         for lease in self._tracked.values():
-            names = (lease.handle.topic, lease.handle.consumer_group)
-            if (lease.client_id, lease.user, lease.message_id, *names) == wanted:
+            names = (lease.client_id, lease.user, lease.message_id, lease.handle.consumer_group)
+            if names == wanted and is_of(lease.handle, topic):
                 return lease.handle
         return None
+
+    def is_tracked(self, key: LeaseKey) -> bool:
+        return key in self._tracked
 
     def untrack(self, key: LeaseKey) -> TrackedLease | None:
         """Stops renewal, because the client acts on the lease. `retrack` it if that fails."""

@@ -8,9 +8,11 @@ all of them (`receive_line`). What was leased and has no receive any more is giv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 import structlog
+from aerobee.broker.v1.lite_pb2 import LitePopRequest, LitePopResponse
 from aerobee.broker.v1.message_pb2 import Subscription
 from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
@@ -29,10 +31,13 @@ from aerobee_proxy.cluster.leasing.receive_line import (
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
-from aerobee_wire.handles.leases import handles_of, invisible_change, key_of
+from aerobee_wire.handles.leases import LeaseKey, handles_of, invisible_change, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.rpcs import NOTIFICATION, POP
+from aerobee_wire.rpcs import LITE_POP, NOTIFICATION, POP, Rpc
 from aerobee_wire.status import Code, MqError
+
+P = TypeVar("P", PopRequest, LitePopRequest)
+R = TypeVar("R", PopResponse, LitePopResponse)
 
 ANSWER_S = 5.0  # for the broker to answer once the long poll is over
 HELD_MS = 20_000  # a call for a line of receives
@@ -75,6 +80,7 @@ class Receiver:
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
+        self._renewed: dict[tuple[str, str], set[LeaseKey]] = {}  # by client and user
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.
@@ -82,16 +88,27 @@ class Receiver:
         `broker_name`: the broker that the client names, which goes first. `ordered`: the group's
         order holds in the topic.
         """
+        return await self._interruptible(self._pop(broker_name, request, ordered), PopResponse)
+
+    async def pop_lite(self, broker_name: str, request: LitePopRequest) -> LitePopResponse:
+        """Messages of lite topics, of this broker; none when the poll is over. Raises MqError."""
+        return await self._interruptible(
+            self._hold(broker_name, LITE_POP, request), LitePopResponse
+        )
+
+    async def _interruptible(self, popping: Coroutine[Any, Any, R], empty: Callable[[], R]) -> R:
+        """`popping`, which `end_polls` answers with `empty`."""
         if self._ending.is_set() or (task := asyncio.current_task()) is None:
-            return PopResponse()
+            popping.close()
+            return empty()
         self._polls.add(task)
         try:
-            return await self._pop(broker_name, request, ordered)
+            return await popping
         except asyncio.CancelledError:
             if not self._ending.is_set():
                 raise
             task.uncancel()
-            return PopResponse()
+            return empty()
         finally:
             self._polls.discard(task)
 
@@ -104,7 +121,7 @@ class Receiver:
     async def _pop(self, broker_name: str, request: PopRequest, ordered: bool) -> PopResponse:
         brokers = await self._brokers_of(request.topic)
         if not brokers or (len(brokers) == 1 and broker_name in brokers):
-            return await self._hold(broker_name, request)
+            return await self._hold(broker_name, POP, request)
         deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
         key = LineKey(
             request.consumer_group,
@@ -128,6 +145,21 @@ class Receiver:
         for handle, message_id in leases:
             track(handle, client_id, message_id, user)
 
+    def renewed_of(self, client_id: str, user: str) -> int:
+        """How many of the leases of `note_renewed` are still renewed for this client."""
+        keys = self._renewed.get((client_id, user))
+        if keys is None:
+            return 0
+        left = {key for key in keys if self._lease_renewal.is_tracked(key)}
+        if left:
+            self._renewed[client_id, user] = left
+        else:
+            del self._renewed[client_id, user]
+        return len(left)
+
+    def note_renewed(self, client_id: str, user: str, keys: Iterable[LeaseKey]) -> None:
+        self._renewed.setdefault((client_id, user), set()).update(keys)
+
     def delivered(self, messages: int) -> None:
         """The client got this many messages."""
         self._counts.received += messages
@@ -141,14 +173,14 @@ class Receiver:
 
     # ---- one broker ----
 
-    async def _hold(self, broker_name: str, request: PopRequest) -> PopResponse:
+    async def _hold(self, broker_name: str, rpc: Rpc[P, R], request: P) -> R:
         """A pop with a long poll.
 
         While the broker is away, this waits for the broker instead of for messages: after an error
         at once, SDKs would ask again after 1 s, and one of them 50 times a second.
         """
 
-        def attempt(left_s: float) -> tuple[PopRequest, float]:
+        def attempt(left_s: float) -> tuple[P, float]:
             request.poll_duration_ms = round(left_s * 1_000)
             return request, left_s + ANSWER_S
 
@@ -157,7 +189,7 @@ class Receiver:
         while True:
             try:
                 return await self._calls.call_until(
-                    broker_name, POP, attempt, deadline_s=deadline_s
+                    broker_name, rpc, attempt, deadline_s=deadline_s
                 )
             except MqError as error:
                 if error.code not in AWAY:
@@ -166,7 +198,7 @@ class Receiver:
             left_s = deadline_s - time()
             await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
             if left_s <= RETRY_S:
-                return PopResponse()
+                return rpc.response()
 
     # ---- any of several ----
 
@@ -190,7 +222,7 @@ class Receiver:
             if line.is_old(named):
                 left_s = deadline_s - asyncio.get_running_loop().time()
                 request.poll_duration_ms = max(0, round(left_s * 1_000))
-                return await self._hold(named, request)
+                return await self._hold(named, POP, request)
             found = await line.wait(named, brokers, deadline_s)
             if not isinstance(found, str):
                 return found or PopResponse()

@@ -13,8 +13,8 @@ from apache.rocketmq.v2.service_pb2 import (
     NotifyClientTerminationResponse,
 )
 
-from aerobee_proxy.background import Background
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
+from aerobee_proxy.v2.lite_clients import LiteDepartures
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.sessions import Sessions
@@ -24,15 +24,16 @@ from aerobee_proxy.v2.status import status
 async def notify_client_termination(
     sessions: Sessions,
     heartbeats: ClientHeartbeats,
-    background: Background,
+    departures: LiteDepartures,
     request: NotifyClientTerminationRequest,
     caller: Caller,
 ) -> NotifyClientTerminationResponse:
     sessions.remove(caller.client_id, caller.session.user)
+    departures.left(caller.session)
     # In the background, because a client that ends rarely waits for the answer, and brokers give
     # its messages to other members only once it is unregistered. A producer names no group.
     group = stored_name(request.group) if request.group.name else ""
-    unregistered = background.run(heartbeats.unregister(caller.client_id, group))
+    unregistered = departures.background.run(heartbeats.unregister(caller.client_id, group))
     if group:
         await asyncio.shield(unregistered)
     return NotifyClientTerminationResponse(status=status())

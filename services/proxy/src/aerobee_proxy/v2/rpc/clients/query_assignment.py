@@ -26,7 +26,9 @@ async def query_assignment(
     topic, group = topic_name(request.topic), group_name(request.group)
     reachable_at = endpoints(request.endpoints)
     route = await route_cache.route(topic)
-    ordered = await group_configs.is_ordered(await group_configs.policy(group), topic)
+    policy = await group_configs.policy(group)
+    # Lite topics are in order whatever queue is named, so that one stands for all.
+    ordered = policy.lite is None and await group_configs.is_ordered(policy, topic)
     return QueryAssignmentResponse(
         status=status(),
         assignments=assignments(route, request.topic, reachable_at, fifo=ordered),

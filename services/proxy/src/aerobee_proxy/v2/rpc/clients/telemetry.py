@@ -25,6 +25,7 @@ from aerobee_proxy.cluster.group_configs import GroupConfigCache, GroupPolicy
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
+from aerobee_proxy.v2.lite_clients import LiteDepartures, check_binding
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.rpc.pipeline import Caller, NotAdmitted, Pipeline
 from aerobee_proxy.v2.sessions import Sessions, conflicts
@@ -96,7 +97,9 @@ class Telemetry:
         *,
         counts: ProxyCounts,
         clock: Clock,
+        departures: LiteDepartures,
     ) -> None:
+        self._departures = departures
         self._pipeline = pipeline
         self._sessions = sessions
         self._group_configs = group_configs
@@ -157,6 +160,8 @@ class Telemetry:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             caller.session.streams.discard(stream)
+            if not caller.session.streams:
+                self._departures.left(caller.session)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
         """False: the group's policy, or the type of a topic, is unknown yet."""
@@ -167,6 +172,8 @@ class Telemetry:
         if found is None:
             return False
         policy, fifo = found
+        if settings.WhichOneof("pub_sub") == "subscription":
+            check_binding(settings, policy)
         answer = negotiate(settings, self._options, policy, fifo=fifo)
         self._sessions.set_settings(caller.session, answer)
         caller.session.tell_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)

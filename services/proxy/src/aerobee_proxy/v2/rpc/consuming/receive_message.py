@@ -19,8 +19,10 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.lite_clients import is_lite
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.rpc.receive_lite import receive_lite
 from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation.consumption import filter_of, polling_ms, receive_duration_ms
@@ -39,6 +41,9 @@ async def receive_message(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
+    if is_lite(caller.session):
+        await receive_lite(receiver, options, request, caller)
+        return
     pop, ordered = await _pop_request(group_configs, options, request, caller)
     answer = await receiver.pop(request.message_queue.broker.name, pop, ordered=ordered)
     if not answer.records:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee.broker.v1.message_pb2 import SendResult
-from apache.rocketmq.v2.definition_pb2 import Message
+from apache.rocketmq.v2.definition_pb2 import Message, SystemProperties
 from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 
 from aerobee_chassis.clock import Clock
@@ -58,7 +58,7 @@ async def send_message(
     peer, outgoing = caller.call.peer, []
     for message, kind in zip(messages, types, strict=True):
         system = message.system_properties
-        queue = sender.choose_queue(route, system.message_group, system.priority)
+        queue = sender.choose_queue(route, _line(system), system.priority)
         outgoing.append((queue, to_broker(message, kind, topic, queue.queue_id, peer)))
     outcomes = await sender.send(outgoing)
     again = await _places_elsewhere(sender, route, messages, outgoing, outcomes)
@@ -90,15 +90,20 @@ async def _places_elsewhere(
     if refused and (changed := await sender.changed_route(route)):
         for n in refused:
             system = messages[n].system_properties
-            found[n] = sender.choose_queue(changed, system.message_group, system.priority)
+            found[n] = sender.choose_queue(changed, _line(system), system.priority)
     # Too few replicas of it are in sync. A message group stays with its broker.
     for n in [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.SLAVE_NOT_AVAILABLE)]:
         system = messages[n].system_properties
-        if not system.message_group:
+        if not _line(system):
             queue = sender.choose_queue(route, "", system.priority)
             if queue.broker_name != sent[n][0].broker_name:
                 found[n] = queue
     return found
+
+
+def _line(system: SystemProperties) -> str:
+    """What keeps messages in one queue: their message group, or their lite topic."""
+    return system.message_group or system.lite_topic
 
 
 def _is(outcome: SendOutcome | Exception, code: BrokerCode) -> bool:

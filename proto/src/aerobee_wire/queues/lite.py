@@ -1,0 +1,165 @@
+"""Lite topics: their names, and the attributes of parents and of groups. Pure.
+
+A lite topic is a named line of messages under a topic of the type LITE, its parent. Nobody creates
+it: the first message makes it. A consumer group is bound to one parent. Names are RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from aerobee_wire.properties import whole_number
+from aerobee_wire.status import Code, MqError
+
+LITE = "LITE"  # the message type of a parent
+MAX_NAME_BYTES = 64
+DEFAULT_QUOTA = 2_000
+MAX_TTL_MINUTES = 43_200  # 30 days
+NO_TTL = -1
+
+# Of a parent.
+TTL_ATTRIBUTE = "lite.topic.expiration"
+# Of a group.
+BIND_ATTRIBUTE = "lite.bind.topic"
+MODEL_ATTRIBUTE = "lite.sub.model"
+QUOTA_ATTRIBUTE = "lite.sub.client.quota"
+EVENTS_ATTRIBUTE = "lite.sub.client.max.event.cnt"  # taken, without effect
+WILDCARD_ATTRIBUTE = "lite.sub.wildcard"
+RESET_EVICTED_ATTRIBUTE = "lite.sub.reset.offset.exclusive"
+RESET_UNSUBSCRIBED_ATTRIBUTE = "lite.sub.reset.offset.unsubscribe"
+GROUP_ATTRIBUTES = frozenset(
+    {
+        BIND_ATTRIBUTE,
+        MODEL_ATTRIBUTE,
+        QUOTA_ATTRIBUTE,
+        EVENTS_ATTRIBUTE,
+        WILDCARD_ATTRIBUTE,
+        RESET_EVICTED_ATTRIBUTE,
+        RESET_UNSUBSCRIBED_ATTRIBUTE,
+    }
+)
+
+Model = Literal["Shared", "Exclusive"]
+
+_LEGAL = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_PREFIX = "%LMQ%$"
+_SEPARATOR = "$"
+_BOOLEANS = ("true", "false")
+
+
+class LiteGroup(NamedTuple):
+    """What a group that is bound to a parent says of its subscriptions.
+
+    `quota`: lite topics that one client may subscribe to; below 0: any number. `wildcard`: every
+    client gets all lite topics of the parent. `resets_evicted`, `resets_unsubscribed`: whether the
+    group begins anew in a lite topic that a client lost to another one, or gave up.
+    """
+
+    parent: str
+    model: Model = "Shared"
+    quota: int = DEFAULT_QUOTA
+    wildcard: bool = False
+    resets_evicted: bool = False
+    resets_unsubscribed: bool = False
+
+    @property
+    def exclusive(self) -> bool:
+        return self.model == "Exclusive"
+
+
+class LiteTopic(NamedTuple):
+    parent: str
+    name: str
+
+
+def is_legal_name(name: str) -> bool:
+    return len(name) <= MAX_NAME_BYTES and _LEGAL.fullmatch(name) is not None
+
+
+def check_name(name: str) -> None:
+    """Raises MqError INVALID_PARAMETER, about `lite_topic`."""
+    if not is_legal_name(name):
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"the lite topic {name[:MAX_NAME_BYTES]!r} is illegal: it has 1 to {MAX_NAME_BYTES} "
+            "letters, digits, _ and -",
+            about="lite_topic",
+        )
+
+
+def line_of(parent: str, name: str) -> str:
+    """What the leases of a lite topic have for their topic: RocketMQ's name of a light queue."""
+    return f"{_PREFIX}{parent}{_SEPARATOR}{name}"
+
+
+def is_line(topic: str) -> bool:
+    return topic.startswith(_PREFIX)
+
+
+def lite_topic_of(line: str) -> LiteTopic | None:
+    """None for the name of an ordinary topic, which holds no $."""
+    if not line.startswith(_PREFIX):
+        return None
+    parent, separator, name = line[len(_PREFIX) :].rpartition(_SEPARATOR)
+    return LiteTopic(parent, name) if separator and parent and name else None
+
+
+def ttl_minutes(attributes: Mapping[str, str]) -> int | None:
+    """How long a lite topic of this parent stays after its last message; None: for ever. Raises
+    MqError INVALID_PARAMETER."""
+    value = attributes.get(TTL_ATTRIBUTE)
+    if value is None:
+        return None
+    minutes = whole_number(value)
+    if minutes is None or not NO_TTL <= minutes <= MAX_TTL_MINUTES:
+        raise _refused(TTL_ATTRIBUTE, value, f"{NO_TTL} (for ever) to {MAX_TTL_MINUTES} minutes")
+    return minutes if minutes > 0 else None
+
+
+def group_of(attributes: Mapping[str, str]) -> LiteGroup | None:
+    """None: the group is bound to no parent. Raises MqError INVALID_PARAMETER, also for lite
+    attributes of a group that is not bound."""
+    parent = attributes.get(BIND_ATTRIBUTE, "")
+    if not parent:
+        for name in GROUP_ATTRIBUTES & attributes.keys():
+            raise _refused(name, attributes[name], f"set together with {BIND_ATTRIBUTE}")
+        return None
+    quota = _number(attributes, QUOTA_ATTRIBUTE, DEFAULT_QUOTA, NO_TTL)
+    _number(attributes, EVENTS_ATTRIBUTE, 400, 10)
+    model = attributes.get(MODEL_ATTRIBUTE, "Shared")
+    if model not in ("Shared", "Exclusive"):
+        raise _refused(MODEL_ATTRIBUTE, model, "Shared or Exclusive")
+    return LiteGroup(
+        parent,
+        "Exclusive" if model == "Exclusive" else "Shared",
+        quota,
+        # As in RocketMQ, whatever the value says.
+        WILDCARD_ATTRIBUTE in attributes,
+        _boolean(attributes, RESET_EVICTED_ATTRIBUTE),
+        _boolean(attributes, RESET_UNSUBSCRIBED_ATTRIBUTE),
+    )
+
+
+def _number(attributes: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    value = attributes.get(name)
+    if value is None:
+        return default
+    number = whole_number(value)
+    if number is None or number < lowest:
+        raise _refused(name, value, f"a number from {lowest} on")
+    return number
+
+
+def _boolean(attributes: Mapping[str, str], name: str) -> bool:
+    value = attributes.get(name, "false")
+    if value not in _BOOLEANS:
+        raise _refused(name, value, "true or false")
+    return value == "true"
+
+
+def _refused(name: str, value: str, allowed: str) -> MqError:
+    return MqError(
+        Code.INVALID_PARAMETER, f"attribute {name}={value} is illegal: it is {allowed}", about=name
+    )

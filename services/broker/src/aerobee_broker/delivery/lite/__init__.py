@@ -1,0 +1,1 @@
+"""Lite topics: who gets which, and their messages on lease."""

@@ -1,0 +1,167 @@
+"""Which clients get which lines, and when: between subscriptions, arrivals, leases and receives.
+
+Whatever makes a line ready ends here: a message, a subscription, the end of the last lease on it, a
+reset. Synchronous but for what is journalled; no message is read, except for a name that only its
+record tells (wildcard groups).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from aerobee_broker.delivery.lite.line_leases import LineLeases
+from aerobee_broker.delivery.lite.lines import LiteLines, line
+from aerobee_broker.delivery.lite.positions import LitePositions
+from aerobee_broker.delivery.lite.ready import ReadyLine, ReadyLines
+from aerobee_broker.delivery.lite.subscriptions import Change, LiteClient, Subscriptions
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import ResetRecord
+from aerobee_broker.errors import StoreReadError
+from aerobee_broker.store.messages import Arrival
+from aerobee_wire.queues.lite import line_of
+from aerobee_wire.status import MqError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteDispatch:
+    lines: LiteLines
+    subscriptions: Subscriptions
+    ready: ReadyLines
+    table: LineLeases
+    positions: LitePositions
+    journal: LeaseJournal
+
+    # ---- what makes a line ready ----
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Messages of a parent have become visible. A failure is logged: the next arrival takes
+        them in."""
+        try:
+            parent, queue_id, codes = self.lines.arrived(arrival)
+            for consumer_group in self.subscriptions.groups_of(parent):
+                for code in codes:
+                    self._offer(consumer_group, parent, ReadyLine(queue_id, code))
+        except (OSError, MqError) as error:
+            structlog.get_logger().error(
+                "lite_topics_not_followed", topic=arrival.topic, reason=str(error)
+            )
+
+    def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
+        """A lease on a line has ended, or its messages are settled: the line may be ready."""
+        parent, _, code = line(topic)
+        queue_ids = self.lines.queue_ids(parent, code) if queue_id is None else [queue_id]
+        for each in queue_ids:
+            self._offer(consumer_group, parent, ReadyLine(each, code))
+
+    def wake_pops(self, topic: str) -> None:
+        """Of a line, or of a parent, every group: it was reset, or it is deleted."""
+
+    def changed(self, change: Change) -> None:
+        """A client subscribed to lite topics, or gave some up."""
+        client = change.client
+        for eviction in change.evicted:
+            if eviction.client is not client:
+                lost = line(line_of(client.parent, eviction.name))
+                self._withdraw(eviction.client, lost.code)
+        for code in change.removed:
+            self._withdraw(client, code)
+        for code in change.added:
+            self._offer_all(client.consumer_group, client.parent, code)
+        if client.wildcard:
+            for _, queue in self.lines.lite_queues(client.parent):
+                for code in queue.codes():
+                    self._offer_all(client.consumer_group, client.parent, code)
+
+    def left(self, client: LiteClient) -> None:
+        """A client is gone: what was ready for it goes to others."""
+        for ready in self.ready.leave(client.consumer_group, client.client_id):
+            self._offer(client.consumer_group, client.parent, ready)
+
+    def rescue(self) -> None:
+        """Every 10 s: what waits for clients that do not receive goes to others that hold it."""
+        for consumer_group, client_id, lines in self.ready.stuck():
+            client = self.subscriptions.get(consumer_group, client_id)
+            for ready in lines:
+                holders = dict(self.subscriptions.holders(consumer_group, ready.code))
+                holders.pop(client_id, None)
+                if holders and client is not None:
+                    self.ready.withdraw(consumer_group, client_id, ready)
+                    self.ready.offer(consumer_group, ready, holders)
+
+    # ---- positions ----
+
+    def reset(
+        self, consumer_group: str, parent: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> asyncio.Future[None] | None:
+        """The group goes on at these queue offsets, by name and queue id; its leases there are
+        void. Returns the future of LeaseJournal.write_until_durable; None: there was nothing to do.
+        Raises DiskFull, StoreReadOnly; then nothing is done."""
+        records = []
+        for name, places in offsets.items():
+            topic = line_of(parent, name)
+            records += [
+                ResetRecord(consumer_group, topic, queue_id, offset)
+                for queue_id, offset in places.items()
+            ]
+        if not records:
+            return None
+        self.journal.check_open_to_appends()
+        for _, topic, queue_id, offset in records:
+            self.table.group(consumer_group, topic).queue(queue_id, fifo=True).reset(offset)
+            self.positions.commit(consumer_group, topic, queue_id, offset)
+            self.wake_pop(consumer_group, topic, queue_id)
+        return self.journal.write_until_durable(records)
+
+    # ---- steps ----
+
+    def name_of(self, client: LiteClient, ready: ReadyLine) -> str | None:
+        """Of the lite topic of a line that the client holds; None: it does not. Raises what a read
+        raises."""
+        if client.wildcard:
+            return self.lines.name_of(client.parent, *ready)
+        return client.names.get(ready.code)
+
+    def again(self, consumer_group: str, parent: str, ready: ReadyLine) -> None:
+        """The line was taken and not used up."""
+        self._offer(consumer_group, parent, ready)
+
+    def _offer_all(self, consumer_group: str, parent: str, code: int) -> None:
+        for queue_id in self.lines.queue_ids(parent, code):
+            self._offer(consumer_group, parent, ReadyLine(queue_id, code))
+
+    def _offer(self, consumer_group: str, parent: str, ready: ReadyLine) -> None:
+        holders = self.subscriptions.holders(consumer_group, ready.code)
+        if not holders:
+            return
+        first = next(iter(holders.values()))
+        if first.parent != parent:
+            return
+        try:
+            name = self.name_of(first, ready)
+        except StoreReadError:
+            return
+        if name is not None and self._has_messages(consumer_group, line_of(parent, name), ready):
+            self.ready.offer(consumer_group, ready, holders)
+
+    def _has_messages(self, consumer_group: str, topic: str, ready: ReadyLine) -> bool:
+        """Whether a pop would find one in the line: none of it is on lease, and not all settled."""
+        queue = self.table.in_use(consumer_group, topic, ready.queue_id)
+        parent = line(topic).parent
+        last = self.lines.last_offset(parent, ready.queue_id, ready.code)
+        if queue is None:
+            position = self.positions.position(consumer_group, parent, ready.queue_id, ready.code)
+            return last >= (position or 0)
+        if any(group.leased for group in queue.message_groups.values()):
+            return False
+        return bool(queue.in_flight) or last >= queue.cursor
+
+    def _withdraw(self, client: LiteClient, code: int) -> None:
+        group, parent = client.consumer_group, client.parent
+        for queue_id in self.lines.queue_ids(parent, code):
+            ready = ReadyLine(queue_id, code)
+            if self.ready.withdraw(group, client.client_id, ready):
+                self._offer(group, parent, ready)

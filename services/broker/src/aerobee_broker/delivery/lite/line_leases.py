@@ -1,0 +1,81 @@
+"""The leases of lines: a lease table whose idle lines are positions and nothing else.
+
+A line is in the table while it is in use. Two rounds after nothing of it was in flight any more it
+is dropped, when every write to the journal that concerns it has long ended; a late acknowledgement
+still finds where the line is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aerobee_broker.delivery.lite.lines import line
+from aerobee_broker.delivery.lite.positions import LitePositions
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_chassis.clock import Clock
+
+_Key = tuple[str, str]  # group, line
+
+
+class LineLeases(LeaseTable):
+    def __init__(self, clock: Clock, position: Callable[[], int], positions: LitePositions) -> None:
+        super().__init__(clock, position)
+        self._positions = positions
+        self._idle: dict[_Key, int] = {}  # and the sum of its cursors, in the last round
+
+    def find(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
+        found = super().find(consumer_group, topic, queue_id)
+        if found is None:
+            position = self._positions.get(consumer_group, topic, queue_id)
+            if position is not None:
+                return self.group(consumer_group, topic).queue(queue_id, position, fifo=True)
+        return found
+
+    def in_use(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
+        """As `find`, of a line that is in the table already."""
+        return super().find(consumer_group, topic, queue_id)
+
+    def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[_Key]:
+        """`topic`: a parent."""
+        return [
+            (its_group, its_line)
+            for its_group, its_line in self._groups
+            if (consumer_group and its_group == consumer_group)
+            or (topic and topic in {its_line, line(its_line).parent})
+        ]
+
+    def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
+        """Of a deleted group or parent; its positions too."""
+        before = self._positions.changes
+        if consumer_group:
+            self._positions.remove_group(consumer_group)
+        if topic:
+            self._positions.remove_parent(topic)
+        had_leases = super().forget(consumer_group=consumer_group, topic=topic)
+        return had_leases or self._positions.changes != before
+
+    def knows(self, *, consumer_group: str = "", topic: str = "") -> bool:
+        """Whether `forget` would drop anything."""
+        return bool(
+            self.keys_of(consumer_group=consumer_group, topic=topic)
+            or (topic and self._positions.groups_of(topic))
+            or (consumer_group and self._positions.has_group(consumer_group))
+        )
+
+    def drop_idle(self, *, at_once: bool = False) -> int:
+        """A round: drops the lines of which nothing was in flight in the last one either. Returns
+        how many."""
+        idle: dict[_Key, int] = {}
+        dropped = 0
+        for key, group in list(self._groups.items()):
+            if any(queue.in_flight for queue in group.queues.values()):
+                continue
+            cursors = sum(queue.cursor for queue in group.queues.values())
+            if at_once or self._idle.get(key) == cursors:
+                del self._groups[key]
+                dropped += 1
+            else:
+                idle[key] = cursors
+        self._idle = idle
+        return dropped

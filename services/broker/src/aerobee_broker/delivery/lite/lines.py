@@ -1,0 +1,288 @@
+"""Lines: lite topics as pop sees them, each a queue of its own with an offset for each group.
+
+A line is named as its leases name it (`aerobee_wire.queues.lite.line_of`), by its parent's queue id
+and by that queue's offsets, of which it has some. `LiteLines` follows the parents' queues, and
+reads a line as `MessageStore` reads a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.errors import InvalidParameter, StoreReadError
+from aerobee_broker.metadata.topics import MESSAGE_TYPE
+from aerobee_broker.store.lite.lite_queue import Capture, LiteQueue, UnitSource, lite_code
+from aerobee_broker.store.log.open_files import OpenFiles
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import UNIT, Arrival, ReadResult, ReadStatus
+from aerobee_wire.properties import LITE_TOPIC
+from aerobee_wire.properties import get as get_property
+from aerobee_wire.queues.lite import lite_topic_of
+from aerobee_wire.record import iter_records
+
+_OPEN_FILES = 64
+_CACHED_LINES = 16_384
+_NAME = f"{LITE_TOPIC}\x01".encode()
+CAPTURE_UNITS = 100_000  # or as many as there are lite topics: then the heads are saved
+
+
+class Line(NamedTuple):
+    """A line, and the code of its lite topic."""
+
+    parent: str
+    name: bytes
+    code: int
+
+
+@lru_cache(maxsize=_CACHED_LINES)
+def line(topic: str) -> Line:
+    """Of the name of a line. Raises ValueError for any other topic."""
+    found = lite_topic_of(topic)
+    if found is None:
+        raise ValueError(f"{topic} is no line")
+    name = found.name.encode()
+    return Line(found.parent, name, lite_code(name))
+
+
+def lite_unit_code(properties: bytes, stored_ms: int) -> int:
+    """The code of a unit in a parent's queue; 0 for a message of no lite topic."""
+    name = get_property(properties, _NAME)
+    return lite_code(name) if name else 0
+
+
+class Parents:
+    """Called with each topic of the type LITE: tells those that listen. `allowed`: not where the
+    log has replicas, which do not follow lite topics yet."""
+
+    def __init__(self, *, allowed: bool) -> None:
+        self._allowed = allowed
+        self._listeners: list[Callable[[str], None]] = []
+
+    def listen(self, on_parent: Callable[[str], None]) -> None:
+        self._listeners.append(on_parent)
+
+    def __call__(self, parent: str) -> None:
+        """Raises InvalidParameter."""
+        if not self._allowed:
+            raise InvalidParameter(
+                f"topic {parent} cannot be of the type LITE here: a broker that has replicas does "
+                "not offer lite topics",
+                about=MESSAGE_TYPE,
+            )
+        for on_parent in self._listeners:
+            on_parent(parent)
+
+
+class Reached(NamedTuple):
+    """A queue of a parent got messages of these lite topics, by code."""
+
+    parent: str
+    queue_id: int
+    codes: Sequence[int]
+
+
+class LiteLines:
+    """`folder`: where the files of the lite topics are. Whatever reads raises StoreReadError, and
+    what a read of MessageStore raises."""
+
+    def __init__(self, store: MessageStore, disk: Disk, folder: Path) -> None:
+        self._store = store
+        self._disk = disk
+        self._folder = folder
+        self._open_files = OpenFiles(disk, _OPEN_FILES)
+        self._parents: dict[str, dict[int, LiteQueue]] = {}
+        self.flush = store.flush
+
+    # ---- parents ----
+
+    def open(self, parents: Sequence[str]) -> None:
+        """At the start, with the topics of the type LITE. Removes what others have left. Raises
+        OSError, StoreReadError."""
+        for name in set(self._disk.list(self._folder)) - set(parents):
+            self._disk.remove_tree(self._folder / name)
+        for parent in parents:
+            self.add_parent(parent)
+
+    def add_parent(self, parent: str) -> None:
+        """A topic of the type LITE, new or with messages."""
+        if parent not in self._parents:
+            self._store.set_tags_code(parent, lite_unit_code)
+            self._parents[parent] = {}
+            for queue_id in self._store.queues(parent):
+                self._queue(parent, queue_id)
+
+    def remove_parent(self, parent: str) -> None:
+        """A topic that was deleted. Raises OSError."""
+        if self._parents.pop(parent, None) is not None:
+            self._open_files.close()
+            self._disk.remove_tree(self._folder / parent)
+
+    @property
+    def parents(self) -> Sequence[str]:
+        return list(self._parents)
+
+    def _queue(self, parent: str, queue_id: int) -> LiteQueue | None:
+        """None: it is no parent, or the queue has no messages."""
+        queues = self._parents.get(parent)
+        if queues is None:
+            return None
+        queue = queues.get(queue_id)
+        if queue is None and self._store.max_offset(parent, queue_id):
+            store = self._store
+            source = UnitSource(
+                partial(store.min_offset, parent, queue_id),
+                partial(store.max_offset, parent, queue_id),
+                partial(store.units, parent, queue_id),
+            )
+            folder = self._folder / parent / str(queue_id)
+            queue = LiteQueue(self._disk, folder, self._open_files, source)
+            queue.open()
+            queues[queue_id] = queue
+        return queue
+
+    def arrived(self, arrival: Arrival) -> Reached:
+        """Takes in messages of a parent that have become visible."""
+        parent, queue_id = arrival.topic, arrival.queue_id
+        known = queue_id in self._parents.get(parent, {})
+        queue = self._queue(parent, queue_id)
+        units = list(UNIT.iter_unpack(arrival.units))
+        if queue is None:
+            return Reached(parent, queue_id, ())
+        if not known:  # `open` has them already
+            codes = dict.fromkeys(code for _, _, code in units if code)
+            return Reached(parent, queue_id, list(codes))
+        return Reached(parent, queue_id, list(queue.extend(arrival.first_offset, units)))
+
+    # ---- lite topics ----
+
+    def queue_ids(self, parent: str, code: int) -> list[int]:
+        """The queues that have messages of a lite topic: one, unless the parent has had another
+        number of queues."""
+        queues = self._parents.get(parent, {})
+        return [queue_id for queue_id, queue in queues.items() if queue.last(code) is not None]
+
+    def last_offset(self, parent: str, queue_id: int, code: int) -> int:
+        """Queue offset of the last message of a lite topic; -1: it has none."""
+        queue = self._parents.get(parent, {}).get(queue_id)
+        last = queue.last(code) if queue is not None else None
+        return last.queue_offset if last is not None else -1
+
+    def name_of(self, parent: str, queue_id: int, code: int) -> str | None:
+        """Of a lite topic, from its last message; None: that is not stored, or not readable."""
+        last = self.last_offset(parent, queue_id, code)
+        if last < 0:
+            return None
+        read = self._store.read(parent, queue_id, last, max_messages=1, max_bytes=1)
+        for record in iter_records(read.records, check_crc=False):
+            name = get_property(record.raw_properties, _NAME)
+            if name and lite_code(name) == code:
+                return name.decode("utf-8", "replace")
+        return None
+
+    def lite_queues(self, parent: str) -> Iterator[tuple[int, LiteQueue]]:
+        yield from self._parents.get(parent, {}).items()
+
+    # ---- as MessageStore ----
+
+    def queues(self, topic: str) -> list[int]:
+        return self._store.queues(line(topic).parent)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """0: a group begins with the first message, whichever that is by now."""
+        return 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The end of the parent's queue: no message of the line lies there or behind."""
+        return self._store.max_offset(line(topic).parent, queue_id)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = 262_144,
+        tags: frozenset[int] | None = None,
+    ) -> ReadResult:
+        """As MessageStore.read, of a line. `tags`: no lite topic is filtered by them."""
+        parent, name, code = line(topic)
+        high = self._store.max_offset(parent, queue_id)
+        if queue_offset > high:
+            return ReadResult(ReadStatus.OFFSET_TOO_LARGE, high, 0, high)
+        queue = self._queue(parent, queue_id)
+        offsets = queue.offsets(code, queue_offset, max_messages) if queue is not None else []
+        if not offsets:
+            return ReadResult(ReadStatus.NO_NEW, queue_offset, 0, high)
+        parts: list[bytes] = []
+        count = size = 0
+        for first, length in _runs(offsets):
+            read = self._store.read(
+                parent, queue_id, first, max_messages=length, max_bytes=max(1, max_bytes - size)
+            )
+            for record, data in _named(read.records, name):
+                if count and size + record > max_bytes:
+                    break
+                parts.append(data)
+                count, size = count + 1, size + record
+            queue_offset = read.next_begin_offset
+            if queue_offset < first + length or size >= max_bytes:
+                break
+        status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
+        return ReadResult(status, queue_offset, 0, high, b"".join(parts), count)
+
+    # ---- upkeep ----
+
+    def maintain(self) -> None:
+        """A step of upkeep: writes complete blocks, drops what has expired. A failure is logged;
+        the next call tries again."""
+        for parent, queues in self._parents.items():
+            for queue_id, queue in queues.items():
+                try:
+                    queue.write()
+                    queue.trim()
+                except (OSError, StoreReadError) as error:
+                    structlog.get_logger().warning(
+                        "lite_topics_not_written", topic=parent, queue=queue_id, reason=str(error)
+                    )
+
+    def captures(self, *, all_of_it: bool) -> list[tuple[LiteQueue, Capture]]:
+        """What is to be saved now, so that a start need not read it again: of queues that have got
+        many messages since, or of each. Raises OSError, StoreReadError."""
+        found = []
+        for queues in self._parents.values():
+            for queue in queues.values():
+                due = queue.uncaptured >= max(CAPTURE_UNITS, len(queue))
+                if queue.uncaptured and (due or all_of_it):
+                    capture = queue.capture()
+                    if capture is not None:
+                        found.append((queue, capture))
+        return found
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First offset and length of each run of consecutive offsets."""
+    first, length = offsets[0], 1
+    for offset in offsets[1:]:
+        if offset == first + length:
+            length += 1
+        else:
+            yield first, length
+            first, length = offset, 1
+    yield first, length
+
+
+def _named(records: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+    """Size and bytes of the records of a lite topic of this name: another one may have its code."""
+    at = 0
+    for record in iter_records(records, check_crc=False):
+        size = record.store_size
+        if get_property(record.raw_properties, _NAME) == name:
+            yield size, records[at : at + size]
+        at += size

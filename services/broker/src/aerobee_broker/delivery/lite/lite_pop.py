@@ -1,0 +1,249 @@
+"""LitePop: messages on lease of the lite topics that a client holds, with a long poll.
+
+A batch may hold several lite topics, each contiguous and in order; of each there is one batch at a
+time for a group. Leases are durable before the messages go out. Each lite topic of a batch has a
+lease id of its own: its messages are settled by themselves, as those of an ordered group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aerobee_broker.delivery.lite.dispatch import LiteDispatch
+from aerobee_broker.delivery.lite.ready import ReadyLine
+from aerobee_broker.delivery.lite.subscriptions import LiteClient
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
+from aerobee_broker.delivery.pop.invisible_duration import (
+    MAX_INVISIBLE_DURATION_MS,
+    InvisibleDurations,
+)
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.pop import MAX_MESSAGES, MAX_POLL_MS, PopResult
+from aerobee_broker.delivery.pop.selector import MessageSelector, PopBatch, PopRequest
+from aerobee_broker.delivery.pull.access import ReadAccess
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.filter.filter import Filter
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_wire.queues.lite import line_of
+
+_EVERYTHING = Filter("TAG", "*")
+_MAX_ATTEMPTS = 10_000  # of receives that are remembered by name
+
+
+class LitePopRequest(NamedTuple):
+    """`attempt_id`: the client's name for this attempt to receive, or empty."""
+
+    consumer_group: str
+    parent: str
+    client_id: str
+    max_messages: int
+    max_bytes: int
+    invisible_duration_ms: int
+    attempt_id: str = ""
+
+
+class LiteResult(NamedTuple):
+    """Messages of one lite topic, in order, under one lease id."""
+
+    lite_topic: str
+    queue_id: int
+    popped: PopResult
+
+
+class _Selected(NamedTuple):
+    name: str
+    ready: ReadyLine
+    request: PopRequest
+    batch: PopBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePop:
+    dispatch: LiteDispatch
+    selector: MessageSelector
+    journal: LeaseJournal
+    deadlines: LeaseDeadlines
+    durations: InvisibleDurations
+    access: ReadAccess
+    metrics: BrokerMetrics
+    # Lines of attempts to receive that were named, by group and attempt id.
+    _attempts: dict[tuple[str, str], list[tuple[str, ReadyLine]]] = field(
+        default_factory=dict, init=False
+    )
+
+    async def pop(self, request: LitePopRequest, poll_ms: int = 0) -> list[LiteResult]:
+        """Empty: no message came in time. Raises as Pop.pop does."""
+        await self._check(request)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(poll_ms, MAX_POLL_MS) / 1000
+        while True:
+            self.journal.check_room()
+            repeated = await self._repeat(request)
+            if repeated:
+                return repeated
+            selected = self._select(request)
+            if selected:
+                await self._make_durable(request, selected)
+                return [self._result(request, each) for each in selected]
+            left_s = end - loop.time()
+            if left_s <= 0:
+                return []
+            ready = self.dispatch.ready
+            if not await ready.wait(request.consumer_group, request.client_id, left_s):
+                return []
+
+    async def _check(self, request: LitePopRequest) -> None:
+        self.access.check_broker()
+        await self.access.group(request.consumer_group)
+        self.access.topic(request.parent, None)
+        if not 1 <= request.invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
+            raise InvalidParameter(
+                f"invisible duration {request.invisible_duration_ms} ms is out of range: "
+                f"use 1 to {MAX_INVISIBLE_DURATION_MS}"
+            )
+        if not 1 <= request.max_messages <= MAX_MESSAGES:
+            raise InvalidParameter(
+                f"max_messages is 1 to {MAX_MESSAGES}, not {request.max_messages}"
+            )
+
+    # ---- selecting ----
+
+    def _select(self, request: LitePopRequest) -> list[_Selected]:
+        dispatch = self.dispatch
+        selected: list[_Selected] = []
+        messages, size = request.max_messages, request.max_bytes
+        try:
+            while messages > 0 and (size > 0 or not selected):
+                ready = dispatch.ready.take(request.consumer_group, request.client_id)
+                if ready is None:
+                    break
+                client = dispatch.subscriptions.get(request.consumer_group, request.client_id)
+                one = self._select_one(request, client, ready, messages, size)
+                if one is not None:
+                    selected.append(one)
+                    messages -= len(one.batch.attempts)
+                    size -= one.batch.size
+        except BaseException:
+            for one in selected:
+                one.batch.roll_back()
+                dispatch.again(request.consumer_group, request.parent, one.ready)
+            raise
+        return selected
+
+    def _select_one(
+        self,
+        request: LitePopRequest,
+        client: LiteClient | None,
+        ready: ReadyLine,
+        messages: int,
+        size: int,
+    ) -> _Selected | None:
+        """None: the line is no longer this client's, or has nothing."""
+        holds = client is not None and client.parent == request.parent
+        name = self.dispatch.name_of(client, ready) if client is not None and holds else None
+        if name is None:
+            self.dispatch.again(request.consumer_group, request.parent, ready)
+            return None
+        try:
+            one = self._pop_line(request, name, ready, messages, size)
+        except BaseException:
+            self.dispatch.again(request.consumer_group, request.parent, ready)
+            raise
+        if one.batch.runs:
+            return one
+        if one.batch.scan_unfinished:
+            self.dispatch.again(request.consumer_group, request.parent, ready)
+        return None
+
+    def _pop_line(
+        self, request: LitePopRequest, name: str, ready: ReadyLine, messages: int, size: int
+    ) -> _Selected:
+        pop = PopRequest(
+            consumer_group=request.consumer_group,
+            topic=line_of(request.parent, name),
+            queue_id=ready.queue_id,
+            max_messages=messages,
+            max_bytes=max(1, size),
+            invisible_duration_ms=request.invisible_duration_ms,
+            filter=_EVERYTHING,
+            fifo=True,
+            attempt_id=request.attempt_id,
+            start="earliest",
+            client_id=request.client_id,
+        )
+        batch = self.selector.select(pop, 1, by_priority=False, ordered=True)
+        return _Selected(name, ready, pop, batch)
+
+    async def _repeat(self, request: LitePopRequest) -> list[LiteResult]:
+        """What an attempt to receive of this name got before, as far as it is still on lease."""
+        known = self._attempts.get((request.consumer_group, request.attempt_id))
+        if not request.attempt_id or known is None:
+            return []
+        repeated = []
+        for name, ready in known:
+            topic = line_of(request.parent, name)
+            group = self.dispatch.table.group(request.consumer_group, topic)
+            attempt = group.attempts.get(request.attempt_id)
+            if attempt is not None and group.still_leased(attempt):
+                one = self._pop_line(request, name, ready, request.max_messages, request.max_bytes)
+                if one.batch.is_repeated and one.batch.runs:
+                    repeated.append(one)
+        if not repeated:
+            del self._attempts[request.consumer_group, request.attempt_id]
+            return []
+        await self.journal.flush()  # the first answer may not be durable yet
+        return [
+            self._result(request, one) for one in repeated if self.selector.is_leased(one.batch)
+        ]
+
+    # ---- handing out ----
+
+    async def _make_durable(self, request: LitePopRequest, selected: Sequence[_Selected]) -> None:
+        writes = [
+            self.journal.write(one.batch.journal_record(one.request), one.batch.roll_back)
+            for one in selected
+        ]
+        try:
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            failures = [each for each in outcomes if each is not None]
+            if failures:
+                self._give_back(
+                    one for one, failure in zip(selected, outcomes, strict=True) if failure is None
+                )
+                raise failures[0]
+        except asyncio.CancelledError:
+            self._give_back(selected)
+            raise
+        finally:
+            for one in selected:
+                for queue, messages in one.batch.runs:
+                    offsets = [message.offset for message in messages]
+                    self.deadlines.watch_all(queue, offsets, one.batch.lease.deadline_ms)
+                self.dispatch.again(request.consumer_group, request.parent, one.ready)
+        if request.attempt_id:
+            if len(self._attempts) >= _MAX_ATTEMPTS:
+                del self._attempts[next(iter(self._attempts))]
+            lines = [(one.name, one.ready) for one in selected]
+            self._attempts[request.consumer_group, request.attempt_id] = lines
+
+    def _give_back(self, selected: Iterable[_Selected]) -> None:
+        for one in selected:
+            self.durations.give_back(one.batch.messages())
+
+    def _result(self, request: LitePopRequest, one: _Selected) -> LiteResult:
+        batch = one.batch
+        self.metrics.delivered(
+            request.parent, request.consumer_group, len(batch.attempts), batch.size
+        )
+        lease_id, _, expires_ms, pop_time_ms, _ = batch.lease
+        popped = PopResult(
+            b"".join(batch.records),
+            batch.attempts,
+            lease_id,
+            pop_time_ms,
+            expires_ms - pop_time_ms,
+        )
+        return LiteResult(one.name, one.ready.queue_id, popped)

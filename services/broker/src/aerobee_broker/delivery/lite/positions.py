@@ -1,0 +1,194 @@
+"""Where each group is in each lite topic: `liteOffsets`. Arrays, no object for a lite topic.
+
+A position is a queue offset of the parent, of the next message to consume. What moves it is in the
+lease journal of lite topics, durably; this file only makes the start fast. It says up to where in
+the journal it has everything, and is written when enough has changed, never by time alone.
+
+    header, then for each group and queue of a parent: lengths, names, slots of the table, its
+    columns; numbers of the table in the byte order of the machine, all others big-endian
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from isal.isal_zlib import crc32
+
+from aerobee_broker.delivery.lite.lines import line
+from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.store.lite.code_table import CODE_BYTES, CodeTable
+from aerobee_chassis.clock import Clock
+
+_HEADER = struct.Struct(
+    ">4s"  # magic
+    "H"  # version
+    "H"  # byte order of the tables: 0 little, 1 big
+    "q"  # queue offset in the journal: everything before is in here
+    "I"  # tables
+    "I"  # CRC-32 of everything else
+)
+_TABLE = struct.Struct(
+    ">H"  # bytes of the group's name
+    "H"  # bytes of the parent's
+    "i"  # queue id
+    "I"  # slots
+)
+assert (_HEADER.size, _TABLE.size) == (24, 12)
+_CRC_BYTES = 4
+_MAGIC, _VERSION = b"ALOF", 1
+_BYTE_ORDER = int(sys.byteorder == "big")
+_FEWEST_CHANGES = 1_024
+
+_Key = tuple[str, str, int]  # group, parent, queue id
+
+
+class LitePositions(ConsumerOffsets):
+    """Takes the place of ConsumerOffsets where leases are of lines. `changes`: since the last
+    `to_bytes`."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._tables: dict[_Key, CodeTable] = {}
+        self.changes = 0
+        self.loaded_position = 0  # in the journal, of the file
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tables.values()))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much has changed that the file is to be written."""
+        return self.changes >= max(_FEWEST_CHANGES, len(self) // 4)
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(table.size_bytes for table in self._tables.values())
+
+    # ---- as ConsumerOffsets, of lines ----
+
+    def get(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
+        parent, _, code = line(topic)
+        return self.position(consumer_group, parent, queue_id, code)
+
+    def position(self, consumer_group: str, parent: str, queue_id: int, code: int) -> int | None:
+        table = self._tables.get((consumer_group, parent, queue_id))
+        slot = table.slot(code) if table is not None else -1
+        return table.columns[0][slot] if table is not None and slot >= 0 else None
+
+    def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        parent, _, code = line(topic)
+        if self.position(consumer_group, parent, queue_id, code) != queue_offset:
+            key = (consumer_group, parent, queue_id)
+            table = self._tables.get(key)
+            if table is None:
+                table = self._tables[key] = CodeTable(1)
+            table.put(code, queue_offset)
+            self.changes += 1
+
+    def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        self.commit(consumer_group, topic, queue_id, queue_offset)
+
+    def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
+        """None: whoever resets a line resets its leases at once."""
+        return None
+
+    def begun(self) -> set[str]:
+        return set()
+
+    def remove_topic(self, topic: str) -> None:
+        """Of a line."""
+        parent, _, code = line(topic)
+        for (_, its_parent, _), table in self._tables.items():
+            if its_parent == parent:
+                self.changes += table.remove(code)
+
+    def remove_parent(self, parent: str) -> None:
+        self._forget([key for key in self._tables if key[1] == parent])
+
+    def remove_group(self, consumer_group: str) -> None:
+        self._forget([key for key in self._tables if key[0] == consumer_group])
+
+    def groups_of(self, parent: str) -> set[str]:
+        """Groups with a position in a lite topic of this parent."""
+        return {group for group, its_parent, _ in self._tables if its_parent == parent}
+
+    def has_group(self, consumer_group: str) -> bool:
+        return any(key[0] == consumer_group for key in self._tables)
+
+    def _forget(self, keys: list[_Key]) -> None:
+        for key in keys:
+            self.changes += max(1, len(self._tables.pop(key)))
+
+    # ---- the file ----
+
+    def to_bytes(self, journal_position: int) -> list[bytes]:
+        """The content of the file, in parts, without the CRC of its header."""
+        self.changes = 0
+        head = _HEADER.pack(_MAGIC, _VERSION, _BYTE_ORDER, journal_position, len(self._tables), 0)
+        parts = [head]
+        for (group, parent, queue_id), table in self._tables.items():
+            names = group.encode(), parent.encode()
+            columns = table.to_bytes()
+            slots = len(columns[0]) // CODE_BYTES
+            parts.append(_TABLE.pack(len(names[0]), len(names[1]), queue_id, slots))
+            parts += (*names, *columns)
+        return parts
+
+    def load_bytes(self, data: bytes) -> bool:
+        """False: it is not whole, and nothing is loaded."""
+        if len(data) < _HEADER.size:
+            return False
+        magic, version, order, position, count, crc = _HEADER.unpack_from(data)
+        rest = data[_HEADER.size :]
+        if (magic, version, order) != (_MAGIC, _VERSION, _BYTE_ORDER):
+            return False
+        if crc != crc32(rest, crc32(data[: _HEADER.size - _CRC_BYTES])):
+            return False
+        at = 0
+
+        def take(size: int) -> bytes:
+            nonlocal at
+            at += size
+            return rest[at - size : at]
+
+        self._tables = {}
+        for _ in range(count):
+            group_bytes, parent_bytes, queue_id, slots = _TABLE.unpack(take(_TABLE.size))
+            names = take(group_bytes).decode(), take(parent_bytes).decode()
+            table = self._tables[(*names, queue_id)] = CodeTable(1)
+            table.load([take(slots * CODE_BYTES), take(slots * CODE_BYTES)])
+        self.loaded_position = position
+        return True
+
+
+class PositionsFile:
+    """Written by any thread, from what `LitePositions.to_bytes` gave."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.path = path
+        self._disk = disk
+
+    def load(self, positions: LitePositions) -> bool:
+        """False: there is no file, or a damaged one; then everything is read from the journal.
+        Raises OSError."""
+        try:
+            return positions.load_bytes(read_file(self._disk, self.path))
+        except FileNotFoundError:
+            return False
+
+    def writer(self, parts: list[bytes]) -> Callable[[], None]:
+        """What writes them durably, in place of the file before. It raises OSError."""
+
+        def write() -> None:
+            head, rest = parts[0][:-_CRC_BYTES], parts[1:]
+            crc = crc32(head)
+            for part in rest:
+                crc = crc32(part, crc)
+            data = b"".join((head, crc.to_bytes(_CRC_BYTES, "big"), *rest))
+            replace_file(self._disk, self.path, data)
+
+        return write

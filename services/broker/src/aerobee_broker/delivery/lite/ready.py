@@ -1,0 +1,178 @@
+"""Which line a receive gets next: for each client of a group a queue of lines that are ready.
+
+A line is ready when a message of it may be delivered. It stands in the queue of one client at a
+time, once, so that a busy lite topic comes again behind all others, and the queue has no cap. No
+loop but for the futures of receives that wait. Knows neither messages nor offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aerobee_broker.delivery.lite.subscriptions import LiteClient
+
+
+class ReadyLine(NamedTuple):
+    queue_id: int
+    code: int
+
+
+@dataclass(slots=True, eq=False)
+class _ClientQueue:
+    lines: dict[ReadyLine, None] = field(default_factory=dict)
+    waiting: dict[asyncio.Future[bool], None] = field(default_factory=dict)
+    asked: bool = True  # since the last round
+
+
+class ReadyLines:
+    """By consumer group and client."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, _ClientQueue]] = {}
+        # By group: whose queue a line stands in.
+        self._owners: dict[str, dict[ReadyLine, str]] = {}
+        self.closed = False
+
+    def count(self, consumer_group: str, client_id: str) -> int:
+        """Lines that are ready for a client."""
+        queue = self._queues.get(consumer_group, {}).get(client_id)
+        return len(queue.lines) if queue is not None else 0
+
+    @property
+    def waiting(self) -> int:
+        """Receives that wait."""
+        return sum(
+            len(queue.waiting) for group in self._queues.values() for queue in group.values()
+        )
+
+    def offer(
+        self, consumer_group: str, line: ReadyLine, holders: Mapping[str, LiteClient]
+    ) -> None:
+        """The line is ready; it goes to one of the clients that hold its lite topic: to one that
+        waits, else to the one with the fewest lines. Wakes one receive."""
+        owners = self._owners.setdefault(consumer_group, {})
+        owner = owners.get(line)
+        if owner is not None and owner in holders:
+            self._wake(self._queue(consumer_group, owner))
+            return
+        if owner is not None:
+            self._queue(consumer_group, owner).lines.pop(line, None)
+            del owners[line]
+        if not holders:
+            return
+        if len(holders) == 1:
+            chosen = next(iter(holders))
+        else:
+            chosen = min(holders, key=lambda client_id: self._load(consumer_group, client_id))
+        queue = self._queue(consumer_group, chosen)
+        queue.lines[line] = None
+        owners[line] = chosen
+        self._wake(queue)
+
+    def take(self, consumer_group: str, client_id: str) -> ReadyLine | None:
+        """The line that is ready for the longest, out of the queue; None: there is none."""
+        queue = self._queues.get(consumer_group, {}).get(client_id)
+        if queue is None:
+            return None
+        queue.asked = True
+        if not queue.lines:
+            return None
+        line = next(iter(queue.lines))
+        del queue.lines[line]
+        self._owners[consumer_group].pop(line, None)
+        return line
+
+    async def wait(self, consumer_group: str, client_id: str, timeout_s: float) -> bool:
+        """True: a line may be ready. False: the time is over, or the broker stops."""
+        if self.closed:
+            return False
+        queue = self._queue(consumer_group, client_id)
+        if queue.lines:
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        queue.waiting[future] = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    return await future
+            return False
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._wake(queue)  # it was woken, and will not look
+            raise
+        finally:
+            queue.waiting.pop(future, None)
+
+    def interrupt(self, consumer_group: str, client_id: str) -> None:
+        """Ends one receive of a client, which has something else to be told."""
+        for future in self._queues.get(consumer_group, {}).get(client_id, _ClientQueue()).waiting:
+            _end(future, False)
+            return
+
+    def leave(self, consumer_group: str, client_id: str) -> list[ReadyLine]:
+        """The client is gone: ends its receives, and returns the lines that were ready for it."""
+        queue = self._queues.get(consumer_group, {}).pop(client_id, None)
+        if queue is None:
+            return []
+        for future in queue.waiting:
+            _end(future, False)
+        owners = self._owners.get(consumer_group, {})
+        for line in queue.lines:
+            owners.pop(line, None)
+        if not self._queues[consumer_group]:
+            del self._queues[consumer_group]
+            self._owners.pop(consumer_group, None)
+        return list(queue.lines)
+
+    def withdraw(self, consumer_group: str, client_id: str, line: ReadyLine) -> bool:
+        """The client no longer holds the lite topic. False: the line was not ready for it."""
+        queue = self._queues.get(consumer_group, {}).get(client_id)
+        if queue is None or line not in queue.lines:
+            return False
+        del queue.lines[line]
+        self._owners[consumer_group].pop(line, None)
+        return True
+
+    def stuck(self) -> list[tuple[str, str, list[ReadyLine]]]:
+        """A round: the lines of clients that have not asked since the last one and wait for none,
+        by group and client. They stay where they are."""
+        found = []
+        for consumer_group, queues in self._queues.items():
+            for client_id, queue in queues.items():
+                if queue.lines and not queue.asked and not queue.waiting:
+                    found.append((consumer_group, client_id, list(queue.lines)))
+                queue.asked = False
+        return found
+
+    def close(self) -> None:
+        """Ends every wait, now and from now on."""
+        self.closed = True
+        for group in self._queues.values():
+            for queue in group.values():
+                for future in queue.waiting:
+                    _end(future, False)
+
+    def _queue(self, consumer_group: str, client_id: str) -> _ClientQueue:
+        return self._queues.setdefault(consumer_group, {}).setdefault(client_id, _ClientQueue())
+
+    def _load(self, consumer_group: str, client_id: str) -> int:
+        queue = self._queues.get(consumer_group, {}).get(client_id)
+        if queue is None:
+            return 0
+        return len(queue.lines) - sum(not future.done() for future in queue.waiting)
+
+    @staticmethod
+    def _wake(queue: _ClientQueue) -> None:
+        for future in queue.waiting:
+            if not future.done():
+                future.set_result(True)
+                return
+
+
+def _end(future: asyncio.Future[bool], found: bool) -> None:
+    if not future.done():
+        future.set_result(found)

@@ -1,0 +1,159 @@
+"""What the lite topics of a broker keep: restored at the start, saved now and then, forgotten with
+their parent or group.
+
+The lease journal of lite topics has everything. Leases (`liteLeases.json`) and positions
+(`liteOffsets`) are saved to spare the start most of it, and the log keeps what is not in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.delivery.lite.line_leases import LineLeases
+from aerobee_broker.delivery.lite.lines import LiteLines
+from aerobee_broker.delivery.lite.positions import LitePositions, PositionsFile
+from aerobee_broker.delivery.lite.syncing import Syncing
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID, DeleteRecord
+from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.errors import StoreReadError
+from aerobee_broker.metadata.topics import Topics
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.lifecycle import Component
+from aerobee_wire.queues.lite import LITE
+from aerobee_wire.status import MqError
+
+_AT_LEAST_EVERY = 20  # rounds of 30 s: then positions are saved if any has changed
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LiteState(Component):
+    """`add_parent`: called with each topic of the type LITE."""
+
+    store: MessageStore
+    lines: LiteLines
+    positions: LitePositions
+    file: PositionsFile
+    table: LineLeases
+    journal: LeaseJournal
+    leases: Leases
+    syncing: Syncing
+    topics: Topics
+    writer: Worker
+    add_parent: Callable[[str], None]
+    _rounds: int = field(default=0, init=False)  # since positions were saved
+    _saved_position: int = field(default=0, init=False)  # in the journal
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is a topic of the type LITE."""
+        return bool(self.lines.parents)
+
+    # ---- start and stop ----
+
+    def restore(self) -> None:
+        """Links and heads, positions, leases. Raises ConfigFileDamaged, OSError, StoreReadError."""
+        parents = [each.topic for each in self.topics.all() if each.message_type == LITE]
+        self.lines.open(parents)
+        for parent in parents:
+            self.add_parent(parent)
+        self.journal.restore()
+        if not self.file.load(self.positions):
+            self.positions.loaded_position = 0
+        self._saved_position = self.positions.loaded_position
+        known = min(self.table.loaded_position, self.positions.loaded_position)
+        self.table.loaded_position = known
+        if parents or known:
+            self.leases.restore()
+            self.table.drop_idle(at_once=True)
+
+    async def start(self) -> None:
+        if self.in_use:
+            await self.save(everything=True)
+
+    async def stop(self) -> None:
+        if self.in_use:
+            await self.save(everything=True)
+
+    # ---- upkeep ----
+
+    def maintain(self) -> None:
+        """Every 10 s."""
+        if self.in_use:
+            self.lines.maintain()
+            self.syncing.expire()
+
+    async def save(self, *, everything: bool = False) -> None:
+        """Every 30 s: what has changed enough. Failures are logged; the next call tries again."""
+        if not self.in_use and not everything:
+            return
+        self.table.drop_idle()
+        await self.journal.save_snapshot()
+        self._rounds += 1
+        late = self._rounds >= _AT_LEAST_EVERY and self.positions.changes > 0
+        if self.positions.is_due or late or (everything and self.positions.changes):
+            await self._save_positions()
+        await self._save_heads(everything=everything)
+
+    async def _save_positions(self) -> None:
+        position = self._journal_end()
+        write = self.file.writer(self.positions.to_bytes(position))
+        try:
+            await self.journal.flush()  # it must hold no acknowledgement that is rolled back later
+            await self.writer(write)
+        except (OSError, MqError) as error:
+            self.positions.changes += len(self.positions)
+            structlog.get_logger().error("lite_offsets_not_saved", reason=str(error))
+        else:
+            self._saved_position, self._rounds = position, 0
+
+    async def _save_heads(self, *, everything: bool) -> None:
+        try:
+            captures = self.lines.captures(all_of_it=everything)
+        except (OSError, StoreReadError) as error:
+            structlog.get_logger().error("lite_topics_not_saved", reason=str(error))
+            return
+        for queue, capture in captures:
+            try:
+                await self.writer(capture.write)
+            except OSError as error:
+                queue.not_captured(capture)
+                structlog.get_logger().error("lite_topics_not_saved", reason=str(error))
+
+    def _journal_end(self) -> int:
+        return self.store.max_offset(self.journal.topic, QUEUE_ID)
+
+    def needed_from(self) -> int | None:
+        """The lowest physical offset that the next start reads; None: none."""
+        if not self.in_use:
+            return None
+        units = self.store.units(self.journal.topic, QUEUE_ID, self._saved_position, 1)
+        return units[0][0] if units else None
+
+    # ---- deletions ----
+
+    def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
+        """Before a group or a topic is deleted. Raises DiskFull, StoreReadOnly."""
+        if self.table.knows(consumer_group=consumer_group, topic=topic):
+            self.journal.check_open_to_appends()
+
+    def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
+        """A group or a topic was deleted. Returns the future of LeaseJournal.write_until_durable;
+        None: it had nothing."""
+        durable = None
+        if consumer_group:
+            for client in self.syncing.dispatch.subscriptions.forget_group(consumer_group):
+                self.syncing.dispatch.ready.leave(consumer_group, client.client_id)
+        if self.table.forget(consumer_group=consumer_group, topic=topic):
+            durable = self.journal.write_until_durable([DeleteRecord(consumer_group, topic)])
+        if topic in self.lines.parents:
+            try:
+                self.lines.remove_parent(topic)
+            except OSError as error:  # the next start removes it
+                structlog.get_logger().warning("directory_left", topic=topic, reason=str(error))
+        return durable

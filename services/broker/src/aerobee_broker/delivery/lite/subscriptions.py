@@ -1,0 +1,284 @@
+"""Which client gets which lite topics. Memory only: clients say it again every 30 s. No loop.
+
+A subscription belongs to a client, an offset to its group. In a group of the model Shared several
+clients may hold a lite topic; in one of the model Exclusive the newest holds it alone. Who lost a
+lite topic is told (`Change.evicted`), and told again whenever it still names that in a complete
+set: it does not get it back in this way. A group may be of a third kind, wildcard: its clients
+subscribe with an empty complete set, and each gets every lite topic of the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aerobee_broker.store.lite.lite_queue import lite_code
+from aerobee_wire.queues.lite import LiteGroup
+from aerobee_wire.status import Code, MqError
+
+MAX_SUBSCRIPTIONS = 100_000  # of clients to lite topics, at one broker; RocketMQ's default
+QUOTA_SLACK = 300  # a complete set may be this much larger than the quota, as in RocketMQ
+SILENCE_MS = 180_000  # then a client counts as gone
+
+
+@dataclass(slots=True, eq=False)
+class LiteClient:
+    """A client that subscribes, in one group. `names`: code → name of each lite topic."""
+
+    consumer_group: str
+    client_id: str
+    parent: str
+    last_seen_ms: int
+    wildcard: bool = False
+    names: dict[int, str] = field(default_factory=dict)
+
+
+class Eviction(NamedTuple):
+    """A client has lost a lite topic to another one."""
+
+    client: LiteClient
+    name: str
+
+
+class Change(NamedTuple):
+    """What a request changed: lite topics that the client got and those that it gave up, by code;
+    and who has to be told that it lost one."""
+
+    client: LiteClient
+    added: Sequence[int] = ()
+    removed: Sequence[int] = ()
+    evicted: Sequence[Eviction] = ()
+
+
+class _Group:
+    def __init__(self) -> None:
+        self.clients: dict[str, LiteClient] = {}
+        self.wildcards: dict[str, LiteClient] = {}
+        # By code of a lite topic: its holders, in the order in which they came.
+        self.holders: dict[int, dict[str, LiteClient]] = {}
+
+
+class Subscriptions:
+    def __init__(self, limit: int = MAX_SUBSCRIPTIONS) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._limit = limit
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Pairs of a client and a lite topic."""
+        return self._count
+
+    def __iter__(self) -> Iterator[LiteClient]:
+        for group in self._groups.values():
+            yield from group.clients.values()
+
+    def get(self, consumer_group: str, client_id: str) -> LiteClient | None:
+        group = self._groups.get(consumer_group)
+        return group.clients.get(client_id) if group else None
+
+    def groups_of(self, parent: str) -> list[str]:
+        """The groups with a client that subscribes to lite topics of this parent."""
+        return [
+            name
+            for name, group in self._groups.items()
+            if any(client.parent == parent for client in group.clients.values())
+        ]
+
+    def holders(self, consumer_group: str, code: int) -> Mapping[str, LiteClient]:
+        """By id, the clients of a group that get a lite topic, in the order in which they came."""
+        group = self._groups.get(consumer_group)
+        if group is None:
+            return {}
+        return group.wildcards or group.holders.get(code) or {}
+
+    # ---- what clients ask for ----
+
+    def add(
+        self,
+        consumer_group: str,
+        client_id: str,
+        settings: LiteGroup,
+        names: Iterable[str],
+        now_ms: int,
+    ) -> Change:
+        """The client gets these lite topics too. Raises MqError, and changes nothing then:
+        LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a wildcard group."""
+        if settings.wildcard:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                f"group {consumer_group} gets every lite topic of {settings.parent} (wildcard): "
+                "subscribe with an empty complete set",
+            )
+        known = self.get(consumer_group, client_id)
+        held: Mapping[int, str] = known.names if known else {}
+        wanted = _by_code(names, held)
+        new = {code: name for code, name in wanted.items() if code not in held}
+        quota = settings.quota
+        if 0 <= quota < len(held) + len(new):
+            raise _exceeded(
+                f"client {client_id} of group {consumer_group} would hold {len(held) + len(new)} "
+                f"lite topics: {quota} are allowed (lite.sub.client.quota)"
+            )
+        self._check_room(len(new))
+        client = self._touch(consumer_group, client_id, settings, now_ms)
+        evicted = self._take(client, new, exclusive=settings.exclusive)
+        # Somebody else may have taken those that it held already, without its knowing.
+        return Change(client, list(new), (), evicted)
+
+    def remove(
+        self,
+        consumer_group: str,
+        client_id: str,
+        settings: LiteGroup,
+        names: Iterable[str],
+        now_ms: int,
+    ) -> Change:
+        """The client gives these lite topics up; those that it does not hold count as given up."""
+        client = self._touch(consumer_group, client_id, settings, now_ms)
+        removed = [
+            code
+            for code in map(_code, names)
+            if code in client.names and self._drop(client, code) is not None
+        ]
+        return Change(client, (), removed)
+
+    def replace(
+        self,
+        consumer_group: str,
+        client_id: str,
+        settings: LiteGroup,
+        names: Iterable[str],
+        now_ms: int,
+    ) -> Change:
+        """The client's lite topics are these, but for those that another client holds alone. Raises
+        MqError LITE_SUBSCRIPTION_QUOTA_EXCEEDED, and changes nothing then."""
+        known = self.get(consumer_group, client_id)
+        held: Mapping[int, str] = known.names if known else {}
+        wanted = _by_code(names, {})
+        if settings.quota >= 0 and len(wanted) > settings.quota + QUOTA_SLACK:
+            raise _exceeded(
+                f"client {client_id} of group {consumer_group} wants {len(wanted)} lite topics: "
+                f"{settings.quota} are allowed (lite.sub.client.quota)"
+            )
+        self._check_room(len(wanted) - len(held))
+        client = self._touch(consumer_group, client_id, settings, now_ms)
+        removed = [code for code in client.names if code not in wanted]
+        for code in removed:
+            self._drop(client, code)
+        taken: list[Eviction] = []
+        added: dict[int, str] = {}
+        for code, name in wanted.items():
+            if code in client.names:
+                continue
+            if settings.exclusive and self._groups[consumer_group].holders.get(code):
+                taken.append(Eviction(client, name))
+            else:
+                added[code] = name
+        self._take(client, added, exclusive=False)
+        return Change(client, list(added), removed, taken)
+
+    def leave(self, consumer_group: str, client_id: str) -> LiteClient | None:
+        """The client is gone. None: it was not there."""
+        group = self._groups.get(consumer_group)
+        client = group.clients.get(client_id) if group else None
+        if group is None or client is None:
+            return None
+        for code in list(client.names):
+            self._drop(client, code)
+        del group.clients[client_id]
+        group.wildcards.pop(client_id, None)
+        if not group.clients:
+            del self._groups[consumer_group]
+        return client
+
+    def expire(self, now_ms: int) -> list[LiteClient]:
+        """Removes and returns the clients that were silent for too long."""
+        silent = [client for client in self if now_ms - client.last_seen_ms >= SILENCE_MS]
+        for client in silent:
+            self.leave(client.consumer_group, client.client_id)
+        return silent
+
+    def forget_group(self, consumer_group: str) -> list[LiteClient]:
+        """The group was deleted or bound to another parent. Returns the clients that it had."""
+        group = self._groups.get(consumer_group)
+        clients = list(group.clients.values()) if group else []
+        for client in clients:
+            self.leave(consumer_group, client.client_id)
+        return clients
+
+    # ---- steps ----
+
+    def _touch(
+        self, consumer_group: str, client_id: str, settings: LiteGroup, now_ms: int
+    ) -> LiteClient:
+        known = self.get(consumer_group, client_id)
+        if known is not None and known.parent != settings.parent:
+            self.leave(consumer_group, client_id)  # the group was bound to another parent
+        group = self._groups.setdefault(consumer_group, _Group())
+        client = group.clients.get(client_id)
+        if client is None:
+            client = LiteClient(consumer_group, client_id, settings.parent, now_ms)
+            group.clients[client_id] = client
+        client.last_seen_ms, client.wildcard = now_ms, settings.wildcard
+        if settings.wildcard:
+            group.wildcards[client_id] = client
+        else:
+            group.wildcards.pop(client_id, None)
+        return client
+
+    def _take(
+        self, client: LiteClient, names: Mapping[int, str], *, exclusive: bool
+    ) -> list[Eviction]:
+        evicted = []
+        holders = self._groups[client.consumer_group].holders
+        for code, name in names.items():
+            if exclusive:
+                for other in list(holders.get(code, {}).values()):
+                    if other is not client:
+                        self._drop(other, code)
+                        evicted.append(Eviction(other, name))
+            client.names[code] = name
+            holders.setdefault(code, {})[client.client_id] = client
+            self._count += 1
+        return evicted
+
+    def _drop(self, client: LiteClient, code: int) -> str | None:
+        name = client.names.pop(code, None)
+        if name is not None:
+            holders = self._groups[client.consumer_group].holders
+            holders[code].pop(client.client_id, None)
+            if not holders[code]:
+                del holders[code]
+            self._count -= 1
+        return name
+
+    def _check_room(self, new: int) -> None:
+        if self._count + new > self._limit:
+            raise _exceeded(
+                f"{self._count} subscriptions to lite topics are here, and {self._limit} are "
+                "allowed at one broker"
+            )
+
+
+def _code(name: str) -> int:
+    return lite_code(name.encode())
+
+
+def _by_code(names: Iterable[str], held: Mapping[int, str]) -> dict[int, str]:
+    """Raises MqError for two names of one code, of which a client cannot hold both."""
+    found: dict[int, str] = {}
+    for name in names:
+        code = _code(name)
+        other = found.setdefault(code, held.get(code, name))
+        if other != name:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"the lite topics {name} and {other} have one code: rename one of them",
+                about="lite_topic",
+            )
+    return found
+
+
+def _exceeded(reason: str) -> MqError:
+    return MqError(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, reason, about="lite_topic")

@@ -1,0 +1,187 @@
+"""Changes of what clients subscribe to, and the clients that are gone: SyncLiteSubscription.
+
+The same at every broker of a parent: each has the whole subscription of a client, and only those
+lite topics matter that have messages there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from aerobee_broker.delivery.lite.dispatch import LiteDispatch
+from aerobee_broker.delivery.lite.lines import line
+from aerobee_broker.delivery.lite.subscriptions import Change, LiteClient
+from aerobee_broker.errors import InvalidParameter, NoPermission
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
+from aerobee_wire.queues import lite
+from aerobee_wire.queues.lite import LiteGroup, line_of
+from aerobee_wire.status import Code, MqError
+
+
+class Action(Enum):
+    """What the lite topics of a request do to those of the client."""
+
+    ADD = "they come to them"
+    REMOVE = "they are taken away from them"
+    REPLACE = "they take their place; also the sign of life"
+    LEAVE = "the client is gone"
+
+
+class Start(Enum):
+    """Where the group begins in a lite topic."""
+
+    WHERE_IT_IS = "where it is; at the first message if it is new"
+    FIRST = "at the first message"
+    END = "behind the last one"
+    NUMBER = "at the message of this number, from 0"
+    TAIL = "so many messages before the end"
+    TIME = "at the first message that was stored then or later, ms since the epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    start: Start = Start.WHERE_IT_IS
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    consumer_group: str
+    client_id: str
+    parent: str
+    action: Action
+    names: Sequence[str]
+    begin: Begin = field(default_factory=Begin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syncing:
+    """`clock`: by which it is judged whether a client lives. `_lost`: by group and client, lite
+    topics that a client has lost and was not told of yet."""
+
+    store: MessageStore
+    dispatch: LiteDispatch
+    topics: TopicRegistry
+    groups: GroupRegistry
+    clock: Clock
+    _lost: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict, init=False)
+
+    def settings_of(self, consumer_group: str, parent: str) -> LiteGroup:
+        """Of a group that is bound to this parent. Raises GroupNotExist, TopicNotExist,
+        InvalidParameter, NoPermission."""
+        group = self.groups.get(consumer_group)
+        settings = lite.group_of(group.attributes)
+        if settings is None or settings.parent != parent:
+            bound = f"bound to {settings.parent}" if settings else "bound to no topic"
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"group {consumer_group} is {bound}, not to {parent} (lite.bind.topic)",
+                about="topic",
+            )
+        if self.topics.get(parent).message_type != lite.LITE:
+            raise InvalidParameter(f"topic {parent} is not of the type LITE", about="topic")
+        if not group.consume_enable:
+            raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
+        return settings
+
+    async def sync(self, request: SyncRequest) -> None:
+        """Returns when the subscription is changed, and where the group begins is durable. Raises
+        as `settings_of`, MqError LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION, what a read
+        raises, DiskFull, StoreReadOnly."""
+        group, client_id = request.consumer_group, request.client_id
+        subscriptions = self.dispatch.subscriptions
+        if request.action is Action.LEAVE:
+            self.leave(group, client_id)
+            return
+        settings = self.settings_of(group, request.parent)
+        if request.action is not Action.REMOVE:
+            for name in request.names:
+                lite.check_name(name)
+        now_ms = self.clock.monotonic_ms()
+        match request.action:
+            case Action.ADD:
+                change = subscriptions.add(group, client_id, settings, request.names, now_ms)
+            case Action.REMOVE:
+                change = subscriptions.remove(group, client_id, settings, request.names, now_ms)
+            case _:
+                change = subscriptions.replace(group, client_id, settings, request.names, now_ms)
+        durable = self._reset(request, settings, change)
+        self._note_lost(change)
+        self.dispatch.changed(change)
+        if durable is not None:
+            await asyncio.shield(durable)
+
+    def leave(self, consumer_group: str, client_id: str) -> None:
+        """The client is gone: what waits for it goes to others."""
+        client = self.dispatch.subscriptions.leave(consumer_group, client_id)
+        self._lost.pop((consumer_group, client_id), None)
+        if client is not None:
+            self.dispatch.left(client)
+
+    def take_lost(self, consumer_group: str, client_id: str) -> list[str]:
+        """The lite topics that the client has lost to others since it was asked last."""
+        return list(self._lost.pop((consumer_group, client_id), ()))
+
+    def expire(self) -> list[LiteClient]:
+        """Every 10 s: clients that were silent for too long are gone; lines of clients that do not
+        receive go to others."""
+        gone = self.dispatch.subscriptions.expire(self.clock.monotonic_ms())
+        for client in gone:
+            self._lost.pop((client.consumer_group, client.client_id), None)
+            self.dispatch.left(client)
+        self.dispatch.rescue()
+        return gone
+
+    def _note_lost(self, change: Change) -> None:
+        for client, name in change.evicted:
+            self._lost.setdefault((client.consumer_group, client.client_id), {})[name] = None
+            self.dispatch.ready.interrupt(client.consumer_group, client.client_id)
+
+    # ---- where the group begins ----
+
+    def _reset(
+        self, request: SyncRequest, settings: LiteGroup, change: Change
+    ) -> asyncio.Future[None] | None:
+        group, parent = request.consumer_group, request.parent
+        offsets: dict[str, dict[int, int]] = {}
+        if request.action is Action.ADD and request.begin.start is not Start.WHERE_IT_IS:
+            offsets = {name: self._offsets(parent, name, request.begin) for name in request.names}
+        if settings.resets_evicted:
+            offsets |= {name: self._offsets(parent, name) for _, name in change.evicted}
+        if settings.resets_unsubscribed and request.action is Action.REMOVE:
+            offsets |= {name: self._offsets(parent, name) for name in request.names}
+        return self.dispatch.reset(group, parent, offsets)
+
+    def _offsets(self, parent: str, name: str, begin: Begin | None = None) -> dict[int, int]:
+        """By queue id. A lite topic without messages begins with its first one anyhow."""
+        begin = begin or Begin(Start.FIRST)
+        code = line(line_of(parent, name)).code
+        queue_ids = set(self.dispatch.lines.queue_ids(parent, code))
+        return {
+            queue_id: self._offset(parent, queue_id, code, begin)
+            for queue_id, queue in self.dispatch.lines.lite_queues(parent)
+            if queue_id in queue_ids and queue is not None
+        }
+
+    def _offset(self, parent: str, queue_id: int, code: int, begin: Begin) -> int:
+        end = self.store.max_offset(parent, queue_id)
+        match begin.start:
+            case Start.FIRST:
+                return 0
+            case Start.TIME:
+                return self.store.search_offset(parent, queue_id, begin.value)
+            case Start.END:
+                return end
+        queue = dict(self.dispatch.lines.lite_queues(parent))[queue_id]
+        last = queue.last(code)
+        number = begin.value
+        if begin.start is Start.TAIL and last is not None:
+            number = last.number + 1 - begin.value
+        found = queue.at_number(code, max(0, number))
+        return found.queue_offset if found is not None else end

@@ -1,0 +1,1 @@
+"""The order of each lite topic, derived from the consume queues of its parent."""

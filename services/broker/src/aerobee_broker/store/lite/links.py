@@ -1,0 +1,195 @@
+"""Links: for each message of a parent's queue the message before it of the same lite topic.
+
+A file of blocks beside the consume queue, one link for each of its units, in their order. A link is
+written once. Blocks that are not complete are in memory; a complete one is written with a CRC of
+its own, and checked on each read that is not served from memory.
+
+    LITE/<parent>/<queue id>/<queue offset of the first link, 20 digits>
+        1,024 blocks of 512 links; all numbers are big-endian
+
+Besides the message before, a link has a *jump* further back (Myers, 1983), so that any message of a
+lite topic is found from the last one in about 2 log2(n) steps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.log.open_files import OpenFiles
+
+BLOCK_LINKS = 512
+SEGMENT_BLOCKS = 1_024
+_NOWHERE = -1
+
+LINK = struct.Struct(
+    ">q"  # number of the message in its lite topic, from 0; -1: it is of no lite topic
+    "q"  # queue offset of the message before it; -1: it is the first
+    "q"  # queue offset of an earlier message, the jump; of the first message: its own
+    "q"  # number of that
+)
+_HEADER = struct.Struct(
+    ">4s"  # magic
+    "H"  # version
+    "H"  # reserved, 0
+    "q"  # queue offset of the first link
+    "I"  # CRC-32 of what is above, and of the links
+    "12x"
+)
+assert LINK.size == 32
+assert _HEADER.size == 32
+_MAGIC, _VERSION = b"ALNK", 1
+_CHECKED = _HEADER.size - 16  # bytes of the header under the CRC
+BLOCK_BYTES = _HEADER.size + BLOCK_LINKS * LINK.size
+SEGMENT_LINKS = SEGMENT_BLOCKS * BLOCK_LINKS
+_NAME_DIGITS = 20
+_CACHED_BLOCKS = 16  # of 16 KB
+
+
+class Link(NamedTuple):
+    number: int
+    previous: int
+    jump: int
+    jump_number: int
+
+
+NO_LINK = LINK.pack(_NOWHERE, _NOWHERE, _NOWHERE, _NOWHERE)
+
+
+class LinkDamaged(Exception):
+    """A block cannot be read, or its CRC does not fit: the links are to be derived anew."""
+
+
+class LinkFile:
+    """The links of one queue: of the queue offsets from `first` to below `end`."""
+
+    def __init__(self, disk: Disk, folder: Path, open_files: OpenFiles) -> None:
+        self._disk = disk
+        self.folder = folder
+        self._open_files = open_files
+        self.unsynced: set[Path] = set()  # files with writes that may not be durable
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self.start_at(0)
+
+    @property
+    def end(self) -> int:
+        return self.tail_start + len(self.tail) // LINK.size
+
+    def start_at(self, queue_offset: int) -> None:
+        """No links; the next one is that of `queue_offset`. Those before it in its block count as
+        missing."""
+        self.first = queue_offset
+        self.tail_start = queue_offset - queue_offset % BLOCK_LINKS
+        self.tail = bytearray(NO_LINK * (queue_offset - self.tail_start))
+        self._cache.clear()
+
+    def load(self, first: int, tail_start: int, tail: bytes) -> None:
+        """As it was when a snapshot was taken."""
+        self.first, self.tail_start, self.tail = first, tail_start, bytearray(tail)
+        self._cache.clear()
+
+    def append(self, link: bytes) -> None:
+        self.tail += link
+
+    def get(self, queue_offset: int) -> Link | None:
+        """None below `first`. Raises LinkDamaged."""
+        if queue_offset < self.first:
+            return None
+        if queue_offset >= self.tail_start:
+            return Link._make(
+                LINK.unpack_from(self.tail, (queue_offset - self.tail_start) * LINK.size)
+            )
+        start = queue_offset - queue_offset % BLOCK_LINKS
+        at = _HEADER.size + (queue_offset - start) * LINK.size
+        return Link._make(LINK.unpack_from(self._block(start), at))
+
+    def _block(self, start: int) -> bytes:
+        found = self._cache.get(start)
+        if found is not None:
+            self._cache.move_to_end(start)
+            return found
+        path, position = self._place(start)
+        try:
+            block = self._open_files.get(path).pread(BLOCK_BYTES, position)
+        except OSError as error:
+            raise LinkDamaged(f"{path}: {error}") from error
+        if not _is_whole(block, start):
+            raise LinkDamaged(f"{path}: the block at {position} is damaged")
+        self._cache[start] = block
+        if len(self._cache) > _CACHED_BLOCKS:
+            self._cache.popitem(last=False)
+        return block
+
+    # ---- files ----
+
+    def _place(self, start: int) -> tuple[Path, int]:
+        """The file of the block that begins with this queue offset, and its position there."""
+        segment = start - start % SEGMENT_LINKS
+        return self._path(segment), (start - segment) // BLOCK_LINKS * BLOCK_BYTES
+
+    def _path(self, segment: int) -> Path:
+        return self.folder / f"{segment:0{_NAME_DIGITS}}"
+
+    def write(self) -> None:
+        """Hands complete blocks to the operating system. Raises OSError; then the rest stays in
+        memory."""
+        while len(self.tail) >= BLOCK_LINKS * LINK.size:
+            start = self.tail_start
+            path, position = self._place(start)
+            if position == 0 or not self._disk.exists(path):
+                self._disk.make_directory(self.folder)
+                self._open_files.get(path, create=True)
+            links = bytes(self.tail[: BLOCK_LINKS * LINK.size])
+            block = _block(start, links)
+            self._open_files.get(path).pwrite(block, position)
+            self.unsynced.add(path)
+            self._cache.pop(start, None)
+            self.tail_start += BLOCK_LINKS
+            del self.tail[: BLOCK_LINKS * LINK.size]
+
+    def trim_to(self, queue_offset: int) -> None:
+        """Messages below are no longer stored: removes the files that hold links of these alone.
+        Raises OSError."""
+        if queue_offset // SEGMENT_LINKS == self.first // SEGMENT_LINKS:
+            return
+        limit = min(queue_offset, self.tail_start)
+        for name in self._disk.list(self.folder):
+            if len(name) == _NAME_DIGITS and name.isdigit():
+                segment = int(name)
+                if segment + SEGMENT_LINKS <= limit:
+                    self._remove(self._path(segment))
+                    self.first = max(self.first, segment + SEGMENT_LINKS)
+        self._cache.clear()
+
+    def _remove(self, path: Path) -> None:
+        self._open_files.forget(path)
+        self.unsynced.discard(path)
+        self._disk.remove(path)
+
+    def reset(self) -> None:
+        """Removes every file. Raises OSError."""
+        for name in self._disk.list(self.folder):
+            self._open_files.forget(self.folder / name)
+        self._disk.remove_tree(self.folder)
+        self.unsynced.clear()
+        self.start_at(0)
+
+
+def _block(start: int, links: bytes) -> bytes:
+    head = _HEADER.pack(_MAGIC, _VERSION, 0, start, 0)[:_CHECKED]
+    crc = crc32(links, crc32(head))
+    return _HEADER.pack(_MAGIC, _VERSION, 0, start, crc) + links
+
+
+def _is_whole(block: bytes, start: int) -> bool:
+    if len(block) != BLOCK_BYTES:
+        return False
+    magic, version, _, found, crc = _HEADER.unpack_from(block)
+    if (magic, version, found) != (_MAGIC, _VERSION, start):
+        return False
+    return bool(crc == crc32(memoryview(block)[_HEADER.size :], crc32(block[:_CHECKED])))

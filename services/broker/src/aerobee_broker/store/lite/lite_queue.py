@@ -1,0 +1,350 @@
+"""The lite topics in one queue of their parent: where the messages of each lie, in order.
+
+Derived from the units of the consume queue, whose code is that of the lite topic (`lite_code`), and
+from nothing else. An offset is the queue offset in the parent, which nothing changes: neither a
+rebuild nor the loss of these files moves a group. The *number* of a message counts from 0 within
+its lite topic; it serves to count, and a rebuild begins again with the first message that is there.
+
+In memory: a *head* for each lite topic, 56 bytes and the free slots of the table; the links that
+are in no complete block. On the disk: 32 bytes a message (`links.py`), and the heads as of the last
+snapshot (`head_snapshot.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.lite import head_snapshot
+from aerobee_broker.store.lite.code_table import CodeTable
+from aerobee_broker.store.lite.head_snapshot import HeadSnapshot, Position
+from aerobee_broker.store.lite.links import LINK, NO_LINK, Link, LinkDamaged, LinkFile
+from aerobee_broker.store.log.open_files import OpenFiles
+from aerobee_broker.store.messages import Unit
+
+NO_CODE = 0  # of a unit whose message is of no lite topic
+_CODE_BYTES = 8
+_UNITS = 4_096  # read at once
+_WRITE_BYTES = 64 * 512 * LINK.size  # of complete blocks: written without waiting for `write`
+# Columns of a head. The last two are those of the jump of the jump: with them most links are made
+# without reading another one.
+_LAST, _NUMBER, _JUMP, _JUMP_NUMBER, _FAR, _FAR_NUMBER = range(6)
+
+
+T = TypeVar("T")
+
+
+def lite_code(name: bytes) -> int:
+    """The code of a lite topic: a signed 64-bit hash of its name in UTF-8, not 0. Two names of one
+    code share a line; whoever reads compares the names."""
+    digest = hashlib.blake2b(name, digest_size=_CODE_BYTES).digest()
+    return int.from_bytes(digest, "big", signed=True) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSource:
+    """The visible units of one queue of a parent. `units(from, count)`: those that there are, none
+    for an offset below `min_offset`. All of them raise StoreReadError."""
+
+    min_offset: Callable[[], int]
+    max_offset: Callable[[], int]
+    units: Callable[[int, int], Sequence[Unit]]
+
+
+class Found(NamedTuple):
+    """A message of a lite topic: its queue offset in the parent, and its number."""
+
+    queue_offset: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What a snapshot is written from, by any thread. `unsynced`: must be durable first."""
+
+    disk: Disk
+    folder: Path
+    unsynced: Sequence[Path]
+    snapshot: HeadSnapshot
+
+    def write(self) -> None:
+        """Durably. Raises OSError."""
+        for path in self.unsynced:
+            try:
+                file = self.disk.open(path)
+            except FileNotFoundError:
+                continue  # its messages have expired meanwhile
+            try:
+                file.sync()
+            finally:
+                file.close()
+        if self.unsynced:
+            self.disk.sync_directory(self.folder)
+        self.snapshot.write(self.disk, self.folder)
+
+
+class LiteQueue:
+    """Of one queue of a parent, with its files in `folder`. Owned by one thread."""
+
+    def __init__(self, disk: Disk, folder: Path, open_files: OpenFiles, source: UnitSource) -> None:
+        self._disk = disk
+        self.folder = folder
+        self._source = source
+        self._links = LinkFile(disk, folder, open_files)
+        self._heads = CodeTable(6)
+        self._captured = 0  # `end` of the last capture
+        self.rebuilt = 0  # how often
+
+    def __len__(self) -> int:
+        """Lite topics that have a message."""
+        return len(self._heads)
+
+    @property
+    def end(self) -> int:
+        """Behind the last queue offset that is in here."""
+        return self._links.end
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._heads.size_bytes + len(self._links.tail)
+
+    # ---- following the queue ----
+
+    def open(self) -> None:
+        """Loads what was captured, as far as it fits the queue, and follows to its end. Raises
+        StoreReadError, OSError."""
+        loaded = head_snapshot.load(self._disk, self.folder, self._heads)
+        if loaded is None or not self._fits(loaded[0]):
+            self.rebuild()
+            return
+        position, links = loaded
+        self._links.load(position.first, position.tail_start, links)
+        if self._links.end != position.end:
+            self.rebuild()
+            return
+        self._captured = position.end
+        self.catch_up()
+
+    def _fits(self, position: Position) -> bool:
+        end = position.end
+        if end > self._source.max_offset():
+            return False
+        if end <= self._source.min_offset():
+            return True  # nothing is left that it could be compared with
+        units = self._source.units(end - 1, 1)
+        return bool(units) and units[0][0] == position.physical_offset
+
+    def rebuild(self) -> None:
+        """From the units alone. Raises StoreReadError, OSError."""
+        self.rebuilt += 1
+        self._heads.clear()
+        self._links.reset()
+        self._links.start_at(self._source.min_offset())
+        self._captured = 0
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Takes in the units that are not in here yet. Raises StoreReadError, OSError."""
+        low = self._source.min_offset()
+        if self.end < low:  # the messages between have expired
+            self._heads.clear()
+            self._links.reset()
+            self._links.start_at(low)
+        while (at := self.end) < self._source.max_offset():
+            units = self._source.units(at, _UNITS)
+            if not units:
+                break
+            self._extend([code for _, _, code in units])
+
+    def extend(self, first_offset: int, units: Iterable[Unit]) -> dict[int, None]:
+        """Takes in units that have become visible. Returns their codes, in the order of the first
+        message of each. Raises StoreReadError, OSError."""
+        found = [code for _, _, code in units]
+        if first_offset == self.end:
+            self._extend(found)
+        else:
+            self.catch_up()
+        codes = dict.fromkeys(found)
+        codes.pop(NO_CODE, None)
+        return codes
+
+    def _extend(self, codes: Iterable[int]) -> None:
+        try:
+            for code in codes:
+                if code == NO_CODE:
+                    self._links.append(NO_LINK)
+                else:
+                    self._add(code)
+        except LinkDamaged:
+            self.rebuild()  # to the end of the queue: the rest too
+        if len(self._links.tail) >= _WRITE_BYTES:
+            with suppress(OSError):  # they stay in memory, and the next `write` tells
+                self._links.write()
+
+    def _add(self, code: int) -> None:
+        heads, at = self._heads, self.end
+        slot = heads.slot(code)
+        if slot < 0:
+            self._links.append(LINK.pack(0, -1, at, 0))
+            heads.put(code, at, 0, at, 0, at, 0)
+            return
+        last, number, jump, jump_number, far, far_number = (
+            column[slot] for column in heads.columns
+        )
+        below = self._links.get(far) if number - jump_number == jump_number - far_number else None
+        if below is not None:
+            jump, jump_number, far, far_number = far, far_number, below.jump, below.jump_number
+        else:
+            jump, jump_number, far, far_number = last, number, jump, jump_number
+        self._links.append(LINK.pack(number + 1, last, jump, jump_number))
+        numbers = at, number + 1, jump, jump_number, far, far_number
+        for column, value in zip(heads.columns, numbers, strict=True):
+            column[slot] = value
+
+    # ---- finding messages ----
+
+    def last(self, code: int) -> Found | None:
+        """The last message of a lite topic; None when it has none."""
+        slot = self._heads.slot(code)
+        if slot < 0:
+            return None
+        columns = self._heads.columns
+        return Found(columns[_LAST][slot], columns[_NUMBER][slot])
+
+    def first_from(self, code: int, queue_offset: int) -> Found | None:
+        """The first message of a lite topic at this queue offset or behind. Raises StoreReadError,
+        OSError."""
+        low = max(queue_offset, self._source.min_offset())
+        head = self.last(code)
+        if head is None or head.queue_offset < low:
+            return None
+        return self._guarded(lambda: self._descend(code, low, -1))
+
+    def offsets(self, code: int, queue_offset: int, count: int) -> list[int]:
+        """The queue offsets of at most `count` messages of a lite topic, from this one on. Raises
+        StoreReadError, OSError."""
+        first, head = self.first_from(code, queue_offset), self.last(code)
+        if first is None or head is None:
+            return []
+        if first.number == head.number:
+            return [first.queue_offset]
+        wanted = min(first.number + count - 1, head.number)
+        return self._guarded(lambda: self._between(code, first, wanted))
+
+    def at_number(self, code: int, number: int) -> Found | None:
+        """The message of this number, or the first one behind it that is stored; None: there is
+        none yet. Raises StoreReadError, OSError."""
+        head = self.last(code)
+        low = self._source.min_offset()
+        if head is None or head.number < number or head.queue_offset < low:
+            return None
+        return self._guarded(lambda: self._descend(code, low, number))
+
+    def count_from(self, code: int, queue_offset: int) -> int:
+        """How many messages of a lite topic lie at this queue offset or behind. Raises
+        StoreReadError, OSError."""
+        first, head = self.first_from(code, queue_offset), self.last(code)
+        return head.number - first.number + 1 if first and head else 0
+
+    def codes_below(self, queue_offset: int) -> list[int]:
+        """The lite topics whose last message lies below."""
+        return self._heads.codes_where_below(_LAST, queue_offset)
+
+    def codes(self) -> list[int]:
+        return list(self._heads)
+
+    def forget(self, code: int) -> None:
+        """The lite topic has no messages any more; its next one has the number 0."""
+        self._heads.remove(code)
+
+    def _head_link(self, code: int) -> tuple[int, Link]:
+        slot = self._heads.slot(code)
+        columns = self._heads.columns
+        last = columns[_LAST][slot]
+        found = self._links.get(last)
+        if found is None:
+            raise LinkDamaged(f"there is no link for queue offset {last}")
+        return last, found
+
+    def _descend(self, code: int, low: int, number: int) -> Found:
+        """From the last message back to the first one that is not below either."""
+        at, link = self._head_link(code)
+        while True:
+            if link.jump >= low and link.jump_number >= number and link.jump != at:
+                before = link.jump
+            elif link.previous >= low and link.number > number:
+                before = link.previous
+            else:
+                return Found(at, link.number)
+            found = self._links.get(before)
+            if found is None:  # the files below are gone with their messages
+                return Found(at, link.number)
+            at, link = before, found
+
+    def _between(self, code: int, first: Found, number: int) -> list[int]:
+        at = self._descend(code, first.queue_offset, number).queue_offset
+        offsets = [at]
+        while at > first.queue_offset:
+            link = self._links.get(at)
+            if link is None:
+                raise LinkDamaged(f"there is no link for queue offset {at}")
+            at = link.previous
+            offsets.append(at)
+        offsets.reverse()
+        return offsets
+
+    def _guarded(self, find: Callable[[], T]) -> T:
+        """`find`; after a rebuild when a link is damaged. Raises StoreReadError, OSError."""
+        try:
+            return find()
+        except LinkDamaged:
+            self.rebuild()
+        try:
+            return find()
+        except LinkDamaged as error:
+            raise OSError(str(error)) from error
+
+    # ---- upkeep ----
+
+    def write(self) -> None:
+        """Hands complete blocks to the operating system. Raises OSError; then they stay in
+        memory."""
+        self._links.write()
+
+    def trim(self) -> None:
+        """Drops what belongs to messages that have expired. Raises OSError, StoreReadError."""
+        low = self._source.min_offset()
+        self._links.trim_to(low)
+        for code in self.codes_below(low):
+            self._heads.remove(code)
+
+    @property
+    def uncaptured(self) -> int:
+        """Units that a start would read again."""
+        return self.end - self._captured
+
+    def capture(self) -> Capture | None:
+        """Of everything that is in here; the caller has it written. None: there is nothing. Raises
+        OSError, StoreReadError."""
+        self._links.write()
+        end = self.end
+        units = self._source.units(end - 1, 1) if end else ()
+        if not units:
+            return None
+        links = self._links
+        position = Position(links.first, links.tail_start, end, units[0][0])
+        unsynced = sorted(links.unsynced)
+        links.unsynced.clear()
+        self._captured = end
+        snapshot = HeadSnapshot(position, bytes(links.tail), self._heads.to_bytes())
+        return Capture(self._disk, self.folder, unsynced, snapshot)
+
+    def not_captured(self, capture: Capture) -> None:
+        """It could not be written."""
+        self._links.unsynced.update(capture.unsynced)
+        self._captured = 0

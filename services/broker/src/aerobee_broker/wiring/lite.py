@@ -1,0 +1,133 @@
+"""Lite topics, wired: the parts of pop once more, over lines instead of message queues."""
+
+from __future__ import annotations
+
+from aerobee_broker.delivery.lite.dispatch import LiteDispatch
+from aerobee_broker.delivery.lite.line_leases import LineLeases
+from aerobee_broker.delivery.lite.lite_pop import LitePop
+from aerobee_broker.delivery.lite.positions import LitePositions, PositionsFile
+from aerobee_broker.delivery.lite.ready import ReadyLines
+from aerobee_broker.delivery.lite.state import LiteState
+from aerobee_broker.delivery.lite.subscriptions import Subscriptions
+from aerobee_broker.delivery.lite.syncing import Syncing
+from aerobee_broker.delivery.pop.acks import Acknowledgements
+from aerobee_broker.delivery.pop.dead_letters import DeadLetters
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, LeaseExpiry
+from aerobee_broker.delivery.pop.invisible_duration import InvisibleDurations
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID
+from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pop.selector import MessageSelector
+from aerobee_broker.delivery.pull.access import ReadAccess
+from aerobee_broker.wiring.core import Core
+from aerobee_wire import topics as names
+
+
+class Lite:
+    def __init__(self, core: Core) -> None:
+        environment, store, lines = core.environment, core.store, core.lines
+        clock, options = environment.clock, environment.options
+        topic = names.lite_journal_topic(options.broker_cluster_name)
+        self.positions = positions = LitePositions(clock)
+        self.table = table = LineLeases(clock, lambda: store.max_offset(topic, QUEUE_ID), positions)
+        self.journal = journal = LeaseJournal(
+            log=core.log,
+            table=table,
+            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.flushed),
+            clock=clock,
+            topic=topic,
+        )
+        self.deadlines = deadlines = LeaseDeadlines(clock)
+        self.dispatch = dispatch = LiteDispatch(
+            lines=lines,
+            subscriptions=Subscriptions(),
+            ready=ReadyLines(),
+            table=table,
+            positions=positions,
+            journal=journal,
+        )
+        core.parents.listen(lines.add_parent)
+        core.parents.listen(lambda parent: core.arrivals.listen(parent, dispatch.arrived))
+        leases = Leases(
+            store=lines,
+            table=table,
+            journal=journal,
+            deadlines=deadlines,
+            polls=dispatch,
+            offsets=positions,
+            groups=core.groups,
+            clock=clock,
+        )
+        self.acks = Acknowledgements(
+            table=table,
+            journal=journal,
+            deadlines=deadlines,
+            polls=dispatch,
+            offsets=positions,
+            clock=clock,
+        )
+        self.syncing = Syncing(
+            store=store,
+            dispatch=dispatch,
+            topics=core.topics,
+            groups=core.groups,
+            clock=clock.real,
+        )
+        self.state = LiteState(
+            store=store,
+            lines=lines,
+            positions=positions,
+            file=PositionsFile(environment.disk, environment.path / "liteOffsets"),
+            table=table,
+            journal=journal,
+            leases=leases,
+            syncing=self.syncing,
+            topics=core.tables.topics,
+            writer=environment.writer,
+            add_parent=core.parents,
+        )
+        store.cleaning.protect(self.state.needed_from)
+        self._wire_pop(core)
+
+    def _wire_pop(self, core: Core) -> None:
+        environment, lines = core.environment, core.lines
+        clock, options = environment.clock, environment.options
+        self.durations = InvisibleDurations(
+            table=self.table,
+            journal=self.journal,
+            deadlines=self.deadlines,
+            groups=core.groups,
+            clock=clock,
+            levels_ms=options.delay_levels_ms,
+        )
+        self.dead_letters = DeadLetters(
+            store=lines,
+            table=self.table,
+            acks=self.acks,
+            topics=core.topics,
+            groups=core.groups,
+            metrics=environment.metrics,
+        )
+        self.expiry = LeaseExpiry(
+            deadlines=self.deadlines,
+            table=self.table,
+            groups=core.groups,
+            polls=self.dispatch,
+            clock=clock,
+            attempts_used_up=self.dead_letters.attempts_used_up,
+        )
+        self.pop = LitePop(
+            dispatch=self.dispatch,
+            selector=MessageSelector(
+                store=lines,
+                table=self.table,
+                offsets=self.positions,
+                journal=self.journal,
+                clock=clock,
+            ),
+            journal=self.journal,
+            deadlines=self.deadlines,
+            durations=self.durations,
+            access=ReadAccess(core.topics, core.groups, core.permission, options),
+            metrics=environment.metrics,
+        )

@@ -1,0 +1,79 @@
+"""Clients of lite topics: which settings are theirs, what they are told, and their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from apache.rocketmq.v2.definition_pb2 import ClientType, Code, Settings
+from apache.rocketmq.v2.service_pb2 import NotifyUnsubscribeLiteCommand, TelemetryCommand
+
+from aerobee_proxy.background import Background
+from aerobee_proxy.cluster.group_configs import GroupPolicy
+from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
+from aerobee_proxy.v2.resources import stored_name
+from aerobee_proxy.v2.sessions import Session
+from aerobee_proxy.v2.settings import LITE_CONSUMERS
+from aerobee_proxy.v2.status import Refused, status
+
+# Of consumers that get a group's messages by topic, and never by lite topic.
+_OTHERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
+
+
+def is_lite(session: Session) -> bool:
+    """Whether the client said that it consumes lite topics."""
+    return session.settings is not None and session.settings.client_type in LITE_CONSUMERS
+
+
+def check_binding(settings: Settings, policy: GroupPolicy) -> None:
+    """A group that is bound to a parent has lite clients alone, which subscribe to that parent; any
+    other group has none. Raises Refused."""
+    lite, kind = policy.lite, settings.client_type
+    group = settings.subscription.group.name
+    if lite is None:
+        if kind in LITE_CONSUMERS:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"group {group} is bound to no topic of the type LITE (lite.bind.topic), and this "
+                f"is a {ClientType.Name(kind)}",
+            )
+        return
+    if kind in _OTHERS:
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"group {group} is bound to the lite topics of {lite.parent}: use a lite consumer, not "
+            f"a {ClientType.Name(kind)}",
+        )
+    for entry in settings.subscription.subscriptions:
+        if stored_name(entry.topic) != lite.parent:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"group {group} is bound to {lite.parent}, and the client subscribes to "
+                f"{entry.topic.name}",
+            )
+
+
+def tell_lost(session: Session, names: Iterable[str]) -> None:
+    """Tells a client, along each of its streams, that another one has taken over lite topics."""
+    for name in names:
+        command = TelemetryCommand(
+            status=status(),
+            notify_unsubscribe_lite_command=NotifyUnsubscribeLiteCommand(lite_topic=name),
+        )
+        for stream in session.streams:
+            stream.offer(command)
+
+
+class LiteDepartures:
+    """Tells brokers, in the background, of lite clients that are gone."""
+
+    def __init__(self, subscriptions: LiteSubscriptions, background: Background) -> None:
+        self._subscriptions = subscriptions
+        self.background = background
+
+    def left(self, session: Session) -> None:
+        """Nothing for a client of another kind."""
+        if is_lite(session):
+            for parent in session.subscriptions:
+                self.background.run(
+                    self._subscriptions.leave(session.consumer_group, parent, session.client_id)
+                )

@@ -1,0 +1,86 @@
+"""SyncLiteSubscription: which lite topics of a parent a client gets.
+
+Codes: ILLEGAL_TOPIC (also: the group is not bound to it), ILLEGAL_CONSUMER_GROUP (also: there is no
+such group), ILLEGAL_LITE_TOPIC, LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OFFSET, PROXY_TIMEOUT;
+BAD_REQUEST for PARTIAL_ADD in a wildcard group. Differs from RocketMQ's proxy: names are checked in
+complete sets too, TIMESTAMP works, TAIL_N counts from the end, and the broker counts what a client
+holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aerobee.broker.v1 import lite_pb2
+from apache.rocketmq.v2.definition_pb2 import Code, LiteSubscriptionAction, OffsetOption
+from apache.rocketmq.v2.service_pb2 import (
+    SyncLiteSubscriptionRequest,
+    SyncLiteSubscriptionResponse,
+)
+
+from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.lite_clients import tell_lost
+from aerobee_proxy.v2.resources import group_name, topic_name
+from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.status import Refused, status
+from aerobee_proxy.v2.validation.messages import check_lite_topic
+from aerobee_wire.status import Code as BrokerCode
+from aerobee_wire.status import MqError
+
+_ACTIONS = {
+    LiteSubscriptionAction.PARTIAL_ADD: lite_pb2.LITE_SYNC_ADD,
+    LiteSubscriptionAction.PARTIAL_REMOVE: lite_pb2.LITE_SYNC_REMOVE,
+    LiteSubscriptionAction.COMPLETE_ADD: lite_pb2.LITE_SYNC_REPLACE,
+    LiteSubscriptionAction.COMPLETE_REMOVE: lite_pb2.LITE_SYNC_LEAVE,
+}
+_NUMBERS = {"offset": "number", "tail_n": "tail", "timestamp": "stored_since_ms"}
+_ABOUT_TOPIC = "topic"
+
+
+async def sync_lite_subscription(
+    subscriptions: LiteSubscriptions,
+    options: ProxyOptions,
+    request: SyncLiteSubscriptionRequest,
+    caller: Caller,
+) -> SyncLiteSubscriptionResponse:
+    topic, group = topic_name(request.topic), group_name(request.group)
+    action = _ACTIONS.get(request.action)
+    if action is None:
+        raise Refused(Code.BAD_REQUEST, f"the action {int(request.action)} is unknown")
+    if action in (lite_pb2.LITE_SYNC_ADD, lite_pb2.LITE_SYNC_REPLACE):
+        for name in request.lite_topic_set:
+            check_lite_topic(name, options)
+    wanted = lite_pb2.SyncLiteTopicsRequest(
+        consumer_group=group,
+        parent=topic,
+        client_id=caller.client_id,
+        action=action,
+        lite_topics=request.lite_topic_set,
+        **(_begin(request.offset_option) if action == lite_pb2.LITE_SYNC_ADD else {}),
+    )
+    try:
+        lost = await subscriptions.sync(wanted)
+    except MqError as error:
+        if error.code is BrokerCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise Refused(Code.ILLEGAL_CONSUMER_GROUP, error.message) from None
+        if error.code is BrokerCode.INVALID_PARAMETER and error.about == _ABOUT_TOPIC:
+            raise Refused(Code.ILLEGAL_TOPIC, error.message) from None
+        raise
+    tell_lost(caller.session, lost)
+    return SyncLiteSubscriptionResponse(status=status())
+
+
+def _begin(option: OffsetOption) -> dict[str, Any]:
+    """The field of the broker's request that says where the group begins; LAST: none."""
+    given = option.WhichOneof("offset_type")
+    if given is None:
+        return {}
+    if given == "policy":
+        if option.policy == OffsetOption.MIN:
+            return {"first": True}
+        return {"end": True} if option.policy == OffsetOption.MAX else {}
+    value = getattr(option, given)
+    if value < 0:
+        raise Refused(Code.ILLEGAL_OFFSET, f"{given} is {value}: the lowest is 0")
+    return {_NUMBERS[given]: value}

@@ -1,0 +1,141 @@
+"""ReceiveMessage of a lite client: messages on lease, of the lite topics that it subscribes to.
+
+Whether a client is one is decided by its settings, not by the request. A batch may hold several
+lite topics, each in order. The receipt handle names the lite topic, so that SDKs that do not send
+it settle all the same. Codes: those of ReceiveMessage. Only the broker that the client names is
+asked: SDKs hold a receive at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from aerobee.broker.v1.lite_pb2 import LitePopRequest, LitePopResponse
+from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
+from apache.rocketmq.v2.definition_pb2 import Code
+from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
+
+from aerobee_proxy.cluster.leasing.receive import Receiver
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.lite_clients import tell_lost
+from aerobee_proxy.v2.resources import group_name, topic_name
+from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.status import Refused, status
+from aerobee_proxy.v2.translate import MessageEncoder
+from aerobee_proxy.v2.validation.consumption import polling_ms, receive_duration_ms
+from aerobee_wire.handles.leases import handle_encoder, handle_for, key_of
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_wire.queues.lite import line_of
+from aerobee_wire.record import Record, iter_records
+
+_OK = ReceiveMessageResponse(status=status()).SerializeToString()
+# Of a client, that it has not settled and this proxy renews; RocketMQ's.
+MAX_RENEWED = 100
+
+
+class _Batch(NamedTuple):
+    """Messages of one lite topic. `pop`: what a pop would have asked for them."""
+
+    pop: PopRequest
+    answer: PopResponse
+    records: list[Record]
+
+    def handles(self) -> Iterator[tuple[ReceiptHandle, str]]:
+        """Each with its message id."""
+        for record, attempt in zip(self.records, self.answer.delivery_attempts, strict=True):
+            message_id = record.unique_message_id or record.offset_message_id
+            yield handle_for(record, attempt, self.pop, self.answer), message_id
+
+
+async def receive_lite(
+    receiver: Receiver, options: ProxyOptions, request: ReceiveMessageRequest, caller: Caller
+) -> None:
+    session = caller.session
+    if not session.streams:
+        raise Refused(
+            Code.BAD_REQUEST, "this client has no telemetry stream, which lite topics need"
+        )
+    pop = _pop_request(options, request, caller)
+    renewed = receiver.renewed_of(caller.client_id, session.user)
+    if request.auto_renew and renewed > MAX_RENEWED:
+        raise Refused(
+            Code.FORBIDDEN,
+            f"too many unacked messages: this client has not settled {renewed}, and may hold "
+            f"{MAX_RENEWED} that are renewed for it",
+        )
+    answer = await receiver.pop_lite(request.message_queue.broker.name, pop)
+    tell_lost(session, answer.lost)
+    batches = [*_batches(pop, answer)]
+    if not batches:
+        raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
+    handles = [pair for batch in batches for pair in batch.handles()]
+    responses = _responses(options, request, batches)
+    if request.auto_renew:
+        # Before the client has them: it may acknowledge the first while the last is being sent.
+        receiver.renew(handles, caller.client_id, session.user)
+        receiver.note_renewed(
+            caller.client_id, session.user, [key_of(handle) for handle, _ in handles]
+        )
+    written = False
+    try:
+        await caller.call.write_all(responses, more_follows=True)
+        written = True
+    finally:
+        if not written:  # it is unknown what arrived, so all of it is redelivered
+            receiver.give_back([handle for handle, _ in handles])
+    receiver.delivered(len(handles))
+
+
+def _pop_request(
+    options: ProxyOptions, request: ReceiveMessageRequest, caller: Caller
+) -> LitePopRequest:
+    return LitePopRequest(
+        consumer_group=group_name(request.group),
+        parent=topic_name(request.message_queue.topic),
+        client_id=caller.client_id,
+        max_messages=min(
+            max(request.batch_size, 1), options.grpc_client_consumer_long_polling_batch_size
+        ),
+        invisible_duration_ms=receive_duration_ms(
+            request.invisible_duration if request.HasField("invisible_duration") else None,
+            request.auto_renew,
+            options,
+        ),
+        poll_duration_ms=polling_ms(
+            request.long_polling_timeout if request.HasField("long_polling_timeout") else None,
+            caller.call.time_remaining_s(),
+            caller.session.request_timeout_ms,
+            options,
+        ),
+        attempt_id=request.attempt_id,
+    )
+
+
+def _batches(pop: LitePopRequest, answer: LitePopResponse) -> Iterator[_Batch]:
+    for batch in answer.batches:
+        asked = PopRequest(
+            consumer_group=pop.consumer_group,
+            topic=line_of(pop.parent, batch.lite_topic),
+            fifo=True,
+        )
+        records = list(iter_records(batch.messages.records, check_crc=False))
+        yield _Batch(asked, batch.messages, records)
+
+
+def _responses(
+    options: ProxyOptions, request: ReceiveMessageRequest, batches: Iterable[_Batch]
+) -> list[bytes]:
+    response = ReceiveMessageResponse()
+    encoder = MessageEncoder(
+        response.message,
+        namespace=request.message_queue.topic.resource_namespace,
+        max_body_size=options.max_message_size,
+    )
+    responses = [_OK]
+    for pop, answer, records in batches:
+        handle = handle_encoder(pop, answer)
+        for record, attempt in zip(records, answer.delivery_attempts, strict=True):
+            encoder.encode(record, handle(record, attempt), attempt)
+            responses.append(response.SerializeToString())
+    return responses
