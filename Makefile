@@ -17,7 +17,7 @@ SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figu
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo up test conformance bench check fault lock clean java same-python
+.PHONY: help install demo up test conformance bench check fault cluster lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,20 @@ bench: install ## benchmarks: a table, and build/bench.json
 fault: install $(OFFICIAL_SDKS) ## the long fault campaign
 	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
 
+# Every version of Spark beside the one of the lock has an environment's worth of it in build/.
+SPARK_VERSIONS := $(patsubst tests/cluster/pyspark-%.in,%,$(wildcard tests/cluster/pyspark-*.in))
+build/pyspark-%/.installed: tests/cluster/pyspark-%.lock $(STAMP)
+	@echo "installing Spark $* into $(@D); the first time this downloads about 450 MB"
+	@rm -rf $(@D)
+	@$(PIP) install --quiet --no-deps --require-hashes --no-build-isolation --target $(@D) -r $<
+	@touch $@
+
+cluster: install java $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
+	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(BIN)/python -m pytest \
+	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
+	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
+
 check: install ## format, lint, types, imports, generated code; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -85,7 +99,7 @@ check: install ## format, lint, types, imports, generated code; changes nothing
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python docs/file_map.py --check
 
-# A throwaway resolver, so that what resolves is not among what is resolved. The two locks of the image are
+# A throwaway resolver, so that what resolves is not among what is resolved. The locks of the images are
 # parts of the first; the official SDKs have locks of their own. Hosts of the index stay out of all of them.
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
@@ -93,9 +107,10 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	$(PYTHON) -m venv "$$scratch"; "$$scratch/bin/pip" --disable-pip-version-check install --quiet 'uv>=0.9'; \
 	export PATH="$$scratch/bin:$$PATH"; \
 	$(COMPILE) --upgrade -o requirements.lock requirements.in; \
-	for part in services build; do \
+	for part in services build spark; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
 	done; \
+	for file in tests/cluster/*.in; do $(COMPILE) --upgrade -o $${file%.in}.lock $$file; done; \
 	for folder in tests/conformance/sdk/python/[0-9]*; do \
 	  $(COMPILE) --upgrade -o $$folder/requirements.lock $$folder/requirements.in; \
 	done; \

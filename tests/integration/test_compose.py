@@ -8,8 +8,6 @@ be one.
 from __future__ import annotations
 
 import json
-import os
-import socket
 import ssl
 import subprocess
 import uuid
@@ -23,9 +21,9 @@ from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.utils import canonicalize_name
-from testcontainers.compose import DockerCompose
 
 from aerobee_chassis import healthcheck
+from support.processes.compose import Project
 from support.processes.engine import require_engine
 from support.proxy import sdk_cluster
 from support.proxy.official_sdk import Sdk, SdkError, newest
@@ -35,45 +33,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TOPIC = "compose"
 CALL_TIMEOUT_S = 10.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Project(DockerCompose):
-    """The compose file under a random project name. `ports`: service → port on the host."""
-
-    def __init__(self, scratch: Path, **environment: str) -> None:
-        self.name = f"aerobee-test-{uuid.uuid4().hex[:8]}"
-        self.ports = {name: free_port() for name in ("namesrv", "broker", "proxy")}
-        environment |= {
-            "COMPOSE_PROJECT_NAME": self.name,
-            "AEROBEE_IMAGE": f"{self.name}:latest",
-            "AEROBEE_NAMESRV_PORT": str(self.ports["namesrv"]),
-            "AEROBEE_BROKER_PORT": str(self.ports["broker"]),
-            "AEROBEE_PROXY_PORT": str(self.ports["proxy"]),
-        }
-        env_file = scratch / "compose.env"
-        env_file.write_text("".join(f"{key}={value}\n" for key, value in environment.items()))
-        super().__init__(context=str(ROOT), build=True, env_file=str(env_file))
-
-    def run(self, *command: str, **environment: str) -> str:
-        """`docker compose …` with this project; its output. Raises CalledProcessError."""
-        return subprocess.run(
-            [*self.docker_compose_command(), *command], env=os.environ | environment,
-            cwd=ROOT, check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
-
-    def inside(self, service: str, *command: str) -> tuple[str, int]:
-        """Output and exit code of a command in the container of `service`."""
-        answer = subprocess.run(
-            [*self.docker_compose_command(), "exec", "-T", service, *command],
-            cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        return answer.stdout, answer.returncode
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +47,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
             raise
         yield made
     finally:
-        made.stop()
-        subprocess.run(
-            ["docker", "image", "rm", f"{made.name}:latest"], capture_output=True, check=False
-        )
+        made.remove()
 
 
 def broker_address(project: Project) -> str:

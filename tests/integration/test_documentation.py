@@ -14,11 +14,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from aerobee_spark.jvm.session import BRIEF
 from support.repository.tree import ROOT, files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -38,7 +39,32 @@ RUN_ELSEWHERE = {
         "tests/integration/client/testing/test_plugin.py",
         "run_pytest(python, tmp_path, TEST_FILE)",
     ),
-    "docker compose up": ("tests/integration/test_compose.py", "DockerCompose"),
+    "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
+    "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
+    "docker compose --profile spark run --rm report --group billing": (
+        "tests/cluster/test_spark_in_compose.py",
+        'job("report"',
+    ),
+    "docker compose --profile spark run --rm facts --group billing": (
+        "tests/cluster/test_spark_in_compose.py",
+        'job("facts"',
+    ),
+    "docker compose --profile spark cp spark-shell:/data/report report": (
+        "tests/cluster/test_spark_in_compose.py",
+        '"cp", "spark-shell:/data/report"',
+    ),
+    "docker compose --profile spark cp job.py spark-shell:/data/job.py": (
+        "tests/cluster/test_spark_in_compose.py",
+        '"spark-shell:/data/job.py"',
+    ),
+    "docker compose --profile spark exec spark-shell spark-submit /data/job.py": (
+        "tests/cluster/test_spark_in_compose.py",
+        '"spark-submit", "/data/job.py"',
+    ),
+    "spark-submit --master spark://HOST:7077 --py-files aerobee.zip job.py": (
+        "tests/support/spark/submitted.py",
+        '"--py-files"',
+    ),
     "PYTHONPATH=tests .venv/bin/python -m bench.year": (
         "tests/integration/command/test_year.py",
         '"bench.year"',
@@ -91,7 +117,20 @@ def runnable() -> list[Block]:
         started = block.text.startswith("aerobee up")
         if block.language in ("sh", "python") and not (elsewhere or of_make or started):
             found.setdefault(block.text, block)
-    return list(found.values())
+    return in_one_session(list(found.values()))
+
+
+def in_one_session(given: list[Block]) -> list[Block]:
+    """The programs of a page that take a Spark session become one, in place of the first of them: a
+    JVM is started once."""
+    joined: dict[str, Block] = {}
+    for block in given:
+        takes_session = block.language == "python" and "SparkSession.builder" in block.text
+        key = f"{block.page}:{'session' if takes_session else block.line}"
+        first = joined.setdefault(key, block)
+        if first is not block:
+            joined[key] = replace(first, text=f"{first.text}\n{block.text}")
+    return list(joined.values())
 
 
 def of_make() -> list[str]:
@@ -138,7 +177,12 @@ class Up:
         return subprocess.run(
             command,
             cwd=self.directory,
-            env=os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "NAMESRV_ADDR": self.namesrv},
+            env={
+                **os.environ,
+                "PATH": f"{BIN}:{os.environ['PATH']}",
+                "NAMESRV_ADDR": self.namesrv,
+                "SPARK_SUBMIT_OPTS": BRIEF,
+            },
             capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S,
         )  # fmt: skip
 

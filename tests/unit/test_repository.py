@@ -32,7 +32,9 @@ from support.repository.tree import (
 DEPLOY = ROOT / "deploy"
 SDKS = ROOT / "tests" / "conformance" / "sdk"
 LOCK = ROOT / "requirements.lock"
-IMAGE_LOCKS = {part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "build")}
+IMAGE_LOCKS = {
+    part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "spark", "build")
+}
 PYTHONS = ("3.11", "3.12", "3.13")
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
@@ -92,7 +94,12 @@ def test_the_locks_of_the_image_are_parts_of_the_whole_lock(part: str) -> None:
 
 @pytest.mark.parametrize(
     "lock",
-    [LOCK, *sorted(DEPLOY.glob("*.lock")), *sorted(SDKS.glob("python/*/*.lock"))],
+    [
+        LOCK,
+        *sorted(DEPLOY.glob("*.lock")),
+        *sorted(SDKS.glob("python/*/*.lock")),
+        *sorted((ROOT / "tests" / "cluster").glob("*.lock")),
+    ],
     ids=relative,
 )
 def test_every_pin_has_hashes_and_the_lock_names_no_address(lock: Path) -> None:
@@ -136,6 +143,9 @@ def test_what_a_distribution_needs_is_locked(distribution: Distribution) -> None
     assert unmet(distribution.third_party, LOCK) == []
     if distribution.folder.parent.name == "services" or distribution.name == "aerobee-wire":
         assert unmet(distribution.third_party, IMAGE_LOCKS["services"]) == []
+    if distribution.name in ("aerobee-wire", "aerobee-client", "aerobee-spark"):
+        needs = distribution.needs("compression", "spark", "jre")
+        assert unmet(needs, IMAGE_LOCKS["spark"]) == []
 
 
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)

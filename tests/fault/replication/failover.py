@@ -42,7 +42,7 @@ class FailoverHistory:
             self.send, self.send, self.send, self.send, self.kill, self.cut_power, self.restart,
             self.restart, self.cut, self.heal, self.break_streams, self.elect, self.elect,
             self.lose_answers, self.send_to_old_masters, self.lose_disk,
-            self.fail_syncs,
+            self.fail_syncs, self.change_tables, self.change_tables, self.change_tables,
         )  # fmt: skip
         for _ in range(STEPS):
             await rng.choice(actions)()
@@ -52,6 +52,12 @@ class FailoverHistory:
 
     async def send(self) -> None:
         self.group.send(self.rng.choice((1, 3, 20)))
+
+    async def change_tables(self) -> None:
+        for _ in range(self.rng.choice((1, 4))):
+            self.group.tables.change(self.group.master)
+            if self.rng.random() < 0.5:
+                await asyncio.sleep(self.rng.choice((0.001, 0.02)))
 
     async def send_to_old_masters(self) -> None:
         for replica in self.group.replicas:
@@ -164,6 +170,44 @@ async def bring_a_slave_before_an_old_master(seed: int) -> None:
     group.told_master = None
     group.replicas[1].stop_at_once()
     await group.elect(2)
+    await group.check_end()
+
+
+async def lose_a_disk_while_all_are_off(seed: int) -> None:
+    """A member of the set comes back with an empty disk, before anybody could take it out."""
+    group = SimulatedGroup(seed, RULES[0])
+    group.start()
+    await group.elect(0)
+    await group.settle()
+    group.send(5)
+    await asyncio.sleep(1)
+    for replica in group.replicas:
+        replica.stop_at_once()
+    group.replicas[1].lose_disk()
+    group.start()
+    await group.elect(1 if 1 in group.electable() else 2)
+    await group.check_end()
+
+
+async def make_a_deleted_topic_again_while_a_slave_is_away(seed: int) -> None:
+    """It then derives what lies before the deletion and what lies behind it in one go."""
+    group = SimulatedGroup(seed, RULES[1])
+    group.start()
+    master = await group.elect(0)
+    await group.settle()
+
+    async def change(*kinds: str) -> None:
+        for kind in kinds:
+            task = group.tables.begin(master, kind, "t0")
+            assert task is not None
+            await task
+
+    await change("topic", "send", "send", "send")
+    group.replicas[2].stop_at_once(power=group.rng.random() < 0.5)
+    await change("delete topic", "topic", "send", "send")
+    if group.rng.random() < 0.5:
+        await change("delete topic", "topic", "send")
+    group.replicas[2].start()
     await group.check_end()
 
 

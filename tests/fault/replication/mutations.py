@@ -11,6 +11,11 @@ from dataclasses import replace
 import pytest
 
 from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.delivery.metadata_journal import MetadataJournal
+from aerobee_broker.delivery.metadata_replay import MetadataReplay
+from aerobee_broker.metadata.journal_records import TopicDeletion
+from aerobee_broker.metadata.persistent_table import Logged
+from aerobee_broker.metadata.table import Table
 from aerobee_broker.replication import handshake
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.follower import Follower, MasterLink
@@ -20,6 +25,8 @@ from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
 from aerobee_broker.replication.stream import Hello, Report
 from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_chassis.background import until_one_ends
 from fault.replication import failover
 from support.disk.simulated_disk import SimulatedDisk
@@ -315,13 +322,61 @@ def take_an_empty_disk_for_the_one_of_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedReplica, "lose_disk", lose_disk)
 
 
+# ---- tables ----
+
+
+def derive_past_a_deletion(patch: pytest.MonkeyPatch) -> None:
+    """It is carried out later, at the wrong place."""
+    patch.setattr(Deriver, "_until_halt", lambda self, by_queue: len(by_queue.numbers) + 1)
+
+
+def delete_up_to_the_end_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    def delete(self: MetadataReplay, deletion: TopicDeletion) -> None:
+        self._store.delete_topic(deletion.topic, self._store.end_offset)
+
+    patch.setattr(MetadataReplay, "_delete", delete)
+
+
+def keep_a_deletion_that_the_log_has_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MessageStore, "deleted_at_end", lambda self: [])
+
+
+def answer_a_change_before_it_is_confirmed(patch: pytest.MonkeyPatch) -> None:
+    good = MetadataJournal.log
+
+    def log(self: MetadataJournal, table: Table) -> Logged:
+        return Logged(good(self, table).position, None)
+
+    patch.setattr(MetadataJournal, "log", log)
+
+
+def forget_what_the_files_lack(patch: pytest.MonkeyPatch) -> None:
+    good = MetadataReplay.restore
+
+    def restore(self: MetadataReplay) -> int:
+        self.apply, apply = lambda: 0, self.apply  # type: ignore[method-assign]
+        good(self)
+        self.apply = apply  # type: ignore[method-assign]
+        self.take_over(self._store.confirmed_offset)
+        return 0
+
+    patch.setattr(MetadataReplay, "restore", restore)
+
+
+TABLES = (
+    delete_up_to_the_end_of_the_log,
+    keep_a_deletion_that_the_log_has_lost,
+    answer_a_change_before_it_is_confirmed,
+    forget_what_the_files_lack,
+)
+
 FAILOVER = (
+    *TABLES,
     answer_before_the_replicas,
     show_before_confirm,
     confirm_before_the_slaves_sync,
     leave_what_was_cut_behind_the_end,
     elect_from_outside_the_set,
-    take_an_empty_disk_for_the_one_of_before,
     stop_waiting_before_a_leave_is_written,
     confirm_without_a_member_that_has_no_stream,
 )
@@ -332,5 +387,7 @@ RARE = (
         serve_in_the_same_epoch_after_a_restart,
         failover.restart_a_master_that_lost_more_than_its_slave,
     ),
+    (derive_past_a_deletion, failover.make_a_deleted_topic_again_while_a_slave_is_away),
     (follow_a_master_of_an_older_epoch, failover.bring_a_slave_before_an_old_master),
+    (take_an_empty_disk_for_the_one_of_before, failover.lose_a_disk_while_all_are_off),
 )

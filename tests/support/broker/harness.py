@@ -79,6 +79,7 @@ class BrokerHarness:
         flusher: InlineWorker,
         *,
         replicas: Replicas = ALONE,
+        journalled: bool = False,
     ) -> None:
         self.options = BrokerOptions.from_values(
             {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
@@ -102,7 +103,7 @@ class BrokerHarness:
             metrics=self.metrics,
         )
         self.store = open_store(environment, STORE_HOST)
-        self.tables = Tables(environment)
+        self.tables = Tables(environment, replicated=journalled)
         identity = Identity(
             cluster="DefaultCluster",
             broker_name=options.get("brokerName", "broker-a"),
@@ -133,10 +134,15 @@ class BrokerHarness:
         disk: Disk | None = None,
         flusher: InlineWorker | None = None,
         replicas: Replicas = ALONE,
+        journalled: bool = False,
         **options: Any,
     ) -> BrokerHarness:
         clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or InlineWorker()
-        harness = cls(path / "store", clock, disk, options, flusher, replicas=replicas)
+        harness = cls(
+            path / "store", clock, disk, options, flusher, replicas=replicas, journalled=journalled
+        )
+        if journalled:  # what a replica does before it has a role
+            harness.tables.restore()
         await harness.lifecycle.start(*harness.broker.components())
         return harness
 

@@ -14,8 +14,8 @@ from typing import Protocol
 import pytest
 
 from aerobee_broker.etcd import Etcd, Put
-from aerobee_broker.replication.coordinator import Candidacy, CoordinatorDamaged, View
-from aerobee_broker.replication.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.coordinators.coordinator import Candidacy, CoordinatorDamaged, View
+from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.identity import Replica
 from aerobee_chassis.clock import Clock
 from support.clock.polling import until

@@ -14,14 +14,14 @@ import json
 import random
 from collections.abc import Callable
 
-from aerobee_broker.replication.coordinator import (
+from aerobee_broker.replication.coordinators.coordinator import (
     CoordinatorAway,
     Mastership,
     View,
 )
-from aerobee_broker.replication.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
 from aerobee_broker.replication.identity import Replica
-from aerobee_broker.replication.mastership_keeper import MastershipKeeper
 from support.clock.virtual_loop import LoopClock
 from support.etcd.coordinator_contract import candidacy
 from support.etcd.simulated_etcd import Faults, SimulatedEtcd

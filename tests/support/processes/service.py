@@ -85,6 +85,11 @@ class ServiceProcess:
         return int(self.address.rpartition(":")[2])
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither stopped nor killed."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid

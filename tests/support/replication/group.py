@@ -12,8 +12,10 @@ from aerobee_broker.replication.in_sync import InSyncRules
 from aerobee_broker.store.messages import Appended
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import LoopClock
+from support.disk.stores import visible
 from support.replication.network import SimulatedNetwork
 from support.replication.replica import Coordinator, SimulatedReplica, make_task
+from support.replication.table_clients import TableClients, contents
 
 
 class SimulatedGroup:
@@ -32,6 +34,7 @@ class SimulatedGroup:
         self.shown: dict[tuple[int, int], bytes] = {}
         self.number = 0
         self.told_master: int | None = None
+        self.tables = TableClients(self)
         self._senders: set[asyncio.Task[None]] = set()
 
     # ---- who leads ----
@@ -162,12 +165,17 @@ class SimulatedGroup:
         if self.rules.synchronous:
             self._check_there(found, self.acknowledged, "acknowledged")
         self._check_there(found, self.shown, "shown")
+        self.tables.check(master, synchronous=self.rules.synchronous)
         end = master.opened().end_offset
         for replica in self.replicas:
             assert replica.refused is None, f"{replica.number} was refused: {replica.refused}"
             assert replica.opened().end_offset == end, f"{replica.number} lags"
             assert replica.log_bytes(0, end) == master.log_bytes(0, end)
             assert replica.visible() == found, f"{replica.number} shows something else"
+            everything = visible(master.opened())
+            assert visible(replica.opened()) == everything, f"{replica.number} differs"
+            assert contents(replica) == contents(master), f"{replica.number} has other tables"
+            assert not replica.opened().corruption_count, f"{replica.number} found damage"
 
     def _check_there(
         self,
@@ -185,7 +193,7 @@ class SimulatedGroup:
             await asyncio.sleep(0.5)
             self.check_failures()
             master = self.master
-            if master is None or self._senders:
+            if master is None or self._senders or self.tables.is_busy:
                 continue
             ends = {r.opened().end_offset for r in self.replicas if r.is_up}
             shown = {r.opened().confirmed_offset for r in self.replicas if r.is_up}

@@ -11,22 +11,26 @@ import random
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.disk import read_file
-from aerobee_broker.errors import ReplicaRefused
+from aerobee_broker.errors import ReplicaRefused, StreamBroken
 from aerobee_broker.replication.epochs import EpochFile
 from aerobee_broker.replication.follower import Follower
-from aerobee_broker.replication.handshake import Action, Agreement, LogDescription
+from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
-from aerobee_broker.replication.stream import Hello, StreamTiming, Welcome
+from aerobee_broker.replication.snapshot import Snapshot
+from aerobee_broker.replication.stream import Hello, StreamTiming
+from aerobee_broker.roles.snapshot_source import SnapshotSource
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import Appended, NewMessage
+from aerobee_broker.store.messages import Appended, Arrival, NewMessage
 from aerobee_wire.status import MqError
 from support.disk.replicated import REPLICATED, open_replica
 from support.disk.simulated_disk import SimulatedDisk, never
 from support.disk.stores import LOG, PATH, visible
+from support.replication.replica_parts import ReopenStore, ReplicaParts
 from support.replication.worker import SimulatedWorker
 
 if TYPE_CHECKING:
@@ -52,17 +56,22 @@ class Process:
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
         self._failures = failures
+        self._is_over = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         return asyncio.get_running_loop().create_task(work, context=self.context)
 
     def kill(self) -> None:
+        self._is_over = True
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
 
     def add(self, task: asyncio.Task[Any]) -> None:
+        if self._is_over:  # begun by a timer of it, which nobody ends
+            task.cancel()
+            return
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -149,10 +158,11 @@ class SimulatedReplica:
         self.leader: Leader | None = None
         self.commit: GroupCommit | None = None
         self.refused: MqError | None = None
-        self.cuts: list[int] = []
         self.slowest_job_ms = 8.0  # of its flusher's thread
         self.identity = Replica(number, "")
         self.epochs = EpochFile(self.disk, CONFIG / "epochs.json")
+        self.parts: ReplicaParts | None = None
+        self.snapshots: SnapshotSource | None = None
         self.process = Process(group.failures)
         self._worker = SimulatedWorker(group.rng, most_ms=self.slowest_job_ms)
 
@@ -177,8 +187,25 @@ class SimulatedReplica:
         self.identity = Replica(self.number, store_id)
         self.epochs = EpochFile(self.disk, CONFIG / "epochs.json")
         self.epochs.load()
-        self.store = open_replica(self.disk, REPLICATED, self.group.clock)
+        self._follow_with(open_replica(self.disk, REPLICATED, self.group.clock))
+
+    def _follow_with(self, store: MessageStore) -> None:
+        self.store = store
+        self.parts = ReplicaParts(self, self._worker)
         self.process.spawn(self._look_for_master())
+        self.process.spawn(self._keep())
+
+    async def _keep(self) -> None:
+        """Its tables are saved, what is derived is flushed."""
+        store, parts = self.opened(), self.parts
+        assert parts is not None
+        while store is self.store:
+            await asyncio.sleep(self.group.rng.uniform(0.2, 2))
+            if not parts.in_use.locked() and store is self.store:
+                store.maintain(self.group.clock.now_ms())
+                while store.maintain_files():
+                    pass
+            await parts.saved.save()
 
     def stop_at_once(self, *, power: bool = False, silent: bool = False) -> None:
         """The process is killed, or the power goes. `silent`: its peers are not told."""
@@ -223,7 +250,7 @@ class SimulatedReplica:
     def _end_process(self) -> None:
         self._worker.stop()
         self.process.kill()
-        self.leader = self.commit = None
+        self.leader = self.commit = self.snapshots = None
 
     # ---- roles ----
 
@@ -250,8 +277,9 @@ class SimulatedReplica:
         store = self.store = open_replica(self.disk, REPLICATED, self.group.clock)
         end = store.end_offset
         self.epochs.save(self.epochs.history.begin(epoch, self.identity.store_id, end))
-        store.follower.confirm(end, 0)
-        store.follower.derive_all()
+        parts = self.parts = ReplicaParts(self, self._worker)
+        assert not parts.unfinished.is_due(end), f"{self.number} leads without its tables"
+        parts.own_tables.derive_all()
         store.flush.open_to_appends()
         self.leader = Leader(
             store,
@@ -268,25 +296,38 @@ class SimulatedReplica:
         )
         self.leader.on_progress(self.commit.advance)
         self.commit.advance()
+        log = DurableLog(store, self.commit)
+        self.snapshots = parts.snapshots(log, epoch)
         self.process.spawn(self.leader.run())
+        await self.process.spawn(parts.own_tables.lead(log))
+        self.process.spawn(self._keep())
 
     def _arrived(self, _arrivals: object) -> None:
         self.group.look_at(self)
+
+    def _derived(self, arrivals: list[Arrival]) -> None:
+        assert self.parts is not None
+        self.parts.replay.arrived(arrivals)
+        self._arrived(arrivals)
 
     async def _look_for_master(self) -> None:
         follower = Follower(
             self.opened(),
             lambda: Hello(self.describe()),
             self.epochs,
-            _Preparation(self),
+            self._parts().preparation(self._fetch),
             timing=TIMING,
             flusher=self._worker,
             clock=self.group.clock,
-            on_arrivals=self._arrived,
+            on_arrivals=self._derived,
         )
         while True:
             try:
                 await self._follow(follower)
+            except ReopenStore:
+                self.opened().abandon()
+                self._follow_with(open_replica(self.disk, REPLICATED, self.group.clock))
+                return
             except ReplicaRefused as error:
                 self.refused = error
                 return
@@ -295,6 +336,24 @@ class SimulatedReplica:
             if self.store is not follower._store:  # wiped
                 return
             await asyncio.sleep(RECONNECT_S)
+
+    def _parts(self) -> ReplicaParts:
+        assert self.parts is not None
+        return self.parts
+
+    async def _fetch(self, epoch: int) -> Snapshot:
+        """From whoever is master of that epoch, if the network lets it."""
+        for other in self.group.replicas:
+            source = other.snapshots
+            if other is not self and source is not None and other.epochs.history.highest == epoch:
+                await asyncio.sleep(0.002)
+                taking = other.process.spawn(source.take(epoch))
+                await asyncio.wait([taking], timeout=20)
+                await asyncio.sleep(0.002)
+                if not taking.done() or taking.cancelled():
+                    break
+                return taking.result()
+        raise StreamBroken("no master answers")
 
     async def _follow(self, follower: Follower) -> None:
         hello = await follower.hello()
@@ -325,8 +384,9 @@ class SimulatedReplica:
         """Queue and offset → body, of all that may be read here now."""
         return {
             (queue_id, offset): body
-            for (_, queue_id), messages in visible(self.opened()).items()
+            for (topic, queue_id), messages in visible(self.opened()).items()
             for offset, body in messages.items()
+            if topic == TOPIC
         }
 
     def log_bytes(self, begin: int, end: int) -> bytes:
@@ -365,19 +425,3 @@ class _Opened:
 
     async def send(self, report: object) -> None:
         await self._end.send(report)
-
-
-class _Preparation:
-    def __init__(self, replica: SimulatedReplica) -> None:
-        self._replica = replica
-
-    async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
-        replica = self._replica
-        store = replica.opened()
-        if agreement.action is Action.CUT:
-            replica.cuts.append(agreement.begin)
-            store.cut(agreement.begin, replica.epochs.history.newest_epoch)
-        elif agreement.action is Action.COPY:
-            store.follower.begin_at(agreement.begin, {})
-        else:
-            raise AssertionError(f"no retention here, and {agreement}")

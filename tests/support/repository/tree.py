@@ -34,10 +34,15 @@ class Distribution:
     @property
     def third_party(self) -> list[Requirement]:
         """What it needs that is not ours, with its extras."""
-        extras = self.metadata.get("optional-dependencies", {}).values()
+        return self.needs(*self.metadata.get("optional-dependencies", {}))
+
+    def needs(self, *extras: str) -> list[Requirement]:
+        """What it needs that is not ours, with some of its extras."""
+        optional = self.metadata.get("optional-dependencies", {})
+        chosen = [optional.get(extra, []) for extra in extras]
         needs = [
             Requirement(text)
-            for texts in (self.metadata.get("dependencies", []), *extras)
+            for texts in (self.metadata.get("dependencies", []), *chosen)
             for text in texts
         ]
         return [need for need in needs if not need.name.startswith("aerobee-")]

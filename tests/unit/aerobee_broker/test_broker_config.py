@@ -63,6 +63,7 @@ def test_no_key_is_both_supported_and_not() -> None:
         "brokerRole=SYNC_MASTER",
         "enableDLegerCommitLog=true",
         "inSyncReplicas=2",
+        "etcdEndpoints=10.0.0.1:2379",
         "aclEnable=true",
         "authenticationEnabled=TRUE",
         "useTLS=true",
@@ -105,6 +106,46 @@ def test_a_key_that_asks_for_what_holds_here_is_taken(setting: str) -> None:
 def test_a_bad_option_is_named(setting: str) -> None:
     with raises_about(ConfigError, setting.partition("=")[0]):
         load(BrokerOptions, sets=[setting])
+
+
+@pytest.mark.parametrize(
+    ("about", "settings"),
+    [
+        ("brokerId", ["brokerRole=SLAVE"]),
+        ("brokerId", ["brokerRole=SYNC_MASTER", "brokerId=1"]),
+        ("minInSyncReplicas", ["brokerRole=SYNC_MASTER", "minInSyncReplicas=3"]),
+        ("flushDiskType", ["brokerRole=SYNC_MASTER", "flushDiskType=ASYNC_FLUSH"]),
+        ("haMasterAddress", ["haMasterAddress=10.0.0.1"]),
+        ("etcdEndpoints", ["etcdEndpoints=10.0.0.1"]),
+        ("etcdKeyPrefix", ["etcdKeyPrefix=aerobee/"]),
+        ("brokerRole", ["etcdEndpoints=10.0.0.1:2379", "brokerRole=SLAVE", "brokerId=1"]),
+        ("brokerId", ["etcdEndpoints=10.0.0.1:2379", "brokerRole=SYNC_MASTER"]),
+    ],
+)
+def test_keys_of_replication_that_contradict_each_other_are_refused(
+    about: str, settings: list[str]
+) -> None:
+    with raises_about(ConfigError, about):
+        load(BrokerOptions, sets=["replicationPreview=true", *settings])
+
+
+def test_how_many_copies_a_master_asks_for_goes_by_its_role() -> None:
+    def options(*sets: str) -> BrokerOptions:
+        return load(BrokerOptions, sets=["replicationPreview=true", *sets])
+
+    alone, synchronous = options(), options("brokerRole=sync_master")
+    asynchronous = options("brokerRole=ASYNC_MASTER", "totalReplicas=2")
+    slave = options("brokerRole=SLAVE", "brokerId=1")
+    told = options("brokerRole=SYNC_MASTER", "inSyncReplicas=3")
+    assert [each.required_replicas for each in (alone, synchronous, asynchronous)] == [1, 2, 1]
+    assert told.required_replicas == 3
+    assert not alone.is_replicated
+    assert synchronous.is_replicated and asynchronous.is_replicated and slave.is_replicated
+    assert synchronous.is_synchronous and not asynchronous.is_synchronous
+    elected = options("etcdEndpoints=10.0.0.1:2379; 10.0.0.2:2379", "brokerId=1")
+    assert elected.is_replicated and elected.is_elected
+    assert elected.etcd_addresses == ("10.0.0.1:2379", "10.0.0.2:2379")
+    assert store_options(slave).replicated and not store_options(alone).replicated
 
 
 def test_the_largest_body_that_can_be_read_may_be_sent() -> None:

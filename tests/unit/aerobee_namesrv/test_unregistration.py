@@ -199,6 +199,25 @@ async def test_broker_that_came_back_over_another_connection_survives_the_end_of
     assert tables.addresses()
 
 
+def test_broker_that_took_another_role_survives_the_end_of_the_watch_before(
+    tables: RoutingTables,
+) -> None:
+    """One process, and so one connection: a slave that was elected."""
+    address, connection = address_of("broker-a", 1), "10.0.0.9:5000"
+    tables.register(broker_id=1, address=address, connection=connection)
+    of_slave = tables.watch(broker_id=1, peer=connection)
+    tables.register(broker_id=0, address=address, connection=connection)
+    tables.live.end_watch(key_of(broker_id=1), of_slave)
+    tables.remove_waiting()
+    assert tables.addresses() == {0: address}
+
+    of_master = tables.live.open_watch(key_of(broker_id=1), "broker-a", 0, connection)
+    assert of_master is not None
+    tables.live.end_watch(key_of(broker_id=1), of_master)
+    tables.remove_waiting()
+    assert not tables.addresses()
+
+
 def test_broker_that_registers_after_its_watch_is_kept(tables: RoutingTables) -> None:
     tables.register()
     tables.live.end_watch(key_of(), tables.watch())

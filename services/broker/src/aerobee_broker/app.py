@@ -25,6 +25,7 @@ from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
+from aerobee_broker.roles.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
@@ -93,6 +94,9 @@ class BrokerApp(App):
         )
         store_host = join_address(await asyncio.to_thread(store_ip, host), port)
         identity = self._identity(join_address(host, port), store_host)
+        if options.is_replicated:
+            return await self._start_replica(environment, identity, port)
+        refuse_replica(environment)
         store = await asyncio.to_thread(open_store, environment, store_host)
         await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
 
@@ -132,6 +136,31 @@ class BrokerApp(App):
         with real_time():  # whether this broker lives is no matter of a test's time
             await self.lifecycle.start(registration)
         self.broker = broker
+        return {
+            "address": server.address,
+            "broker": options.broker_name,
+            "advertised": identity.address,
+            **metrics.ready_fields,
+        }
+
+    async def _start_replica(
+        self, environment: Environment, identity: Identity, port: int
+    ) -> Mapping[str, object]:
+        """Its port is open before it has a role."""
+        options, reader = self.options, WorkerThread("log reader")
+        await self.lifecycle.start(Step(stop=reader.close))
+        replica = ReplicaProcess(environment, identity, reader)
+        server = self._server = Server(
+            self._adapt(replica.services),
+            host=options.bind_address,
+            port=port,
+            failure_of=failure_of,
+            grace_s=STOP_GRACE_S,
+        )
+        metrics = MetricsEndpoint(
+            options, self._metrics.registry, ready=lambda: self.serving and replica.serves
+        )
+        await self.lifecycle.start(server, *replica.components(server), metrics)
         return {
             "address": server.address,
             "broker": options.broker_name,

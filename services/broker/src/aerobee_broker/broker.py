@@ -8,6 +8,7 @@ from __future__ import annotations
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    lite_pb2,
     message_pb2,
     offset_pb2,
     pop_pb2,
@@ -18,20 +19,23 @@ from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges
+from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs
 from aerobee_broker.rpc.broker_status import StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_broker.rpc.lite import LiteRpcs
 from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
-from aerobee_broker.rpc.pop import PopRpcs
+from aerobee_broker.rpc.pop import LiteSettlement, PopRpcs
 from aerobee_broker.rpc.transactions import TransactionRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
 from aerobee_broker.wiring.delay import Delay
 from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.lite import Lite
 from aerobee_broker.wiring.sending import Sending
 from aerobee_broker.wiring.tables import Tables
 from aerobee_broker.wiring.transactions import TransactionParts
@@ -44,7 +48,8 @@ TRANSACTION_ROUND_MS = 1_000  # between two looks at the transactions that are d
 
 class Broker:
     """`announce` registers changed topics with the name servers, `spread` creates a topic on the
-    other brokers of the cluster. `replicas`: which this broker's log has.
+    other brokers of the cluster. `replicas`: which this broker's log has; then `table_upkeep`
+    saves the tables that are journalled.
     """
 
     def __init__(
@@ -57,11 +62,12 @@ class Broker:
         announce: Announce,
         spread: Spread,
         replicas: Replicas = ALONE,
+        table_upkeep: TableUpkeep | None = None,
     ) -> None:
         core = self._core = Core(
             environment, store, tables, announce=announce, spread=spread, replicas=replicas
         )
-        self._identity = identity
+        self._identity, self._table_upkeep = identity, table_upkeep
         self.store, self.commit, self.log, self.polls = store, core.commit, core.log, core.polls
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients
         self.locks, self.replies = core.locks, core.replies
@@ -72,6 +78,7 @@ class Broker:
         self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
         self.consuming = Consuming(core)
+        self.lite = Lite(core)
         self.administration = Administration(
             store=store,
             topics=core.topics,
@@ -80,6 +87,8 @@ class Broker:
             saved_offsets=tables.saved_offsets,
             polls=core.polls,
             leases=self.consuming.leases,
+            journal=core.journal,
+            lite=self.lite.state,
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = Draining(
@@ -117,8 +126,10 @@ class Broker:
     def components(self) -> tuple[Component, ...]:
         """In the order of their start. Stopped in reverse: delivery ends, then everything is
         flushed, then the tables are saved."""
+        journal = () if self._core.journal is None else (self._core.journal,)
         return (
             Step(start=self.store.enable_read_retries),
+            *journal,
             self._core.tables,
             Step(restore=self._core.restore_registries),
             self.transaction_upkeep,
@@ -128,7 +139,16 @@ class Broker:
             self.delay.timers,
             self.consuming.leases,
             BackgroundTask("lease expiry", self.consuming.lease_expiry.run),
+            self.lite.state,
+            BackgroundTask("lite lease expiry", self.lite.expiry.run),
         )
+
+    async def save_tables(self) -> None:
+        """Consumer offsets; of a broker whose log has replicas all that its journal has."""
+        if self._table_upkeep is not None:
+            await self._table_upkeep.save()
+        else:
+            await self._core.tables.saved_offsets.try_save()
 
     def due_in_ms(self) -> float | None:
         """Until time alone makes something happen here: a delivery, the end of a lease, a check of
@@ -138,6 +158,7 @@ class Broker:
             self.delay.levels.due_in_ms(),
             self.delay.timers.head_due_in_ms(),
             self.consuming.lease_deadlines.due_in_ms(),
+            self.lite.deadlines.due_in_ms(),
             None if checks_ms is None else checks_ms + TRANSACTION_ROUND_MS,
         )
         return min((wait for wait in waits if wait is not None), default=None)
@@ -146,6 +167,7 @@ class Broker:
         """Long polls and streams, which would use up the grace of a stop."""
         self.clients.close()
         self.polls.close()
+        self.lite.dispatch.ready.close()
 
     def services(self) -> list[Service]:
         consuming, broker_name = self.consuming, self._identity.broker_name
@@ -166,8 +188,12 @@ class Broker:
             consuming.dead_letters,
             consuming.leases,
             notifications=consuming.notifications,
+            lite=LiteSettlement(
+                self.lite.acks, self.lite.durations, self.lite.dead_letters, self.lite.state
+            ),
             broker_name=broker_name,
         )
+        lite = LiteRpcs(self.lite.syncing, self.lite.pop, broker_name=broker_name)
         clients = ClientRpcs(
             self.clients,
             self.groups,
@@ -185,6 +211,7 @@ class Broker:
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),
+                (lite_pb2, "LiteService", lite),
                 (admin_pb2, "AdminService", admin),
             )
         ]

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_broker.rocketmq_keys import PROMISES, WITHOUT_EFFECT
+from aerobee_broker.rocketmq_keys import NO_REPLICATION, PROMISES, WITHOUT_EFFECT
 from aerobee_chassis.config import Milliseconds, Options, Port, Promise
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
@@ -109,6 +109,29 @@ class BrokerOptions(Options):
     retain_bytes: int = Field(default=0, ge=0)
     clean_file_forcibly_enable: bool = True
 
+    # ---- replication ----
+    # Ours: takes the keys below, which are refused without it while replication is incomplete.
+    replication_preview: bool = False
+    broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"] = "ASYNC_MASTER"
+    ha_master_address: str = ""
+    total_replicas: int = Field(default=1, ge=1)
+    in_sync_replicas: int = Field(default=0, ge=0)  # 0: 2 with SYNC_MASTER, else 1
+    enable_auto_in_sync_replicas: bool = False
+    min_in_sync_replicas: int = Field(default=1, ge=1)
+    slave_timeout: Milliseconds = 3_000
+    ha_max_time_slave_not_catchup: Milliseconds = 2_000
+    ha_max_gap_not_in_sync: int = Field(default=256 * 1024 * 1024, ge=0)
+    ha_send_heartbeat_interval: Milliseconds = 500
+    ha_housekeeping_interval: Milliseconds = 5_000
+    ha_transfer_batch_size: int = Field(default=1024 * 1024, ge=1)
+    async_learner: bool = False
+    # Ours: who is master is decided at etcd.
+    etcd_endpoints: str = ""
+    etcd_key_prefix: str = Field(default="/aerobee", pattern=r"^/[^/\s]+(/[^/\s]+)*$")
+    etcd_lease_ttl: int = Field(default=4, ge=2)  # seconds
+    ha_fast_failover: bool = True
+    broker_election_priority: int = Field(default=2**31 - 1, ge=0)
+
     # ---- what an operator sees ----
     metrics_prom_exporter_port: Port = 5_557
 
@@ -116,6 +139,32 @@ class BrokerOptions(Options):
     promises: ClassVar[Mapping[str, Promise]] = PROMISES
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
     foreign_variables: ClassVar[frozenset[str]] = frozenset({"AEROBEE_AUTO_CREATE_TOPICS"})
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether the log of this broker has copies on others, or is one."""
+        return self.broker_role != "ASYNC_MASTER" or self.total_replicas > 1 or self.is_elected
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether etcd says who is master."""
+        return bool(self.etcd_addresses)
+
+    @property
+    def etcd_addresses(self) -> tuple[str, ...]:
+        return tuple(filter(None, map(str.strip, re.split("[;,]", self.etcd_endpoints))))
+
+    @property
+    def is_synchronous(self) -> bool:
+        """As master: whether a send is acknowledged only with its copies. A SLAVE that is promoted
+        asks for as many as its own inSyncReplicas says."""
+        return self.broker_role == "SYNC_MASTER" or (
+            self.broker_role == "SLAVE" and self.in_sync_replicas > 1
+        )
+
+    @property
+    def required_replicas(self) -> int:
+        return self.in_sync_replicas or (2 if self.broker_role == "SYNC_MASTER" else 1)
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -126,6 +175,27 @@ class BrokerOptions(Options):
     def namesrvs(self) -> tuple[str, ...]:
         """The "host:port" of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @field_validator("broker_role", mode="before")
+    @classmethod
+    def _role(cls, value: object) -> object:
+        return value.strip().upper() or "ASYNC_MASTER" if isinstance(value, str) else value
+
+    @field_validator("total_replicas", "min_in_sync_replicas", mode="before")
+    @classmethod
+    def _unset_is_one(cls, value: object) -> object:
+        return 1 if value == "" else value
+
+    @field_validator("in_sync_replicas", mode="before")
+    @classmethod
+    def _unset_is_zero(cls, value: object) -> object:
+        return 0 if value == "" else value
+
+    @field_validator("ha_master_address")
+    @classmethod
+    def _master_address(cls, value: str) -> str:
+        _check_address(value.strip())
+        return value.strip()
 
     @field_validator("broker_cluster_name", "broker_name")
     @classmethod
@@ -151,13 +221,18 @@ class BrokerOptions(Options):
             raise ValueError('write hours of the day, separated by ";", for example 04;16')
         return value
 
+    @field_validator("etcd_endpoints")
+    @classmethod
+    def _endpoints(cls, value: str) -> str:
+        for part in re.split("[;,]", value):
+            _check_address(part.strip())
+        return value
+
     @field_validator("namesrv_addr")
     @classmethod
     def _addresses(cls, value: str) -> str:
         for part in filter(None, map(str.strip, value.split(";"))):
-            host, _, port = part.rpartition(":")
-            if not host or not port.isdigit() or int(port) > 65_535:
-                raise ValueError(f'{part!r} is no host:port; separate several with ";"')
+            _check_address(part)
         return value
 
     @property
@@ -178,6 +253,57 @@ class BrokerOptions(Options):
                 "diskSpaceWarningLevelRatio",
             )
         return self
+
+    @model_validator(mode="after")
+    def _replication(self) -> Self:
+        if not self.replication_preview:
+            for key, asks in (
+                ("brokerRole", self.broker_role != "ASYNC_MASTER"),
+                ("haMasterAddress", bool(self.ha_master_address)),
+                ("totalReplicas", self.total_replicas != 1),
+                ("inSyncReplicas", self.in_sync_replicas > 1),
+                ("minInSyncReplicas", self.min_in_sync_replicas != 1),
+                ("etcdEndpoints", self.is_elected),
+            ):
+                if asks:
+                    raise ConfigError(f"option {key}: {NO_REPLICATION}", key)
+        elif self.is_replicated:
+            self._check_group()
+        return self
+
+    def _check_group(self) -> None:
+        """Raises ConfigError."""
+        if self.is_elected:
+            if self.broker_role == "SLAVE" or not self.broker_id:
+                raise ConfigError(
+                    "with etcdEndpoints no replica is a SLAVE by its options, and 0 is the number "
+                    "of whoever is elected: set the brokerRole that the master is to have on all, "
+                    "and a brokerId of its own from 1 on",
+                    "brokerRole" if self.broker_role == "SLAVE" else "brokerId",
+                )
+        elif (self.broker_role == "SLAVE") != (self.broker_id > 0):
+            raise ConfigError(
+                "a master has brokerId 0, and each SLAVE of its brokerName a brokerId of its own "
+                "from 1 on: set brokerRole or brokerId",
+                "brokerId",
+            )
+        if not self.min_in_sync_replicas <= self.required_replicas:
+            raise ConfigError(
+                "minInSyncReplicas must not be higher than inSyncReplicas", "minInSyncReplicas"
+            )
+        if self.flush_disk_type == "ASYNC_FLUSH":
+            raise ConfigError(
+                "a broker with replicas flushes before it acknowledges: a machine that loses what "
+                "it acknowledged would bring a shorter log back; set flushDiskType = SYNC_FLUSH",
+                "flushDiskType",
+            )
+
+
+def _check_address(text: str) -> None:
+    """Raises ValueError for what is neither "host:port" nor empty."""
+    host, _, port = text.rpartition(":")
+    if text and (not host or not port.isdigit() or int(port) > 65_535):
+        raise ValueError(f'{text!r} is no host:port; separate several name servers with ";"')
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -107,6 +107,19 @@ class NotMaster(StoreError):
         )
 
 
+class NotServed(MqError):
+    """`role`: what this broker is; `master_address`: "host:port" of its master, "" where it knows
+    of none."""
+
+    def __init__(self, role: str, master_address: str) -> None:
+        known = f"the master is at {master_address}" if master_address else "no master is known"
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"this broker is {role}, {known}: ask a name server for the route again",
+            master_address=master_address,
+        )
+
+
 class StoreWriteError(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SERVICE_NOT_AVAILABLE, message)
@@ -305,6 +318,17 @@ class FlushSlaveTimeout(FlushTimeout):
             Code.FLUSH_SLAVE_TIMEOUT,
             f"stored, but not on enough replicas within {timeout_ms} ms: sending again may make a "
             "duplicate",
+        )
+
+
+class Deposed(MqError):
+    """Of what was under way on a master when another replica became master."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            "this broker is no longer master: what was sent may be stored or not; ask a name "
+            "server for the route again",
         )
 
 

@@ -13,9 +13,9 @@ from aerobee_chassis.config import Promise, keys_in
 
 WITHOUT_EFFECT = keys_in(Path(__file__).with_name("rocketmq_keys.txt"))
 
-_NO_REPLICATION = (
-    "there is no replication, a broker has the only copy of its messages: remove the key, and keep "
-    "the store on a disk that survives"
+NO_REPLICATION = (
+    "replication is not complete: remove the key, and keep the store on a disk that survives "
+    "(replicationPreview = true takes the key all the same, to try what is there)"
 )
 _NO_ACCESS_CONTROL = (
     "a broker does not ask who calls: remove the key, turn authenticationEnabled and "
@@ -33,21 +33,15 @@ _NO_TEST_CONTROL = (
     "faults and virtual time are for tests: give --test-control to aerobee_suite on its command "
     "line, and never to what has messages that count"
 )
-_ONE = frozenset({"", "1"})
 _FALSE = frozenset({"", "false"})
 _UNSET = frozenset({""})
 
 PROMISES: Mapping[str, Promise] = {
-    "brokerRole": Promise(frozenset({"", "async_master"}), _NO_REPLICATION),
-    "haMasterAddress": Promise(_UNSET, _NO_REPLICATION),
-    "enableDLegerCommitLog": Promise(_FALSE, _NO_REPLICATION),
-    "enableControllerMode": Promise(_FALSE, _NO_REPLICATION),
-    "enableSlaveActingMaster": Promise(_FALSE, _NO_REPLICATION),
-    "duplicationEnable": Promise(_FALSE, _NO_REPLICATION),
-    "allAckInSyncStateSet": Promise(_FALSE, _NO_REPLICATION),
-    "inSyncReplicas": Promise(_ONE, _NO_REPLICATION),
-    "minInSyncReplicas": Promise(_ONE, _NO_REPLICATION),
-    "totalReplicas": Promise(_ONE, _NO_REPLICATION),
+    "enableDLegerCommitLog": Promise(_FALSE, NO_REPLICATION),
+    "enableControllerMode": Promise(_FALSE, NO_REPLICATION),
+    "enableSlaveActingMaster": Promise(_FALSE, NO_REPLICATION),
+    "duplicationEnable": Promise(_FALSE, NO_REPLICATION),
+    "allAckInSyncStateSet": Promise(_FALSE, NO_REPLICATION),
     "aclEnable": Promise(_FALSE, _NO_ACCESS_CONTROL),
     "authenticationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),
     "authorizationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),

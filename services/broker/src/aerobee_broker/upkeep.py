@@ -12,6 +12,7 @@ from aerobee_chassis.rpc.server import Server
 
 STORE_UPKEEP_MS = 1_000
 HEALTH_MS = 1_000
+LITE_UPKEEP_MS = 10_000
 CLIENT_SCAN_MS = 10_000
 LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
 MEASURE_MS = 10_000
@@ -33,6 +34,9 @@ def periodic_work(
         while await environment.flusher(store.maintain_files):
             pass
 
+    async def keep_lite_topics() -> None:
+        broker.lite.state.maintain()
+
     async def report_health() -> None:
         server.set_serving(not store.flush.read_only_reason)
 
@@ -47,9 +51,11 @@ def periodic_work(
     return [
         PeriodicTask(name, interval_ms / 1_000, work)
         for name, interval_ms, work in (
-            ("offsets", options.flush_consumer_offset_interval, tables.saved_offsets.try_save),
+            ("offsets", options.flush_consumer_offset_interval, broker.save_tables),
             ("delays", options.flush_delay_offset_interval, tables.saved_delay_offsets.try_save),
             ("leases", LEASE_SNAPSHOT_MS, broker.consuming.lease_journal.save_snapshot),
+            ("lite leases", LEASE_SNAPSHOT_MS, broker.lite.state.save),
+            ("lite topics", LITE_UPKEEP_MS, keep_lite_topics),
             ("store", STORE_UPKEEP_MS, keep_store),
             ("health", HEALTH_MS, report_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),

@@ -25,3 +25,9 @@ def join_address(host: str, port: int) -> str:
     if host.startswith("unix:"):
         return host
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host, without brackets, and port of "host:port". Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

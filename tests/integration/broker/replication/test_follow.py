@@ -25,6 +25,7 @@ from aerobee_broker.replication.handshake import Action, Agreement, LogDescripti
 from aerobee_broker.replication.identity import IdentityFile, Replica
 from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
+from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.replication.stream import Hello, LogChunk, Report, StreamTiming, Welcome
 from aerobee_broker.rpc.replication import (
     MasterCall,
@@ -89,6 +90,10 @@ async def parts(path: Path, number: int) -> AsyncIterator[Parts]:
         store.abandon()
 
 
+async def no_snapshot(epoch: int) -> Snapshot:
+    raise AssertionError(f"nobody cuts or copies in epoch {epoch}")
+
+
 class InMemory:
     """A coordinator that always answers."""
 
@@ -100,6 +105,8 @@ class InMemory:
 
 
 class CopiesAtOnce:
+    is_due = False
+
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         assert agreement.action is Action.COPY and agreement.begin == 0
 
@@ -132,7 +139,7 @@ async def master(path: Path) -> AsyncIterator[Master]:
         leader.on_progress(commit.advance)
         keeping = asyncio.create_task(leader.run())
         stack.callback(keeping.cancel)
-        service = bind(SERVICE, ReplicationRpcs(leader.serve))
+        service = bind(SERVICE, ReplicationRpcs(leader.serve, no_snapshot))
         server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
         await server.start()
         stack.push_async_callback(server.stop)

@@ -17,7 +17,7 @@ from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.rpc.caller import Caller, Rpc
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
-from support.clock.virtual_loop import LoopClock
+from support.clock.virtual_loop import LoopClock, run_ready_tasks
 
 IDENTITY = Identity("c", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10911", "0", 0)
 
@@ -79,6 +79,7 @@ class Namesrv(Caller):
 
 class Cluster:
     def __init__(self, *names: str, broker_permission: int = 6) -> None:
+        self.epoch = 0
         self.topics = Topics(LoopClock())
         self.topics.put(TopicConfig("t", 4, 4, permission=7))
         self.namesrvs = {name: Namesrv() for name in names}
@@ -91,6 +92,7 @@ class Cluster:
                 self.topics,
                 permission=lambda: broker_permission,
                 timing=Timing.of(period_ms=30_000, timeout_ms=24_000),
+                epoch=lambda: self.epoch,
             ),
         )
 
@@ -119,6 +121,31 @@ async def test_announce_returns_when_all_name_servers_have_the_change() -> None:
         assert namesrv.requests[-1].incremental
         assert namesrv.requests[-1].data_version.counter == 2
     await cluster.registration.stop()
+
+
+async def test_name_servers_are_told_the_epoch_of_the_log() -> None:
+    cluster = Cluster("a")
+    cluster.epoch = 7
+    await cluster.registration.start()
+    requests = cluster.namesrvs["a"].requests
+    assert requests[0].data_version.state_version == 7
+
+    cluster.epoch = 8
+    cluster.registration.refresh()
+    await run_ready_tasks()
+
+    assert requests[-1].data_version.state_version == 8 and requests[-1].incremental
+    await cluster.registration.stop()
+
+
+async def test_a_broker_that_takes_another_role_stays_registered() -> None:
+    cluster = Cluster("a")
+    await cluster.registration.start()
+    await cluster.registration.hand_over()
+    namesrv = cluster.namesrvs["a"]
+    assert (namesrv.unregistered, namesrv.closed) == (0, True)
+    await cluster.registration.stop()
+    assert namesrv.unregistered == 0
 
 
 async def test_a_removal_registers_all_topics() -> None:

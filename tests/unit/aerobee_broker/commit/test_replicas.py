@@ -12,6 +12,7 @@ import pytest
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.errors import (
+    Deposed,
     DiskFull,
     FlushSlaveTimeout,
     FlushTimeout,
@@ -250,3 +251,20 @@ async def test_leases_are_saved_only_when_the_replica_has_their_records(
     catch_up(harness, replicas)
     await saving
     assert snapshot.exists()
+
+
+async def test_a_master_that_was_deposed_ends_every_wait(harness: BrokerHarness) -> None:
+    """Another broker decides what becomes of it: nobody waits for replicas that follow elsewhere,
+    nor begins to."""
+    send = asyncio.create_task(harness.send("t", b"a"))
+    await run_ready_tasks()
+    flushed = asyncio.create_task(harness.broker.log.flushed())
+    await run_ready_tasks()
+
+    harness.broker.commit.give_up(Deposed())
+
+    sent, confirmed = await asyncio.gather(send, flushed, return_exceptions=True)
+    assert isinstance(confirmed, Deposed)
+    assert isinstance(sent, Deposed), "the replica does not have it"
+    with pytest.raises(Deposed):
+        await harness.broker.log.flushed()

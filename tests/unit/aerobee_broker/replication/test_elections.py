@@ -7,10 +7,10 @@ import asyncio
 
 import pytest
 
-from aerobee_broker.replication.coordinator import View
-from aerobee_broker.replication.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.coordinators.coordinator import View
+from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
 from aerobee_broker.replication.identity import Replica
-from aerobee_broker.replication.mastership_keeper import MastershipKeeper
 from support.etcd.election_model import Broken, ElectionModel, MakeKeeper
 
 SEEDS = range(20)

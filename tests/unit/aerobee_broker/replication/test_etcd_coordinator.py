@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aerobee_broker.replication.coordinator import CoordinatorAway
+from aerobee_broker.replication.coordinators.coordinator import CoordinatorAway
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock
 from support.etcd.coordinator_contract import (

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aerobee_broker.replication.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock
 from support.etcd.coordinator_contract import Group, replica_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import structlog
@@ -67,7 +67,9 @@ class Link:
         *,
         permission: Callable[[], int],
         timing: Timing,
+        epoch: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`epoch`: the newest of a replicated log. A name server refuses an older master."""
         self.address = address
         self.registered = False
         self.tried = asyncio.Event()
@@ -82,6 +84,7 @@ class Link:
         self._topics = topics
         self._permission = permission
         self._timing = timing
+        self._epoch = epoch
         self._known_revision = -1  # of the topics, as the name server has them
         self._changed = asyncio.Event()
         self._updated: asyncio.Future[None] | None = None  # of those that wait in `announce`
@@ -112,13 +115,19 @@ class Link:
         )
         return response.route
 
-    async def stop(self) -> None:
+    def refresh(self) -> None:
+        """Registers again at once: the epoch is another one."""
+        self._changed.set()
+
+    async def stop(self, *, unregister: bool = True) -> None:
+        """`unregister` False: another link of this broker follows, with another role."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         if self.registered:
             self.registered = False
-            await self._unregister()
+            if unregister:
+                await self._unregister()
         await self._caller.close()
 
     # ---- the task ----
@@ -218,9 +227,11 @@ class Link:
         self, topics: Sequence[TopicConfig], incremental: bool
     ) -> namesrv_pb2.RegisterBrokerRequest:
         permission = self._permission()
+        version = self._topics.version
+        version = replace(version, state_version=max(version.state_version, self._epoch()))
         return namesrv_pb2.RegisterBrokerRequest(
             **self._broker,
-            data_version=namesrv_pb2.DataVersion(**asdict(self._topics.version)),
+            data_version=namesrv_pb2.DataVersion(**asdict(version)),
             topics=[to_message(config, permission) for config in topics],
             incremental=incremental,
             enable_acting_master=False,
@@ -295,5 +306,15 @@ class Registration(Component):
             raise failure
         return None
 
+    def refresh(self) -> None:
+        """Tells every name server at once what is not a change of topics: the epoch."""
+        for link in self._links:
+            link.refresh()
+
     async def stop(self) -> None:
         await asyncio.gather(*(link.stop() for link in self._links))
+
+    async def hand_over(self) -> None:
+        """Ends the links, and leaves this broker registered: another role registers it."""
+        links, self._links = self._links, []
+        await asyncio.gather(*(link.stop(unregister=False) for link in links))

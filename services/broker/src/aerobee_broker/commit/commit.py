@@ -52,6 +52,7 @@ class Commit(ABC):
         self._flush_waiters = CommitWaiters(timeout_ms, self._flush_expired)
         self._task: asyncio.Task[None] | None = None  # while something is to be flushed
         self.check_sends = replicas.check_sends
+        self._given_up: MqError | None = None
 
     @property
     def is_awaited(self) -> bool:
@@ -99,6 +100,9 @@ class Commit(ABC):
 
     def _wait(self, waiters: CommitWaiters, end_offset: int) -> asyncio.Future[None]:
         future = waiters.add(end_offset)
+        if self._given_up is not None:
+            future.set_exception(self._given_up)
+            return future
         self.schedule()
         return future
 
@@ -123,6 +127,12 @@ class Commit(ABC):
         replicas."""
         while self._task is not None:
             await asyncio.wait([self._task])
+
+    def give_up(self, error: MqError) -> None:
+        """Ends every wait with this error, those to come too: what is waited for is decided by
+        another broker now."""
+        self._given_up = error
+        self._fail_waiters(error, above=-1)
 
     def advance(self) -> None:
         """Shows what the watermarks have passed, and ends the waits for it: after a flush, and when

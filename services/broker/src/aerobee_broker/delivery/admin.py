@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from aerobee_broker.delivery.lite.state import LiteState
+from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import MessagesUnreadable
@@ -39,6 +41,8 @@ class Administration:
     saved_offsets: PersistentTable
     polls: LongPolls
     leases: Leases
+    journal: MetadataJournal | None  # of a broker whose log has replicas
+    lite: LiteState
 
     async def update_topic(
         self, given: TopicConfig, named: Collection[str], *, dry_run: bool, force: bool
@@ -84,14 +88,14 @@ class Administration:
         All of it before anything is waited for: a send may make the topic again at any moment, and
         what it stores then is the new topic's.
         """
-        logged: asyncio.Future[None] | None = None
+        logged: list[asyncio.Future[None] | None] = []
 
         def forget() -> None:
-            nonlocal logged
             self.leases.check_forget(topic=topic)
-            self.store.delete_topic(topic)
+            self.lite.check_forget(topic=topic)
+            (self.journal or self.store).delete_topic(topic)
             self.offsets.remove_topic(topic)
-            logged = self.leases.forget(topic=topic)
+            logged.extend([self.leases.forget(topic=topic), self.lite.forget(topic=topic)])
             for queue_id in queue_ids:
                 self.polls.wake_pulls(topic, queue_id)
 
@@ -99,8 +103,8 @@ class Administration:
         removed = await self.topics.remove(topic, forget)
         if removed:  # by time, a kill could leave them to a topic that is made again
             await self.saved_offsets.save()
-        if logged is not None:
-            await asyncio.shield(logged)
+        for durable in filter(None, logged):
+            await asyncio.shield(durable)
         return removed
 
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
@@ -109,22 +113,23 @@ class Administration:
         A consumer may make the group again at any moment, so all of it is done at once; and a
         deletion that fails when it is saved leaves nothing that a second one would not find.
         """
-        logged: asyncio.Future[None] | None = None
+        logged: list[asyncio.Future[None] | None] = []
 
         def forget() -> None:
-            nonlocal logged
             if remove_offsets:
                 self.leases.check_forget(consumer_group=consumer_group)
+                self.lite.check_forget(consumer_group=consumer_group)
                 self.offsets.remove_group(consumer_group)
-                logged = self.leases.forget(consumer_group=consumer_group)
+                logged.append(self.leases.forget(consumer_group=consumer_group))
+                logged.append(self.lite.forget(consumer_group=consumer_group))
 
         deleted = self.groups.remove(consumer_group, forget)
         # The group last: a kill before that leaves one that begins anew, not what a group of its
         # name would go on from.
         if deleted and remove_offsets:
             await self.saved_offsets.save()
-        if logged is not None:
-            await asyncio.shield(logged)
+        for durable in filter(None, logged):
+            await asyncio.shield(durable)
         if deleted:
             await self.groups.save()
         return deleted

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import RealDisk
+from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.inspection import check, dump
 from aerobee_broker.inspection.stopped_store import Problem, open_stopped
-from aerobee_broker.wiring.store import store_options, tags_codes
+from aerobee_broker.wiring.store import store_options, tags_codes, unit_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
 from aerobee_wire.record import Record
@@ -49,10 +50,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     store = open_stopped(given.directory, RealDisk())
     try:
+        codes = unit_codes(RealDisk(), given.directory, options)
+    except ConfigFileDamaged:  # the report names the file; which topics are LITE is not known
+        codes = tags_codes(options)
+    try:
         report = check.check(
             store,
             store_options(options),
-            tags_code_of=tags_codes(options),
+            tags_code_of=codes,
             progress=_print_progress,
         )
     finally:

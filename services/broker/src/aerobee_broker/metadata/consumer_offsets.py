@@ -6,11 +6,11 @@ those messages are redelivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table import JournalledTable
 from aerobee_chassis.clock import Clock
 
 _COMMITS_PER_VERSION = 500
@@ -19,7 +19,7 @@ _SEPARATOR = "@"  # no legal name holds it
 RESET_HOLDS_MS = 60_000
 
 
-class ConsumerOffsets(Table):
+class ConsumerOffsets(JournalledTable):
     """(topic, consumer group) → queue id → queue offset of the next message to consume.
 
     A reset also leaves a mark: until the consumer learns of it by its next pull, its commits are
@@ -122,11 +122,39 @@ class ConsumerOffsets(Table):
 
     def load(self, content: dict[str, Any]) -> None:
         self._offsets = {}
-        for key, queues in (content.get("offsetTable") or {}).items():
-            topic, separator, group = key.partition(_SEPARATOR)
-            if separator:
-                self._offsets[topic, group] = {int(queue): int(at) for queue, at in queues.items()}
+        for name, queues in (content.get("offsetTable") or {}).items():
+            if _SEPARATOR in name:
+                self._offsets[_key_of(name)] = _row_of(queues)
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
+
+    # ---- the journal ----
+
+    def rows(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        return self._offsets
+
+    def name_of(self, key: tuple[str, str]) -> str:
+        topic, consumer_group = key
+        return f"{topic}{_SEPARATOR}{consumer_group}"
+
+    def row_to_json(self, row: Mapping[int, int]) -> dict[str, int]:
+        return {str(queue): at for queue, at in row.items()}
+
+    def take_rows(
+        self,
+        put: Mapping[str, Any],
+        removed: Iterable[str],
+        version: DataVersion,
+        *,
+        anew: bool,
+    ) -> None:
+        rows = {_key_of(name): _row_of(queues) for name, queues in put.items()}
+        gone = [_key_of(name) for name in removed]
+        self._taken(version)
+        if anew:
+            self._offsets.clear()
+        for key in gone:
+            self._offsets.pop(key, None)
+        self._offsets.update(rows)
 
     def _remove(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
@@ -141,3 +169,14 @@ class ConsumerOffsets(Table):
         self._commits += 1
         if self._commits % _COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.now_ms())
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    topic, separator, group = name.partition(_SEPARATOR)
+    if not separator:
+        raise ValueError(f"{name!r} names no topic and group")
+    return topic, group
+
+
+def _row_of(queues: Mapping[str, Any]) -> dict[int, int]:
+    return {int(queue): int(at) for queue, at in queues.items()}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -16,12 +17,31 @@ from aerobee_broker.metadata.table import Table
 from aerobee_wire.checked_json import encode
 from aerobee_wire.status import Code, MqError
 
+_POSITION = "journalPosition"  # a member of the file, beside RocketMQ's
+
+
+class Logged(NamedTuple):
+    """`position`: physical; the journal below it says all that the table says. `confirmed` ends
+    when no failover takes that back; None: none does."""
+
+    position: int
+    confirmed: Awaitable[None] | None
+
+
+class Journal(Protocol):
+    def log(self, table: Table) -> Logged:
+        """What has changed in the table goes to the journal. Raises what the store raises."""
+
+
+_NOT_LOGGED = Logged(0, None)
+
 
 class PersistentTable:
     """A table and its file.
 
     `logged`, where it is given: returns when the log durably holds what the table says by now. Such
     a table is written only then: its file must not hold an ack that a power cut rolls back.
+    `journal`: of a replicated broker; the file holds what is confirmed, and says up to where.
     """
 
     def __init__(
@@ -30,13 +50,17 @@ class PersistentTable:
         file: JsonFile,
         writer: Worker,
         logged: Callable[[], Awaitable[None]] | None = None,
+        journal: Journal | None = None,
     ) -> None:
+        self.position: int | None = None  # as the file has it; None: no journal was kept
+        self.is_there = False  # whether there is a file
         self._table = table
         self._file = file
         self._writer = writer
         self._saved = table.revision
         self._write_under_way: asyncio.Task[None] | None = None
         self._logged = logged
+        self._journal = journal
 
     def load(self) -> bool:
         """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
@@ -49,10 +73,31 @@ class PersistentTable:
             )
         try:
             self._table.load(content)
+            position = content.get(_POSITION)
+            self.position = None if position is None else int(position)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             path = self._file.path
             raise ConfigFileDamaged(path, f"{path}: {error!r} is not as expected") from None
+        self.is_there = True
         return True
+
+    def take(self, content: dict[str, Any]) -> None:
+        """The content of another replica's file; `save` is to follow. Raises ConfigFileDamaged."""
+        try:
+            self._table.take(content)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            name = self._file.path.name
+            text = f"{name} of another replica: {error!r} is not as expected"
+            raise ConfigFileDamaged(self._file.path, text) from None
+
+    def encoded(self) -> tuple[bytes, Logged]:
+        """What the file is to hold when `confirmed` of the second has ended. Raises what the store
+        raises."""
+        content: dict[str, Any] = self._table.to_json()
+        if self._journal is None:
+            return encode(content), _NOT_LOGGED
+        logged = self._journal.log(self._table)
+        return encode({**content, _POSITION: logged.position}), logged
 
     async def save(self) -> None:
         """Returns when the table as it is now is durable; concurrent callers share a write.
@@ -80,11 +125,15 @@ class PersistentTable:
     async def _write(self) -> None:
         try:
             revision = self._table.revision
-            data = encode(self._table.to_json())
+            data, logged = self.encoded()
+            if logged.confirmed is not None:
+                await logged.confirmed
             if self._logged is not None:
                 await self._logged()
             await self._writer(lambda: self._file.write(data))
-            self._saved = revision
+            self._saved, self.is_there = revision, True
+            if self._journal is not None:
+                self.position = logged.position
         except OSError as error:
             raise MqError(
                 Code.SYSTEM_ERROR,

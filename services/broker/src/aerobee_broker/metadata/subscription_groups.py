@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table import JournalledTable
 from aerobee_chassis.clock import Clock
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -143,7 +143,7 @@ def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
 
 
-class SubscriptionGroups(Table):
+class SubscriptionGroups(JournalledTable):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._groups: dict[str, SubscriptionGroup] = {}
@@ -188,3 +188,30 @@ class SubscriptionGroups(Table):
         }
         self._forbidden = dict(content.get("forbiddenTable") or {})
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
+
+    # ---- the journal ----
+
+    def rows(self) -> Mapping[str, SubscriptionGroup]:
+        return self._groups
+
+    def name_of(self, key: str) -> str:
+        return key
+
+    def row_to_json(self, row: SubscriptionGroup) -> dict[str, Any]:
+        return row.to_json()
+
+    def take_rows(
+        self,
+        put: Mapping[str, Any],
+        removed: Iterable[str],
+        version: DataVersion,
+        *,
+        anew: bool,
+    ) -> None:
+        groups = {name: SubscriptionGroup.from_json(name, row) for name, row in put.items()}
+        self._taken(version)
+        if anew:
+            self._groups.clear()
+        for group in removed:
+            self._groups.pop(group, None)
+        self._groups.update(groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
@@ -25,6 +26,47 @@ class Table:
         """Fills the table from the content of its file. Raises KeyError, TypeError, ValueError."""
         raise NotImplementedError
 
+    def touch(self) -> None:
+        """The file is to be written again, although nothing has changed."""
+        self.revision += 1
+
+    def take(self, content: dict[str, Any]) -> None:
+        """`load` in a table that is in use."""
+        self.load(content)
+        self.touch()
+
     def _changed(self) -> None:
         self.revision += 1
         self.version = self.version.next(self._clock.now_ms())
+
+
+class JournalledTable(Table):
+    """A table whose changes a replicated broker journals (`journal_records.py`): row by row. A key
+    is what the table has its rows by, a name the same in JSON.
+    """
+
+    def rows(self) -> Mapping[Any, Any]:
+        """Key → row, as the table has them: not to be kept."""
+        raise NotImplementedError
+
+    def name_of(self, key: Any) -> str:
+        raise NotImplementedError
+
+    def row_to_json(self, row: Any) -> Any:
+        raise NotImplementedError
+
+    def take_rows(
+        self,
+        put: Mapping[str, Any],
+        removed: Iterable[str],
+        version: DataVersion,
+        *,
+        anew: bool,
+    ) -> None:
+        """On another replica: rows by name, as JSON. `anew`: these are all. Raises KeyError,
+        TypeError, ValueError; then the table is as before."""
+        raise NotImplementedError
+
+    def _taken(self, version: DataVersion) -> None:
+        self.revision += 1
+        self.version = version

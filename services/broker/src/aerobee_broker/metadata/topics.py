@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table import JournalledTable
 from aerobee_chassis.clock import Clock
 
 PRIORITY = 8
@@ -84,7 +84,7 @@ class TopicConfig:
         )
 
 
-class Topics(Table):
+class Topics(JournalledTable):
     """Topic name → configuration. Reads are by dictionary: the send path asks once a request."""
 
     def __init__(self, clock: Clock) -> None:
@@ -145,3 +145,46 @@ class Topics(Table):
             name: TopicConfig.from_json(name, config) for name, config in table.items()
         }
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
+
+    def take(self, content: dict[str, Any]) -> None:
+        super().take(content)
+        self._changed_at.clear()
+        self._removed_at = self.revision
+
+    # ---- the journal ----
+
+    def rows(self) -> Mapping[str, TopicConfig]:
+        return self._configs
+
+    def name_of(self, key: str) -> str:
+        return key
+
+    def row_to_json(self, row: TopicConfig) -> dict[str, Any]:
+        return row.to_json()
+
+    def take_rows(
+        self,
+        put: Mapping[str, Any],
+        removed: Iterable[str],
+        version: DataVersion,
+        *,
+        anew: bool,
+    ) -> None:
+        configs = {name: TopicConfig.from_json(name, row) for name, row in put.items()}
+        self._taken(version)
+        if anew:
+            self._configs.clear()
+            self._changed_at.clear()
+            self._removed_at = self.revision
+        for topic in removed:
+            self.remove_row(topic)
+        for topic, config in configs.items():
+            self._configs[topic] = config
+            self._changed_at[topic] = self.revision
+
+    def remove_row(self, topic: str) -> None:
+        """`remove`, by the journal, which says the version in a record of its own."""
+        if self._configs.pop(topic, None) is not None:
+            self._changed_at.pop(topic, None)
+            self.revision += 1
+            self._removed_at = self.revision

@@ -17,6 +17,7 @@ from aerobee_broker.metadata.subscription_groups import (
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.registry.updates import updated
 from aerobee_wire import topics as names
+from aerobee_wire.queues import lite
 
 MAX_RETRY_DELAYS = 64
 MAX_RETRY_DELAY_MS = 40 * 86_400_000  # longer than any retention is a mistake
@@ -141,8 +142,7 @@ class GroupRegistry:
             if self.table.get(name) is None:
                 self.table.put(SubscriptionGroup(name))
 
-    @staticmethod
-    def _check(group: SubscriptionGroup) -> None:
+    def _check(self, group: SubscriptionGroup) -> None:
         names.check_group(group.consumer_group)
         if not 0 <= group.retry_max_times <= MAX_RETRY_TIMES:
             raise InvalidParameter(
@@ -154,6 +154,21 @@ class GroupRegistry:
                 f"a group has 0 (no retries) to 1024 retry queues, not {group.retry_queue_count}"
             )
         _check_delays(group)
+        if group.attributes:
+            self._check_parent(group)
+
+    def _check_parent(self, group: SubscriptionGroup) -> None:
+        """Raises MqError INVALID_PARAMETER, TopicNotExist."""
+        settings = lite.group_of(group.attributes)
+        if settings is None:
+            return
+        parent = self._topics.get(settings.parent)
+        if parent.message_type != lite.LITE:
+            raise InvalidParameter(
+                f"topic {settings.parent} is of the type {parent.message_type or 'NORMAL'}: bind "
+                "the group to one of the type LITE",
+                about=lite.BIND_ATTRIBUTE,
+            )
 
 
 def _check_delays(group: SubscriptionGroup) -> None:

@@ -28,6 +28,7 @@ from aerobee_broker.metadata.topics import (
 )
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
+from aerobee_wire.queues import lite
 
 # Registers the topics as they are now with the name servers; returns those that it did not reach.
 Announce = Callable[[], Awaitable[list[str]]]
@@ -37,7 +38,16 @@ Spread = Callable[[TopicConfig], Awaitable[None]]
 CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender says more or fewer
 MAX_QUEUES = 65_536
 ALL_PERMISSIONS = 15
-MESSAGE_TYPES = (UNSPECIFIED, "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+MESSAGE_TYPES = (
+    UNSPECIFIED,
+    "NORMAL",
+    "FIFO",
+    "DELAY",
+    "TRANSACTION",
+    "PRIORITY",
+    lite.LITE,
+    "MIXED",
+)
 _TRANSACTION_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
 
 
@@ -56,8 +66,11 @@ class TopicRegistry:
         *,
         announce: Announce,
         spread: Spread,
+        on_parent: Callable[[str], None] = lambda topic: None,
     ) -> None:
+        """`on_parent`: called with a topic of the type LITE before it is published."""
         self.table = table
+        self._on_parent = on_parent
         self._saved = saved
         self._options = options
         self._announce = announce
@@ -133,6 +146,9 @@ class TopicRegistry:
                 await self._ensure_published(config.topic)
             return PutResult(created=False, unreachable_namesrvs=[])
         config = replace(config, shrunk_from=_shrunk_from(known, config))
+        self._check_type_change(known, config)
+        if config.message_type == lite.LITE:
+            self._on_parent(config.topic)
         created = self.table.put(config)
         if known == config and config.topic not in self._publishing:
             return PutResult(created=False, unreachable_namesrvs=[])
@@ -151,6 +167,7 @@ class TopicRegistry:
         if config.message_type == UNSPECIFIED:
             attributes = {**config.attributes, MESSAGE_TYPE: message_type}
             specified = replace(config, attributes=attributes)
+            self._check_type_change(config, specified)
             self._check_attributes(specified)
             self.table.put(specified)
             structlog.get_logger().info("topic_type_taken", topic=topic, type=message_type)
@@ -196,7 +213,21 @@ class TopicRegistry:
             )
         self._check_attributes(config)
 
+    @staticmethod
+    def _check_type_change(known: TopicConfig | None, config: TopicConfig) -> None:
+        """The units of a queue say the lite topics of its messages, or their tags, from the first
+        one on. Raises InvalidParameter."""
+        if known is None or known.message_type == config.message_type:
+            return
+        if lite.LITE in (known.message_type, config.message_type):
+            raise InvalidParameter(
+                f"topic {config.topic} is of the type {known.message_type or 'NORMAL'}: a topic is "
+                "of the type LITE from its creation on, or never; delete it and create it again",
+                about=MESSAGE_TYPE,
+            )
+
     def _check_attributes(self, config: TopicConfig) -> None:
+        lite.ttl_minutes(config.attributes)
         for name, value in config.attributes.items():
             fixed = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}.get(name)
             if name == MESSAGE_TYPE:
@@ -206,18 +237,23 @@ class TopicRegistry:
             elif name == "reserve.time":
                 reserved = whole_number(value)
                 allowed = reserved is not None and reserved >= -1
+            elif name == lite.TTL_ATTRIBUTE:
+                # Lite topics do not expire yet: -1 and 0, for ever, are what it may say.
+                allowed = lite.ttl_minutes(config.attributes) is None
             else:
                 allowed = value == fixed
             if not allowed:
                 raise InvalidParameter(
                     f"attribute {name}={value} is not supported: message.type is one of "
                     f"{', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType), "
-                    "queue.type SimpleCQ, cleanup.policy DELETE"
+                    "queue.type SimpleCQ, cleanup.policy DELETE, lite.topic.expiration -1 (lite "
+                    "topics do not expire)"
                 )
 
     # ---- at the start ----
 
-    def create_system_topics(self) -> None:
+    def create_system_topics(self, *, journalled: bool = False) -> None:
+        """`journalled`: of a broker whose log has replicas."""
         options = self._options
         inherit = {
             options.broker_cluster_name: (16, options.cluster_topic_enable),
@@ -234,11 +270,14 @@ class TopicRegistry:
             TopicConfig(names.TIMER_TOPIC, 1, 1, READ),
             TopicConfig(names.TIMER_PROGRESS_TOPIC, 1, 1, READ),
             TopicConfig(names.pop_journal_topic(options.broker_cluster_name), 1, 1, READ),
+            TopicConfig(names.lite_journal_topic(options.broker_cluster_name), 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
                 for topic, (count, open_) in inherit.items()
             ),
         ]
+        if journalled:
+            configs.append(TopicConfig(names.METADATA_LOG_TOPIC, 2, 2, READ))
         if options.auto_create_topic_enable:
             count = options.default_topic_queue_nums
             configs.append(TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT))

@@ -20,7 +20,13 @@ import structlog
 
 from aerobee_broker.commit.commit import OnArrivals
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import MasterOutdated, ReplicaRefused, StoreReadError, StreamBroken
+from aerobee_broker.errors import (
+    MasterOutdated,
+    ReplicaRefused,
+    StoreReadError,
+    StoreWriteError,
+    StreamBroken,
+)
 from aerobee_broker.replication.epochs import EpochFile
 from aerobee_broker.replication.handshake import Action, Agreement, agree, checked_range
 from aerobee_broker.replication.stream import (
@@ -57,9 +63,14 @@ class Preparation(Protocol):
         """Cuts, wipes, takes the master's snapshot: then the log ends at `agreement.begin`. Raises
         MqError, OSError."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an earlier one is not finished: then it is asked whatever the agreement."""
+
 
 class Follower:
-    """`describe`: this broker as slave. One stream at a time."""
+    """`describe`: this broker as slave. `on_arrivals` hears of what was derived, and again and
+    again while the store is halted, until it has resumed it. One stream at a time."""
 
     def __init__(
         self,
@@ -73,6 +84,7 @@ class Follower:
         clock: Clock,
         on_arrivals: OnArrivals,
     ) -> None:
+        self.lowest_of_master = 0  # physical offset: log files reaching beyond it are kept
         self._store = store
         self._describe = describe
         self._epochs = epochs
@@ -106,7 +118,7 @@ class Follower:
             action=agreement.action.value,
             begin=agreement.begin,
         )
-        if agreement.action is not Action.FOLLOW:
+        if agreement.action is not Action.FOLLOW or self._preparation.is_due:
             await self._preparation.prepare(agreement, welcome)
         # After the cut: until then the entries would not hold for the tail of the log.
         history = self._epochs.history.adopt(welcome.master.history.entries).note(epoch)
@@ -121,7 +133,7 @@ class Follower:
         try:
             crc = await self._flusher(partial(shipper.crc, *checked))
         finally:
-            shipper.close()
+            self._flusher(shipper.close)  # behind the read, also where that was left alone
         if crc != welcome.crc:
             raise ReplicaRefused(
                 f"the log of replica {hello.slave.replica} differs from the master's before "
@@ -153,6 +165,7 @@ class Follower:
                 while store.end_offset - store.flushed_offset > MAX_UNWRITTEN_BYTES:
                     self._written.clear()
                     await self._written.wait()
+            self.lowest_of_master = chunk.lowest
             store.follower.confirm(chunk.confirmed, self._clock.monotonic_ms())
             self._confirmed.set()
 
@@ -194,16 +207,15 @@ class Follower:
         follower = self._store.follower
         while True:
             self._confirmed.clear()
-            while follower.underived:
+            while follower.underived or follower.halted:
                 pause_s = PIECE_MS / 1000
                 try:
                     arrivals = follower.derive(self._clock.monotonic_ms())
-                except StoreReadError as error:
+                    if arrivals or follower.halted:
+                        self._on_arrivals(arrivals)
+                except (StoreReadError, StoreWriteError) as error:
                     structlog.get_logger().warning("derive_put_off", reason=error.message)
                     pause_s = READ_AGAIN_S
-                else:
-                    if arrivals:
-                        self._on_arrivals(arrivals)
                 if follower.underived:
                     at_once = follower.underived >= PIECE_BYTES and pause_s < READ_AGAIN_S
                     await asyncio.sleep(0 if at_once else pause_s)

@@ -96,6 +96,10 @@ class InSyncSet:
         return self._rules.synchronous
 
     @property
+    def max_not_caught_up_ms(self) -> int:
+        return self._rules.max_not_caught_up_ms
+
+    @property
     def required(self) -> int:
         """So many replicas, this one among them, must have what is acknowledged."""
         rules = self._rules

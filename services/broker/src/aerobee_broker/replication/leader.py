@@ -90,6 +90,8 @@ class Leader:
         self._on_progress: list[Callable[[], None]] = []
         self._streams: dict[int, _Stream] = {}  # by replica id
         self._visible = 0
+        # So long it waits for its first slaves: a send in that time is stored, and waits for them.
+        self._patient_until_ms = clock.monotonic_ms() + in_sync.max_not_caught_up_ms
         self._changed = asyncio.Event()
 
     def on_progress(self, advance: Callable[[], None]) -> None:
@@ -120,7 +122,7 @@ class Leader:
 
     def check_sends(self) -> None:
         in_sync = self.in_sync
-        if not in_sync.suffices:
+        if not in_sync.suffices and self._clock.monotonic_ms() >= self._patient_until_ms:
             missing = [
                 str(state.replica.replica_id)
                 for state in in_sync.followers()
@@ -187,18 +189,23 @@ class Leader:
             check.check(first)
             if first.written != agreement.begin:
                 raise StreamBroken(f"the slave begins at {first.written}, not {agreement.begin}")
-            await self._serve(hello, agreement, _Stream(link, shipper, check), master.epoch)
+            stream = _Stream(link, shipper, check)
+            await self._serve(hello, agreement, stream, first.synced)
         finally:
-            shipper.close()
+            self._reader(shipper.close)  # behind a read that was left there when this was cancelled
 
-    async def _serve(self, hello: Hello, agreement: Agreement, stream: _Stream, epoch: int) -> None:
-        replica = hello.slave.replica
+    async def _serve(
+        self, hello: Hello, agreement: Agreement, stream: _Stream, synced: int
+    ) -> None:
+        replica, epoch = hello.slave.replica, stream.check.epoch
         # More than one may wait for the same stream to end: the first takes its place.
         while (before := self._streams.get(replica.replica_id)) is not None:
             await before.replace()
         lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
         self._streams[replica.replica_id] = stream
         self.in_sync.began(replica, lowest, agreement.begin, learner=hello.learner)
+        # It may join by its first report, or a group would wait for the next one.
+        self.in_sync.reported(replica, synced, self._clock.monotonic_ms())
         self._changed.set()
         log = structlog.get_logger().bind(replica=str(replica))
         log.info("slave_follows", begin=agreement.begin, action=agreement.action.value)

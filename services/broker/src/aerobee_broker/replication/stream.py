@@ -66,7 +66,7 @@ class ReportCheck:
     """Of one stream: a report tells of no more than was sent, and takes nothing back."""
 
     def __init__(self, epoch: int, begin: int) -> None:
-        self._epoch = epoch
+        self.epoch = epoch
         self._sent = begin
         self._last = Report(epoch, begin, 0)
 
@@ -77,8 +77,8 @@ class ReportCheck:
     def check(self, report: Report) -> None:
         """Raises StreamBroken."""
         last = self._last
-        if report.epoch != self._epoch:
-            raise StreamBroken(f"a report of epoch {report.epoch} in epoch {self._epoch}")
+        if report.epoch != self.epoch:
+            raise StreamBroken(f"a report of epoch {report.epoch} in epoch {self.epoch}")
         if report.written > self._sent:
             raise StreamBroken(f"a report of {report.written}, and {self._sent} was sent")
         if not last.synced <= report.synced <= report.written or report.written < last.written:

@@ -12,11 +12,14 @@ proxy makes the receipt handles, the broker names a lease by queue, queue offset
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from aerobee.broker.v1 import pop_pb2 as pb
 
-from aerobee_broker.delivery.pop.acks import Acknowledgements
+from aerobee_broker.delivery.lite.state import LiteState
+from aerobee_broker.delivery.pop.acks import AckFailure, Acknowledgements
 from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, DeadLetters, MessagePlace
 from aerobee_broker.delivery.pop.invisible_duration import (
     InvisibleChange,
@@ -37,6 +40,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
+from aerobee_wire.queues.lite import is_line
 from aerobee_wire.status import Code
 
 # In a request: a few bytes name a lease, and the answer for it takes a hundred times as many.
@@ -44,11 +48,23 @@ MAX_LEASES = 400_000
 MAX_BLOCKED_GROUPS = 1_000  # in an answer: each is a read of its first message
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
+Q = TypeVar("Q")
+R = TypeVar("R")
 _STARTS: Mapping[int, Start] = {
     pb.POP_START_AUTOMATIC: "automatic",
     pb.POP_START_EARLIEST: "earliest",
     pb.POP_START_LATEST: "latest",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class LiteSettlement:
+    """What settles leases of lite topics; `state` says whether there may be any."""
+
+    acks: Acknowledgements
+    durations: InvisibleDurations
+    dead_letters: DeadLetters
+    state: LiteState
 
 
 class PopRpcs:
@@ -61,8 +77,10 @@ class PopRpcs:
         leases: Leases,
         *,
         notifications: Notifications,
+        lite: LiteSettlement,
         broker_name: str,
     ) -> None:
+        self._lite = lite
         self._leases = leases
         self._pop = pop
         self._acks = acks
@@ -113,7 +131,7 @@ class PopRpcs:
         # A slice is a list, which is quicker to iterate.
         lease_sets += [_lease_set(leases, leases.queue_offsets[:]) for leases in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
-        for set_index, index, error in await self._acks.ack(lease_sets):
+        for set_index, index, error in await self._ack(lease_sets):
             result = pb.LeaseResult(**convert.code_and_message(error))
             if set_index < single:
                 response.results[set_index].CopyFrom(result)
@@ -121,19 +139,57 @@ class PopRpcs:
                 response.failures.add(lease_set=set_index - single, place=index, result=result)
         return response
 
+    async def _ack(self, lease_sets: list[LeaseSet]) -> list[AckFailure]:
+        if not self._lite.state.in_use:
+            return await self._acks.ack(lease_sets)
+        lite = [at for at, leases in enumerate(lease_sets) if is_line(leases.topic)]
+        if not lite:
+            return await self._acks.ack(lease_sets)
+        others = sorted(set(range(len(lease_sets))).difference(lite))
+        failures: list[AckFailure] = []
+        for acks, places in ((self._lite.acks, lite), (self._acks, others)):
+            failed = await acks.ack([lease_sets[at] for at in places]) if places else []
+            failures += [each._replace(set_index=places[each.set_index]) for each in failed]
+        return sorted(failures, key=lambda failure: failure[:2])
+
+    async def _divided(
+        self,
+        requests: list[Q],
+        topic_of: Callable[[Q], str],
+        ordinary: Callable[[list[Q]], Awaitable[list[R]]],
+        lite: Callable[[list[Q]], Awaitable[list[R]]],
+    ) -> list[R]:
+        """The results of requests, each of its own kind, in the order of the requests."""
+        lines = [is_line(topic_of(request)) for request in requests]
+        if not self._lite.state.in_use or not any(lines):
+            return await ordinary(requests)
+        pairs = list(zip(requests, lines, strict=True))
+        of_lines = iter(await lite([request for request, of_line in pairs if of_line]))
+        plain = [request for request, of_line in pairs if not of_line]
+        of_others = iter(await ordinary(plain) if plain else [])
+        return [next(of_lines if of_line else of_others) for of_line in lines]
+
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
     ) -> pb.ChangeInvisibleDurationResponse:
         changes = [_change(change) for change in request.changes]
-        durations = await self._durations.change(changes)
+        durations = await self._divided(
+            changes,
+            lambda change: change.lease.topic,
+            self._durations.change,
+            self._lite.durations.change,
+        )
         return pb.ChangeInvisibleDurationResponse(results=map(_change_result, durations))
 
     async def dead_letter(self, request: pb.DeadLetterRequest, call: Call) -> pb.DeadLetterResponse:
-        outcomes = await self._dead_letters.dead_letter(
+        outcomes = await self._divided(
             [
                 DeadLetterRequest(_lease(entry.lease), convert.failure(entry.failure))
                 for entry in request.entries
-            ]
+            ],
+            lambda wanted: wanted.lease.topic,
+            self._dead_letters.dead_letter,
+            self._lite.dead_letters.dead_letter,
         )
         results = (pb.LeaseResult(**convert.code_and_message(error)) for error in outcomes)
         return pb.DeadLetterResponse(results=results)

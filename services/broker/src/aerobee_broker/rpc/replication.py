@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 
 from aerobee.broker.v1 import replication_pb2 as pb
 
@@ -10,9 +12,16 @@ from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.snapshot import (
+    Snapshot,
+    SnapshotAssembly,
+    SnapshotEnd,
+    SnapshotPiece,
+)
 from aerobee_broker.replication.stream import Hello, LogChunk, Report, Welcome
 from aerobee_chassis.rpc.call import Call
-from aerobee_chassis.rpc.caller import Conversation
+from aerobee_chassis.rpc.caller import Caller, Conversation
+from aerobee_wire.rpcs import GET_SNAPSHOT
 
 
 class SlaveCall:
@@ -41,13 +50,19 @@ class SlaveCall:
 
 
 Serve = Callable[[Hello, SlaveCall], Awaitable[None]]
+TakeSnapshot = Callable[[int], Awaitable[Snapshot]]  # of the master of this epoch
 
 
 class ReplicationRpcs:
     """ReplicationService. `serve`: of this broker's role; where it is no master it raises."""
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, serve: Serve, snapshot: TakeSnapshot) -> None:
         self._serve = serve
+        self._snapshot = snapshot
+
+    async def get_snapshot(self, request: pb.GetSnapshotRequest, call: Call) -> None:
+        for piece in (await self._snapshot(request.epoch)).pieces():
+            await call.write(snapshot_response(piece))
 
     async def follow(self, requests: AsyncIterator[pb.FollowRequest], call: Call) -> None:
         link = SlaveCall(requests, call)
@@ -90,7 +105,43 @@ class MasterCall:
         )
 
 
+async def fetch_snapshot(caller: Caller, address: str, epoch: int, silence_s: float) -> Snapshot:
+    """Of the master of this epoch. Raises StreamBroken, and what the call raises."""
+    answers = caller.stream(address, GET_SNAPSHOT, pb.GetSnapshotRequest(epoch=epoch))
+
+    async def pieces() -> AsyncGenerator[SnapshotPiece | SnapshotEnd, None]:
+        async with aclosing(answers):
+            while True:
+                async with asyncio.timeout(silence_s):
+                    answer = await anext(answers, None)
+                if answer is None:
+                    return
+                yield snapshot_piece(answer)
+
+    try:
+        async with aclosing(pieces()) as found:
+            return await SnapshotAssembly().assemble(found)
+    except TimeoutError:
+        raise StreamBroken(f"no piece of the snapshot for {silence_s} s") from None
+
+
 # ---- messages ----
+
+
+def snapshot_response(piece: SnapshotPiece | SnapshotEnd) -> pb.GetSnapshotResponse:
+    if isinstance(piece, SnapshotEnd):
+        return pb.GetSnapshotResponse(end=pb.SnapshotEnd(position=piece.position))
+    return pb.GetSnapshotResponse(piece=pb.SnapshotPiece(name=piece.name, data=piece.data))
+
+
+def snapshot_piece(response: pb.GetSnapshotResponse) -> SnapshotPiece | SnapshotEnd:
+    """Raises StreamBroken."""
+    match response.WhichOneof("kind"):
+        case "piece":
+            return SnapshotPiece(response.piece.name, response.piece.data)
+        case "end":
+            return SnapshotEnd(response.end.position)
+    raise StreamBroken("a message of the snapshot that is neither piece nor end")
 
 
 def hello_of(request: pb.FollowRequest) -> Hello:

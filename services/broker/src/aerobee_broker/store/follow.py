@@ -7,8 +7,13 @@ physical offset. Nothing is derived from them before the master has said that th
 that a cut of this log touches the log alone. Deriving is done in large pieces: numpy takes 0.3 to
 1 ms a piece, however small.
 
+A record of the halt queue says that something is to be done at its place in the log: messages of a
+topic that is deleted there are other messages than those behind it. Deriving halts behind such a
+record until `resume`, and nothing behind it counts as confirmed at a start before that.
+
 While a replica follows, its store takes no appends (`Flush.close_to_appends`). To become master:
-`confirm` up to the end of the log, `derive_all`, then `Flush.open_to_appends`.
+`confirm` up to the end of the log, `derive_all`, `resume` and `derive_all` again as often as it
+halts, then `Flush.open_to_appends`.
 
 Owned by the loop's thread. `begin_at` blocks, and runs where nothing else uses the store.
 """
@@ -28,9 +33,11 @@ from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import MAX_RECORD
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
+from aerobee_wire import topics as names
 
 PIECE_BYTES = 1 << 20  # derived in one go: about 1 ms of the loop
 PIECE_MS = 10  # or what has waited this long
+HALT_QUEUE = (names.METADATA_LOG_TOPIC, names.METADATA_DELETION_QUEUE)  # topic, queue id
 
 
 class Follower:
@@ -52,10 +59,13 @@ class Follower:
         self._event = on_event
         self._lost_bytes = 0
         self._due_ms = 0  # monotonic: when what waits is derived, however little it is
+        self._told = 0  # the confirm offset, as far as this log is durable
+        self.halted = False  # behind a record of the halt queue
 
     def begin(self, lost_bytes: int) -> None:
         """After recovery; `lost_bytes`: of the damage that it found."""
         self._lost_bytes = lost_bytes
+        self._told = self._log.confirmed
 
     # ---- the log ----
 
@@ -85,33 +95,39 @@ class Follower:
     @property
     def underived(self) -> int:
         """Bytes of the log that are confirmed and not derived."""
-        return max(0, self._log.confirmed - self._dispatch.confirmed)
+        return max(0, self._told - self._dispatch.confirmed)
 
     def confirm(self, confirmed: int, monotonic_ms: int) -> None:
         """The replicas in sync hold everything below `confirmed`. Counts as far as this log is
         durable; `derive` follows."""
         if not self.underived:
             self._due_ms = monotonic_ms + PIECE_MS
-        self._flush.note_confirmed(min(confirmed, self._log.flushed))
+        self._told = max(self._told, min(confirmed, self._log.flushed))
+
+    def resume(self) -> None:
+        """What the record of the halt queue says is done, durably."""
+        self.halted = False
+        self._flush.note_confirmed(self._dispatch.confirmed)
 
     def derive(self, monotonic_ms: int) -> list[Arrival]:
-        """Derives a piece of what is confirmed, if there is enough or it has waited long enough.
-        Returns the queues that got messages. Raises StoreReadError: to be repeated.
+        """Derives a piece of what is confirmed, if there is enough or it has waited long enough;
+        nothing while it is halted. Returns the queues that got messages. Raises StoreReadError: to
+        be repeated.
         """
         waiting = self.underived
-        if waiting < PIECE_BYTES and (not waiting or monotonic_ms < self._due_ms):
+        if self.halted or (waiting < PIECE_BYTES and (not waiting or monotonic_ms < self._due_ms)):
             return []
-        arrivals = self._derive(self._log.confirmed)
+        arrivals = self._derive(self._told)
         self._due_ms = monotonic_ms + PIECE_MS
         return arrivals
 
     def derive_all(self, below: int | None = None) -> list[Arrival]:
-        """Derives everything that is confirmed and lies below this physical offset. Blocks for
-        about 1 ms a MiB. Raises StoreReadError.
+        """Derives everything that is confirmed and lies below this physical offset, or as far as it
+        is not halted. Blocks for about 1 ms a MiB. Raises StoreReadError.
         """
-        limit = self._log.confirmed if below is None else min(below, self._log.confirmed)
+        limit = self._told if below is None else min(below, self._told)
         arrivals: list[Arrival] = []
-        while self._dispatch.confirmed < limit:
+        while self._dispatch.confirmed < limit and not self.halted:
             before = self._dispatch.confirmed
             arrivals += self._derive(limit)
             if self._dispatch.confirmed == before:
@@ -128,6 +144,8 @@ class Follower:
                 raise StoreReadError(error) from error
             if self._dispatch.confirmed > begin or limit == confirmed:
                 break
+        if not self.halted:
+            self._flush.note_confirmed(self._dispatch.confirmed)
         return arrivals
 
     def _walk(self, begin: int, limit: int) -> list[Arrival]:
@@ -144,6 +162,7 @@ class Follower:
             index_from=begin,
             lost_bytes=self._lost_bytes,
             arrivals=arrivals,
+            halt_queue=HALT_QUEUE,
         )
         walk = Walk(
             log=self._log,
@@ -155,19 +174,27 @@ class Follower:
         walked = walk.run(begin, limit, derive=True, on_progress=lambda at: None)
         self._lost_bytes = deriver.lost_bytes
         self._dispatch.recover(0, walked.at, 0)  # behind a blank, or damage, at its end
+        self.halted = deriver.halted_at is not None
         return arrivals
 
     # ---- the first of a copy ----
 
-    def begin_at(self, physical_offset: int, fronts: Mapping[tuple[str, int], int]) -> None:
-        """Lets a log without records begin where that of the master does, durably. `fronts`: the
-        master's `MessageStore.fronts`. May be repeated until a record was appended.
+    def begin_at(
+        self,
+        physical_offset: int,
+        fronts: Mapping[tuple[str, int], int],
+        deleted_topics: Mapping[str, int] | None = None,
+    ) -> None:
+        """Lets a log without records begin where that of the master does, durably. `fronts` and
+        `deleted_topics`: those of the master's `MessageStore`. May be repeated until a record was
+        appended.
 
         Blocks. Raises ChunkRefused when there are records; OSError.
         """
         if self._log.end != self._log.min_offset:
             raise ChunkRefused(physical_offset, "the log is not empty")
+        self._deleted_topics.take(deleted_topics or {})
         self._log.restart_at(physical_offset)
-        self._log.confirmed = physical_offset
+        self._log.confirmed = self._told = physical_offset
         self._dispatch.load_fronts(fronts, physical_offset)
         self._derived_flush.finish()

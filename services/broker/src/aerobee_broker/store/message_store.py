@@ -38,7 +38,7 @@ from aerobee_broker.errors import (
 from aerobee_broker.store.append import Appender
 from aerobee_broker.store.cut import Cut, Cutter
 from aerobee_broker.store.damage import DamageRegister, EventListener, ignore_event
-from aerobee_broker.store.derived.checkpoint import CheckpointFile
+from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.topic_encoding import TagsCode
@@ -105,8 +105,9 @@ class MessageStore:
         self._log = CommitLog(
             disk, path / "commitlog", options.commit_log_file_size, self._open_files
         )
+        self._tags_code_of = dict(tags_code_of or {})
         self._dispatch = Dispatch.of_store(
-            disk, path, options, self._open_files, tags_code_of or {}
+            disk, path, options, self._open_files, self._tags_code_of
         )
         self._queues = self._dispatch.queues
         self._checkpoint_file = CheckpointFile(disk, path / "checkpoint")
@@ -303,6 +304,11 @@ class MessageStore:
         if refused:
             raise DiskFull(refused)
 
+    def set_tags_code(self, topic: str, code: TagsCode) -> None:
+        """From now on, units of a topic that has none yet carry this instead of the hash of TAGS.
+        Who opens the store again gives it to the constructor."""
+        self._tags_code_of[topic] = code
+
     # ---- deletion ----
 
     def delete_topic(self, topic: str, below: int | None = None) -> None:
@@ -325,6 +331,28 @@ class MessageStore:
             self._event("directory_left", fields)
         self.cleaning.cancel_removals_in(directory)
         self._derived_flush.request()
+
+    def deleted_at_end(self) -> list[str]:
+        """Topics that were deleted where the log ends: nothing in the log tells of it."""
+        return self._deleted_topics.from_on(self._log.end)
+
+    def undo_deletions(self) -> None:
+        """Of the topics of `deleted_at_end`: another master's log has no such deletion. Queues and
+        index are built again when the store is opened next; it is closed. Raises OSError."""
+        self._checkpoint_file.write(
+            Checkpoint(self._log.file_size, flushed=self._log.flushed, confirmed=0)
+        )
+        self._deleted_topics.undo(self.deleted_at_end())
+        self.abandon()
+
+    def take_deletions(self, deleted_topics: Mapping[str, int]) -> None:
+        """Of the store that this one is a copy of, beside its own. Raises OSError."""
+        self._deleted_topics.take({**self.deleted_topics, **deleted_topics})
+
+    @property
+    def deleted_topics(self) -> Mapping[str, int]:
+        """Topic → physical offset below which its records are deleted."""
+        return self._deleted_topics.offsets
 
     # ---- replicas ----
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from aerobee_wire import properties as props
 from aerobee_wire.layout import Layout
@@ -145,3 +145,41 @@ class Corruption(NamedTuple):
     file: Path
     physical_offset: int
     reason: str
+
+
+class RollBacks(Protocol):
+    @property
+    def rollback_count(self) -> int: ...
+
+
+class LeasableQueues(Protocol):
+    """What leases need of the queues that their messages are in: those of MessageStore, or others
+    that read in the same way."""
+
+    @property
+    def flush(self) -> RollBacks: ...
+
+    @property
+    def queues(self) -> Callable[[str], list[int]]: ...
+
+    @property
+    def min_offset(self) -> Callable[[str, int], int]: ...
+
+    @property
+    def max_offset(self) -> Callable[[str, int], int]: ...
+
+    @property
+    def read(self) -> ReadQueue: ...
+
+
+class ReadQueue(Protocol):
+    def __call__(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = 262_144,
+        tags: frozenset[int] | None = None,
+    ) -> ReadResult: ...

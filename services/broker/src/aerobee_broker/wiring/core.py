@@ -9,6 +9,8 @@ from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.commit.interval_commit import FlushTiming, IntervalCommit
 from aerobee_broker.commit.replicas import Replicas
+from aerobee_broker.delivery.lite.lines import LiteLines, Parents
+from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.pull.arrivals import Arrivals
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -47,8 +49,17 @@ class Core:
         self.arrivals = Arrivals(self.polls)
         self.commit = self._make_commit(replicas)
         self.log = DurableLog(store, self.commit)
+        # None: of a broker without replicas.
+        self.journal = self._make_journal()
+        self.lines = LiteLines(store, environment.disk, environment.path / "lite")
+        self.parents = Parents(allowed=self.journal is None)
         self.topics = TopicRegistry(
-            tables.topics, tables.saved_topics, options, announce=announce, spread=spread
+            tables.topics,
+            tables.saved_topics,
+            options,
+            announce=announce,
+            spread=spread,
+            on_parent=self.parents,
         )
         self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
         self.clients = Clients(
@@ -62,7 +73,7 @@ class Core:
 
     def restore_registries(self) -> None:
         """What the tables must hold besides their files."""
-        self.topics.create_system_topics()
+        self.topics.create_system_topics(journalled=self.journal is not None)
         self.groups.create_predefined()
         stored = [(topic, self.store.queues(topic)) for topic in self.store.topics()]
         adopted = self.topics.adopt(stored)
@@ -71,17 +82,21 @@ class Core:
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
 
+    def _make_journal(self) -> MetadataJournal | None:
+        if self.tables.journalled is None:
+            return None
+        return MetadataJournal(self.log, self.tables.journalled, self.environment.clock)
+
     def _make_commit(self, replicas: Replicas) -> Commit:
         options, flusher = self.environment.options, self.environment.flusher
+        timeout_ms = options.slave_timeout if options.is_synchronous else options.sync_flush_timeout
         if options.flush_disk_type == "SYNC_FLUSH":
-            return GroupCommit(
-                self.store, flusher, self.arrivals, options.sync_flush_timeout, replicas=replicas
-            )
+            return GroupCommit(self.store, flusher, self.arrivals, timeout_ms, replicas=replicas)
         return IntervalCommit(
             self.store,
             flusher,
             self.arrivals,
-            options.sync_flush_timeout,
+            timeout_ms,
             is_awaited=self.arrivals.awaited,
             timing=FlushTiming(
                 options.flush_interval_commit_log,

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import structlog
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.delay.levels import deliver_time
 from aerobee_broker.delivery.delay.timer_format import unit_code
+from aerobee_broker.delivery.lite.lines import lite_unit_code
+from aerobee_broker.disk import Disk
+from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_broker.wiring.environment import Environment
+from aerobee_chassis.clock import SystemClock
 from aerobee_wire import topics as names
+from aerobee_wire.queues.lite import LITE
 
 _WARNINGS = frozenset(
     {"allocation_failed", "directory_left", "disk_full", "file_unreadable", "flush_put_off"}
@@ -41,7 +48,7 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         clock=environment.clock,
         disk=environment.disk,
         store_host=store_host,
-        tags_code_of=tags_codes(environment.options),
+        tags_code_of=unit_codes(environment.disk, environment.path, environment.options),
         on_event=on_event,
     ).open()
 
@@ -67,7 +74,17 @@ def store_options(options: BrokerOptions) -> StoreOptions:
         disk_stop_ratio=options.disk_space_stop_ratio,
         clean_file_forcibly=options.clean_file_forcibly_enable,
         disk_min_free_bytes=options.disk_min_free_bytes,
+        replicated=options.is_replicated,
     )
+
+
+def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, TagsCode]:
+    """`tags_codes`, and the topics of the type LITE in the store at `path`: their units say to
+    which lite topic a message belongs. Raises ConfigFileDamaged."""
+    topics = Topics(SystemClock())
+    topics.load(JsonFile(disk, path / "config" / "topics.json").load() or {})
+    parents = [each.topic for each in topics.all() if each.message_type == LITE]
+    return {**tags_codes(options), **dict.fromkeys(parents, lite_unit_code)}
 
 
 def tags_codes(options: BrokerOptions) -> dict[str, TagsCode]:

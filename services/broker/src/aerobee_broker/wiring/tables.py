@@ -7,26 +7,32 @@ from collections.abc import Awaitable, Callable
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.drain import Drain
+from aerobee_broker.metadata.journal_records import JournalledTables
 from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.persistent_table import Journal, PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
 from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table_journal import SavedTables, TableJournal
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.lifecycle import Component
 
 
 class Tables(Component):
-    def __init__(self, environment: Environment) -> None:
+    """`replicated`: the tables of topics, groups and consumer offsets are journalled."""
+
+    def __init__(self, environment: Environment, *, replicated: bool = False) -> None:
         self._environment = environment
+        self._is_restored = False
+        journal = TableJournal() if replicated else None
         self.topics = Topics(environment.clock)
         self.groups = SubscriptionGroups(environment.clock)
         self.offsets = ConsumerOffsets(environment.clock)
         self.delay_offsets = DelayOffsets(environment.clock)
         self.drain = Drain(environment.clock)
-        self.saved_topics = self.file_of(self.topics, "topics.json")
-        self.saved_groups = self.file_of(self.groups, "subscriptionGroup.json")
-        self.saved_offsets = self.file_of(self.offsets, "consumerOffset.json")
+        self.saved_topics = self.file_of(self.topics, "topics.json", journal=journal)
+        self.saved_groups = self.file_of(self.groups, "subscriptionGroup.json", journal=journal)
+        self.saved_offsets = self.file_of(self.offsets, "consumerOffset.json", journal=journal)
         self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
         self.saved_drain = self.file_of(self.drain, "brokerDrain.json")
         self.all_saved = (
@@ -36,11 +42,24 @@ class Tables(Component):
             self.saved_delay_offsets,
             self.saved_drain,
         )
+        # None: of a broker without replicas.
+        self.journalled = None if journal is None else self._journalled(journal)
+
+    def _journalled(self, journal: TableJournal) -> SavedTables:
+        tables = JournalledTables(self.topics, self.groups, self.offsets)
+        files = self.saved_topics, self.saved_groups, self.saved_offsets
+        return SavedTables(tables, dict(zip(tables.by_name(), files, strict=True)), journal)
 
     def restore(self) -> None:
-        """Raises ConfigFileDamaged."""
+        """Once: who becomes master goes on with what it has. Raises ConfigFileDamaged."""
+        if not self._is_restored:
+            self.load()
+
+    def load(self) -> None:
+        """As the files are now. Raises ConfigFileDamaged."""
         for saved in self.all_saved:
             saved.load()
+        self._is_restored = True
 
     async def start(self) -> None:
         """Saves what the other components restored. A full disk does not stop the start: retention
@@ -55,7 +74,11 @@ class Tables(Component):
             await saved.try_save()
 
     def file_of(
-        self, table: Table, name: str, logged: Callable[[], Awaitable[None]] | None = None
+        self,
+        table: Table,
+        name: str,
+        logged: Callable[[], Awaitable[None]] | None = None,
+        journal: Journal | None = None,
     ) -> PersistentTable:
         file = JsonFile(self._environment.disk, self._environment.path / "config" / name)
-        return PersistentTable(table, file, self._environment.writer, logged)
+        return PersistentTable(table, file, self._environment.writer, logged, journal)

@@ -52,6 +52,15 @@ def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
     return Service(descriptor.full_name, tuple(methods))
 
 
+def declare(descriptor: ServiceDescriptor, handler_of: Callable[[str], Handler]) -> Service:
+    """The service of `descriptor`; `handler_of` gives the handler of "package.Service/Method"."""
+    methods = (
+        _method(method, handler_of(f"{descriptor.full_name}/{method.name}"))
+        for method in descriptor.methods
+    )
+    return Service(descriptor.full_name, tuple(methods))
+
+
 def _method(descriptor: MethodDescriptor, handler: Handler) -> Method:
     return Method(
         descriptor.name,

@@ -46,12 +46,17 @@ class BrokerLiveTable:
     # ---- signs of life ----
 
     def put(self, registration: Registration) -> None:
-        """Stores the row of a registration. It keeps its watch if that has the same connection."""
+        """Stores the row of a registration. It keeps its watch if that has the same connection and
+        broker id."""
         old = self._rows.get(registration.key)
         watch = old.watch if old else None
         if watch is not None and watch.connection != registration.connection:
             # The broker has connected anew: the end of its old connection does not unregister it.
             watch.close()
+            watch = None
+        elif old is not None and old.broker_id != registration.broker_id:
+            # It has another role, and opens another watch: it ends the one of before itself, and is
+            # not gone then.
             watch = None
         self._rows[registration.key] = BrokerLive(
             broker_name=registration.broker_name,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, Wakes
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue
 from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
@@ -26,7 +26,6 @@ from aerobee_broker.delivery.pop.lease_table import (
     LeaseTable,
     invalid_lease,
 )
-from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
@@ -92,7 +91,7 @@ class Acknowledgements:
     table: LeaseTable
     journal: LeaseJournal
     deadlines: LeaseDeadlines
-    polls: LongPolls
+    polls: Wakes
     offsets: ConsumerOffsets
     clock: Clock
 

@@ -22,8 +22,7 @@ from aerobee_broker.errors import MessageNotFound
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.messages import LeasableQueues, NewMessage
 from aerobee_wire import topics as names
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
@@ -48,7 +47,7 @@ class DyingMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    store: MessageStore
+    store: LeasableQueues
     table: LeaseTable
     acks: Acknowledgements
     topics: TopicRegistry

@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue
 from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
-from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
@@ -26,6 +25,16 @@ from aerobee_chassis.clock import Clock
 RETRY_AFTER_MS = 1_000
 MAX_AT_ONCE = 1_024  # about; the loop serves others between two rounds
 _SLACK = 1_024  # entries of which nothing is on lease, besides as many as there are others
+
+
+class Wakes(Protocol):
+    """Who is told that messages may be leased: the long polls, or who takes their place."""
+
+    def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
+        """A message of this queue (None: of any) became visible again."""
+
+    def wake_pops(self, topic: str) -> None:
+        """Offsets in the topic were reset, or it is deleted."""
 
 
 class _Deadline(NamedTuple):
@@ -116,7 +125,7 @@ class LeaseExpiry:
     deadlines: LeaseDeadlines
     table: LeaseTable
     groups: GroupRegistry
-    polls: LongPolls
+    polls: Wakes
     clock: Clock
     attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]]
 

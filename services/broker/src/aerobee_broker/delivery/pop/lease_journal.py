@@ -4,7 +4,7 @@ Its snapshot is the lease table in a file; a start applies the records behind it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -15,6 +15,7 @@ from aerobee_broker.delivery.pop.lease_journal_format import JournalRecord
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
@@ -153,34 +154,47 @@ class LeaseJournal(Component):
 
     def replay(self) -> int:
         """Applies the records behind the snapshot. Returns how many. Blocks."""
-        store, topic, queue_id = self.log.store, self.topic, lease_journal_format.QUEUE_ID
-        offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        if self.table.loaded_position <= end:  # else the snapshot is of another log
-            offset = max(self.table.loaded_position, offset)
-        count = 0
-        while offset < end:
-            result = store.read(
-                topic,
-                queue_id,
-                offset,
-                max_messages=READ_MESSAGES,
-                max_bytes=READ_BYTES,
-                tags=None,
-            )
-            for message in iter_records(result.records, check_crc=False):
-                self._apply(message.queue_offset, message.body)
-                count += 1
-            if result.next_begin_offset <= offset:
-                break
-            offset = result.next_begin_offset
+        store, topic = self.log.store, self.topic
+        offset = first_record(store, topic, self.table.loaded_position)
+        count = sum(1 for _ in apply_records(store, self.table, topic, offset))
         if count:  # the next snapshot spares them
             self.table.touch()
         return count
 
-    def _apply(self, queue_offset: int, body: bytes) -> None:
-        try:
-            self.table.apply(lease_journal_format.decode(body))
-        except (KeyError, TypeError, ValueError) as error:
-            structlog.get_logger().error(
-                "lease_record_unreadable", queue_offset=queue_offset, reason=repr(error)
-            )
+
+def first_record(store: MessageStore, topic: str, position: int) -> int:
+    """The queue offset of the first record of the journal that a snapshot lacks, which has it up to
+    `position`."""
+    low = store.min_offset(topic, lease_journal_format.QUEUE_ID)
+    end = store.max_offset(topic, lease_journal_format.QUEUE_ID)
+    return max(position, low) if position <= end else low  # else it is of another log
+
+
+def apply_records(store: MessageStore, table: LeaseTable, topic: str, offset: int) -> Iterator[int]:
+    """Applies the records from a queue offset on, as far as they are visible; yields the queue
+    offset behind each. Raises StoreReadError."""
+    queue_id = lease_journal_format.QUEUE_ID
+    while offset < store.max_offset(topic, queue_id):
+        result = store.read(
+            topic,
+            queue_id,
+            offset,
+            max_messages=READ_MESSAGES,
+            max_bytes=READ_BYTES,
+            tags=None,
+        )
+        for message in iter_records(result.records, check_crc=False):
+            _apply(table, message.queue_offset, message.body)
+            yield message.queue_offset + 1
+        if result.next_begin_offset <= offset:
+            return
+        offset = result.next_begin_offset
+
+
+def _apply(table: LeaseTable, queue_offset: int, body: bytes) -> None:
+    try:
+        table.apply(lease_journal_format.decode(body))
+    except (KeyError, TypeError, ValueError) as error:
+        structlog.get_logger().error(
+            "lease_record_unreadable", queue_offset=queue_offset, reason=repr(error)
+        )

@@ -12,17 +12,16 @@ from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, Wakes
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue, MessageGroupQueue
 from aerobee_broker.delivery.pop.in_flight_message import LEASE_IDS_PER_MS, InFlightMessage
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import DeleteRecord, ResetRecord
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
 from aerobee_broker.delivery.pop.selector import regroup, stored_record
-from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.registry.groups import GroupRegistry
-from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import LeasableQueues
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
 from aerobee_wire.record import decode
@@ -59,11 +58,11 @@ class BlockedMessageGroups(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases(Component):
-    store: MessageStore
+    store: LeasableQueues
     table: LeaseTable
     journal: LeaseJournal
     deadlines: LeaseDeadlines
-    polls: LongPolls
+    polls: Wakes
     offsets: ConsumerOffsets
     groups: GroupRegistry
     clock: Clock

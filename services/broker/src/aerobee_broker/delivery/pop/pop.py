@@ -63,6 +63,9 @@ class Pop:
         while True:
             self.journal.check_room()
             topic = self.access.topic(request.topic, request.queue_id)
+            wanted = self.access.filter_in(topic, request.filter)
+            if wanted is not request.filter:
+                request = replace(request, filter=wanted)
             batch = self.selector.select(
                 request,
                 topic.read_queue_count,
@@ -185,8 +188,9 @@ class Notifications:
     def _peek(self, request: PopRequest) -> PopBatch:
         """What a pop of one message would lease; it stays visible."""
         topic = self.access.topic(request.topic, None)
+        wanted = self.access.filter_in(topic, request.filter)
         batch = self.selector.select(
-            replace(request, max_messages=1),
+            replace(request, max_messages=1, filter=wanted),
             topic.read_queue_count,
             by_priority=False,
             ordered=self.access.is_ordered(request.consumer_group, topic),

@@ -34,8 +34,7 @@ from aerobee_broker.delivery.pop.lease_table import (
 )
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import ReadStatus
+from aerobee_broker.store.messages import LeasableQueues, ReadStatus
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record, decode, iter_raw, iter_records
@@ -165,7 +164,7 @@ class MessageSelector:
     def __init__(
         self,
         *,
-        store: MessageStore,
+        store: LeasableQueues,
         table: LeaseTable,
         offsets: ConsumerOffsets,
         journal: LeaseJournal,
@@ -395,14 +394,14 @@ class MessageSelector:
         )
 
 
-def stored_record(store: MessageStore, queue: InFlightQueue, offset: int) -> bytes:
+def stored_record(store: LeasableQueues, queue: InFlightQueue, offset: int) -> bytes:
     """The record at a queue offset; empty when it is no longer stored, or damaged."""
     result = store.read(queue.topic, queue.queue_id, offset, max_messages=1, max_bytes=1, tags=None)
     whole = result.status is ReadStatus.FOUND and result.next_begin_offset == offset + 1
     return result.records if whole else b""
 
 
-def regroup(store: MessageStore, queue: InFlightQueue) -> None:
+def regroup(store: LeasableQueues, queue: InFlightQueue) -> None:
     """Puts the messages in flight into message groups, or out of them, as `queue.fifo` says."""
 
     def message_group_of(offset: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.filter.filter import Filter
@@ -11,6 +13,7 @@ from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import Code, MqError
 
 
@@ -59,6 +62,13 @@ class ReadAccess:
         group = self._groups.table.get(consumer_group)
         order = group.consume_order if group is not None else ConsumeOrder.AUTO
         return order.holds_in(topic.message_type)
+
+    @staticmethod
+    def filter_in(topic: TopicConfig, wanted: Filter) -> Filter:
+        """The filter as it works in a topic: the units of a parent of lite topics have no tags."""
+        if wanted.tags_codes is None or topic.message_type != LITE:
+            return wanted
+        return replace(wanted, tags_codes=None)
 
     def check_filter(self, wanted: Filter) -> None:
         """Raises MqError SUBSCRIPTION_PARSE_FAILED for SQL92 where that is off."""

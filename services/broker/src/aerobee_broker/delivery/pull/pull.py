@@ -15,6 +15,7 @@ from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNo
 from aerobee_broker.filter.filter import Filter, matching_records
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.consumers import MessageModel
@@ -68,11 +69,12 @@ class Pull:
         """
         self.access.check_broker()
         group = None if request.browse else await self.access.group(request.consumer_group)
-        self._check_queue(request)
+        topic = self._checked_topic(request)
         wanted = request.filter or (
             Filter("TAG", "*") if group is None else self._registered_filter(request)
         )
         self.access.check_filter(wanted)
+        wanted = self.access.filter_in(topic, wanted)
         if group is not None:
             self._check_broadcast(group)
             self._check_lock(request)
@@ -129,10 +131,11 @@ class Pull:
 
     # ---- checks ----
 
-    def _check_queue(self, request: PullRequest) -> None:
-        self.access.topic(request.topic, request.queue_id)
+    def _checked_topic(self, request: PullRequest) -> TopicConfig:
+        topic = self.access.topic(request.topic, request.queue_id)
         if request.queue_offset < 0 or request.max_messages < 0 or request.max_bytes < 0:
             raise InvalidParameter("queue_offset, max_messages and max_bytes are not negative")
+        return topic
 
     def _registered_filter(self, request: PullRequest) -> Filter:
         subscriptions = self.clients.subscriptions(request.consumer_group)

@@ -34,7 +34,8 @@ _TRANSACTION = record.TRANSACTION_MASK
 
 @dataclass(slots=True, kw_only=True)
 class Deriver:
-    """`queues_from`, `index_from`: physical offsets; records below are derived already."""
+    """`queues_from`, `index_from`: physical offsets; records below are derived already.
+    `halt_queue`: topic and queue id; what lies behind a record of it is not derived."""
 
     log: CommitLog
     dispatch: Dispatch
@@ -45,6 +46,8 @@ class Deriver:
     lost_bytes: int = 0
     # Gets what becomes visible, where somebody wants to know.
     arrivals: list[Arrival] | None = None
+    halt_queue: tuple[str, int] | None = None
+    halted_at: int | None = None  # physical: where the first record of that queue ends
 
     def add_lost_bytes(self, count: int) -> None:
         """Bytes of the log that are no records any more; the units that may be missing in a queue
@@ -56,8 +59,14 @@ class Deriver:
         """Units and keys of records, which end at the physical offset `end`. Raises OSError."""
         units = 0
         if len(records):
-            properties = records.joined_properties()
             by_queue = records.by_queue()
+            before = self._until_halt(by_queue)
+            if before < len(records):
+                records = records.first(before)
+                by_queue = records.by_queue()
+            if before <= len(records):
+                self.halted_at = end = int(records.physical_offsets[-1] + records.sizes[-1])
+            properties = records.joined_properties()
             queues = [
                 self.dispatch.queues.make(topic.decode("utf-8", "replace"), queue_id)
                 for topic, queue_id in by_queue.queues
@@ -68,6 +77,17 @@ class Deriver:
             units = self._derive_units(records, properties, alive, queues, by_queue)
         last_ms = int(records.stored_ms[-1]) if len(records) else 0
         self.dispatch.recover(units, end, last_ms)
+
+    def _until_halt(self, by_queue: ByQueue) -> int:
+        """How many of the records end with the first one of the halt queue; more than there are
+        when there is none of it."""
+        if self.halt_queue is not None:
+            topic, queue_id = self.halt_queue
+            key = (topic.encode(), queue_id)
+            if key in by_queue.queues:
+                number = by_queue.queues.index(key)
+                return int(by_queue.order[by_queue.bounds[number]]) + 1
+        return len(by_queue.numbers) + 1
 
     def _alive(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
         """Which records do not belong to a topic that was deleted after them."""

@@ -61,6 +61,8 @@ class Walk:
             )
             if derive:
                 self.deriver.derive(records, stopped)
+                if self.deriver.halted_at is not None:
+                    return Walked(self.deriver.halted_at, False)
             if end.stop is Stop.MORE and stopped == at:
                 return Walked(at, False)  # the limit lies within a record
             at = stopped
@@ -71,6 +73,8 @@ class Walk:
                 if next_at is None:
                     return Walked(at, True)
                 at = next_at
+                if self.deriver.halted_at is not None:
+                    return Walked(at, False)
             on_progress(at)
         return Walked(at, at < limit)
 

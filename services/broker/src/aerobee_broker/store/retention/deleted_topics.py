@@ -6,6 +6,7 @@ back, and a topic that was created again would have two first messages.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, read_file, replace_file
@@ -48,6 +49,19 @@ class DeletedTopics:
         """
         if any(offset > log_end for offset in self.offsets.values()):
             self._write({name: min(offset, log_end) for name, offset in self.offsets.items()})
+
+    def from_on(self, physical_offset: int) -> list[str]:
+        """Topics whose last deletion lies there or behind."""
+        return [topic for topic, offset in self.offsets.items() if offset >= physical_offset]
+
+    def undo(self, topics: Collection[str]) -> None:
+        """Durably. Raises OSError."""
+        self._write({name: at for name, at in self.offsets.items() if name not in topics})
+
+    def take(self, offsets: Mapping[str, int]) -> None:
+        """Those of a store of which this one is a copy, durably. Raises OSError."""
+        if offsets != self.offsets:
+            self._write(dict(offsets))
 
     def _write(self, offsets: dict[str, int]) -> None:
         replace_file(self._disk, self.path, encode(offsets))

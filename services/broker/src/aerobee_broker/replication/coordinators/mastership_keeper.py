@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
-from aerobee_broker.replication.coordinator import (
+from aerobee_broker.replication.coordinators.coordinator import (
     Coordinator,
     CoordinatorAway,
     CoordinatorDamaged,
@@ -40,6 +40,9 @@ class MastershipKeeper:
         # Sets whose writes have no answer: one of them may be at the coordinator, or may yet be.
         self._unanswered: frozenset[Replica] = frozenset()
         self._asked = asyncio.Event()
+        self._moved = (
+            asyncio.Event()
+        )  # what is known of the coordinator, since it was last waited for
 
     @property
     def mastership(self) -> Mastership:
@@ -67,6 +70,13 @@ class MastershipKeeper:
         """From now on the set is to be this one; the master is a member of it."""
         self._wanted = in_sync | {self._mastership.state.master}
         self._asked.set()
+
+    async def settled(self) -> frozenset[Replica]:
+        """The set at the coordinator, once it is the one that is wanted, and stays."""
+        while not self.is_settled:
+            self._moved.clear()
+            await self._moved.wait()
+        return self.in_sync
 
     async def run(self) -> None:
         """Returns once another replica was elected. Cancelled: nothing more is written."""
@@ -119,5 +129,6 @@ class MastershipKeeper:
         if current.revisions != before.revisions:
             # Each unanswered write compared with the revisions before: now none can be carried out.
             self._unanswered = frozenset()
+        self._moved.set()
         if self.awaited != awaited:
             self._on_change()

@@ -32,7 +32,7 @@ from aerobee_broker.etcd import (
     Unchanged,
     Write,
 )
-from aerobee_broker.replication.coordinator import (
+from aerobee_broker.replication.coordinators.coordinator import (
     Candidacy,
     CoordinatorAway,
     CoordinatorDamaged,

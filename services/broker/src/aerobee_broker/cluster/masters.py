@@ -1,0 +1,73 @@
+"""Who is master of a broker group, as the name servers have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+import structlog
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_broker.cluster.registration import unreachable
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+MASTER_ID = 0
+TIMEOUT_S = 3.0
+
+
+class GroupAtNameServer(NamedTuple):
+    """`addresses`: broker id → "host:port"; `epoch`: the newest that a member registered with."""
+
+    epoch: int
+    addresses: dict[int, str]
+
+    @property
+    def master(self) -> str:
+        """ "" where none is registered."""
+        return self.addresses.get(MASTER_ID, "")
+
+
+class Masters:
+    """Asks all name servers, and believes the highest epoch: they share nothing."""
+
+    def __init__(self, namesrvs: Sequence[str], cluster: str, broker_name: str) -> None:
+        self._namesrvs = namesrvs
+        self._cluster = cluster
+        self._broker_name = broker_name
+        self._caller = Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server"))
+
+    async def group(self) -> GroupAtNameServer:
+        """Of epoch 0 and without addresses where no name server that answers knows it."""
+        answers = await asyncio.gather(*(self._ask(namesrv) for namesrv in self._namesrvs))
+        found = [answer for answer in answers if answer is not None]
+        return max(
+            found,
+            key=lambda group: (group.epoch, bool(group.master)),
+            default=GroupAtNameServer(0, {}),
+        )
+
+    async def _ask(self, namesrv: str) -> GroupAtNameServer | None:
+        request = namesrv_pb2.WatchBrokersRequest()
+        try:
+            async with (
+                asyncio.timeout(TIMEOUT_S),
+                aclosing(self._caller.stream(namesrv, rpcs.WATCH_BROKERS, request)) as answers,
+            ):
+                async for answer in answers:
+                    return self._of(answer)
+        except (MqError, TimeoutError) as error:
+            structlog.get_logger().debug("namesrv_not_asked", namesrv=namesrv, reason=str(error))
+        return None
+
+    def _of(self, answer: namesrv_pb2.WatchBrokersResponse) -> GroupAtNameServer | None:
+        for members in answer.brokers:
+            if (members.cluster, members.broker_name) == (self._cluster, self._broker_name):
+                return GroupAtNameServer(members.epoch, dict(members.addresses))
+        return None
+
+    async def close(self) -> None:
+        await self._caller.close()

@@ -1,0 +1,129 @@
+"""The metadata journal of a master: what changes topics, groups and consumer offsets is a record of
+the log too, so that each replica has it, in the order in which it happened.
+
+A table is compared with what the journal says when its file is written (`PersistentTable`), and the
+file waits until the record is confirmed. So whoever waits for the file answers for what no failover
+takes back, and the file holds nothing else. Consumer offsets are written every
+`flushConsumerOffsetInterval`: after a failover groups repeat at most that.
+
+A deletion of a topic is logged in the turn of the loop in which it happens: it counts at its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.metadata import journal_records
+from aerobee_broker.metadata.journal_records import TableChange, TopicDeletion
+from aerobee_broker.metadata.persistent_table import Logged
+from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table_changes import TableChanges
+from aerobee_broker.metadata.table_journal import SavedTables
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
+from aerobee_wire.status import MqError
+
+
+class MetadataJournal(Component):
+    """Of one epoch: the tables must say what the journal says when it is restored."""
+
+    def __init__(self, log: DurableLog, saved: SavedTables, clock: Clock) -> None:
+        self._log = log
+        self._saved = saved
+        self._clock = clock
+        self._changes: dict[Table, TableChanges] = {}
+        # Topics whose deletion the log has not, or has lost: logged before anything else.
+        self._unlogged: list[str] = []
+
+    def restore(self) -> None:
+        for name, table in self._saved.tables.by_name().items():
+            file = self._saved.files[name]
+            is_known = file.position is not None or not file.is_there
+            self._changes[table] = TableChanges(name, table, is_known=is_known)
+        # A crash may have come between a deletion and its record.
+        self._unlogged = self._log.store.deleted_at_end()
+        self._saved.journal.lead(self)
+
+    async def start(self) -> None:
+        self._log_deletions()
+        self._log.schedule_flush()
+
+    # ---- changes of tables ----
+
+    def log(self, table: Table) -> Logged:
+        """Appends what the journal does not say of the table yet. Raises what the store raises."""
+        self._log_deletions()
+        changes = self._changes[table]
+        change = changes.take()
+        if change is not None:
+            self._append(changes, change)
+
+        def ended(error: BaseException | None) -> None:
+            if error is not None and change is not None:
+                changes.lose(change)
+
+        # Shielded: to cancel it would cancel the call of `ended`.
+        confirmed = asyncio.shield(self._log.when_flushed(ended))
+        confirmed.add_done_callback(_seen)
+        return Logged(self._log.store.end_offset, confirmed)
+
+    def _append(self, changes: TableChanges, change: TableChange) -> None:
+        messages = journal_records.messages(change, self._clock.now_ms())
+        try:
+            self._log.store.append(messages, reserve=True)
+        except BaseException:
+            changes.lose(change)
+            raise
+
+    # ---- deletions ----
+
+    def delete_topic(self, topic: str) -> None:
+        """In the store, and in the journal; its rows in the tables are the caller's, in this turn
+        of the loop. Raises what the store raises; then nothing is done. `log` says when it is
+        confirmed."""
+        store = self._log.store
+        store.check_open_to_appends(reserve=True)
+        store.delete_topic(topic)
+        self._unlogged.append(topic)
+        try:
+            self._log_deletions()
+        except MqError as error:
+            structlog.get_logger().warning("deletion_not_logged", topic=topic, reason=error.message)
+
+    def _log_deletions(self) -> None:
+        """Raises what the store raises."""
+        while self._unlogged:
+            topic = self._unlogged[0]
+            deletion = TopicDeletion(topic, self._log.store.deleted_below(topic))
+            messages = journal_records.messages(deletion, self._clock.now_ms())
+            self._log.store.append(messages, reserve=True)
+            self._unlogged.pop(0)
+            self._forget_rows(topic)
+            self._log.when_flushed(partial(self._deletion_ended, topic))
+
+    def _deletion_ended(self, topic: str, error: BaseException | None) -> None:
+        if error is not None and topic not in self._unlogged:
+            self._unlogged.append(topic)
+            self._touch()
+
+    def _forget_rows(self, topic: str) -> None:
+        tables = self._saved.tables
+        self._changes[tables.topics].forget([topic])
+        changes = self._changes[tables.offsets]
+        changes.forget([key for key in changes.known_keys() if key[0] == topic])
+        self._touch()
+
+    def _touch(self) -> None:
+        """So that the next save logs what the tables have of the topic by then."""
+        self._saved.tables.topics.touch()
+        self._saved.tables.offsets.touch()
+
+
+def _seen(future: asyncio.Future[None]) -> None:
+    """Nobody need wait for it: asyncio would log its exception as never retrieved."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,133 @@
+"""Applies the metadata journal: at the start of a replica what its files lack, and while it follows
+what is confirmed, in the order of the log.
+
+The store halts behind the deletion of a topic (`store/follow.py`), so that it is carried out before
+anything behind it is derived. No loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+import structlog
+
+from aerobee_broker.metadata import journal_records
+from aerobee_broker.metadata.journal_records import TopicDeletion
+from aerobee_broker.metadata.table_journal import SavedTables
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Arrival
+from aerobee_wire import topics as names
+from aerobee_wire.record import Record, iter_records
+
+READ_MESSAGES = 1_024
+READ_BYTES = 4 * 1024 * 1024
+_QUEUES = (names.METADATA_CHANGE_QUEUE, names.METADATA_DELETION_QUEUE)
+
+
+class MetadataReplay:
+    """`restore` first, after the tables were loaded from their files."""
+
+    def __init__(self, store: MessageStore, saved: SavedTables) -> None:
+        self._store = store
+        self._saved = saved
+        self._positions: dict[str, int] = {}  # physical: a table has what lies below
+        self._next = dict.fromkeys(_QUEUES, 0)  # queue offsets
+
+    def restore(self) -> int:
+        """Returns how many records were applied. Blocks. Raises StoreReadError, StoreWriteError."""
+        store = self._store
+        for name, file in self._saved.files.items():
+            at = file.position
+            # A file without a position is newer than the journal: nobody wrote one beside it.
+            if at is None:
+                at = store.confirmed_offset if file.is_there else 0
+            self._positions[name] = at
+        low = min(self._positions.values())
+        for queue_id in _QUEUES:
+            self._next[queue_id] = self._first_from(queue_id, low)
+        count = self.apply()
+        structlog.get_logger().info("metadata_restored", journal_records=count)
+        return count
+
+    def take_over(self, position: int) -> None:
+        """The tables are those of another replica, and have what its journal says below this
+        physical offset."""
+        self._positions = dict.fromkeys(self._positions, position)
+        for queue_id in _QUEUES:
+            self._next[queue_id] = self._store.max_offset(names.METADATA_LOG_TOPIC, queue_id)
+        self._saved.journal.applied_to(position)
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Of what was derived just now. Raises as `apply` does; then it is to be called again."""
+        halted = self._store.follower.halted
+        if halted or any(arrival.topic == names.METADATA_LOG_TOPIC for arrival in arrivals):
+            self.apply()
+
+    def apply(self) -> int:
+        """Everything that is derived and not applied. Returns the number of records. Raises
+        StoreReadError; StoreWriteError: a deletion is not durable."""
+        store, count = self._store, 0
+        for record in heapq.merge(*map(self._records, _QUEUES), key=_place):
+            self._apply(record)
+            self._next[record.queue_id] = record.queue_offset + 1
+            count += 1
+        self._saved.journal.applied_to(store.confirmed_offset)
+        if store.follower.halted:
+            store.follower.resume()
+        return count
+
+    def _apply(self, message: Record) -> None:
+        stale = {name for name, at in self._positions.items() if message.physical_offset < at}
+        try:
+            record = journal_records.decode(message.body)
+            if isinstance(record, TopicDeletion):
+                self._delete(record)
+            journal_records.apply(record, self._saved.tables, stale)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            structlog.get_logger().error(
+                "metadata_record_unreadable",
+                queue_id=message.queue_id,
+                queue_offset=message.queue_offset,
+                reason=repr(error),
+            )
+
+    def _delete(self, deletion: TopicDeletion) -> None:
+        """The part of the store, unless that has it already."""
+        store, topic, below = self._store, deletion.topic, deletion.below
+        if below > max(store.deleted_below(topic), store.min_physical_offset):
+            store.delete_topic(topic, below)
+            structlog.get_logger().info("topic_deleted", topic=topic, by="journal")
+
+    def _records(self, queue_id: int) -> Iterator[Record]:
+        store, offset = self._store, self._next[queue_id]
+        offset = max(offset, store.min_offset(names.METADATA_LOG_TOPIC, queue_id))
+        while offset < store.max_offset(names.METADATA_LOG_TOPIC, queue_id):
+            result = store.read(
+                names.METADATA_LOG_TOPIC,
+                queue_id,
+                offset,
+                max_messages=READ_MESSAGES,
+                max_bytes=READ_BYTES,
+                tags=None,
+            )
+            yield from iter_records(result.records, check_crc=False)
+            if result.next_begin_offset <= offset:
+                return
+            offset = result.next_begin_offset
+
+    def _first_from(self, queue_id: int, position: int) -> int:
+        """The queue offset of the first record at or behind a physical offset."""
+        store, topic = self._store, names.METADATA_LOG_TOPIC
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+
+        def place(queue_offset: int) -> int:
+            units = store.units(topic, queue_id, queue_offset, 1)
+            return units[0][0] if units else position
+
+        return bisect_left(range(high), position, low, high, key=place)
+
+
+def _place(record: Record) -> int:
+    return record.physical_offset

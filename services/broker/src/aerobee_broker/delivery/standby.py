@@ -1,0 +1,77 @@
+"""What a slave keeps ready for the day on which it becomes master: the lease table, from the lease
+journal of its log, with a snapshot of its own.
+
+Without it a new master would read the journal since it began to follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from aerobee_broker.delivery.pop.lease_journal import apply_records, first_record
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire.status import MqError
+
+MAX_RECORDS = 2_000  # applied in one go: some 50 ms of the loop
+
+
+class WarmLeases:
+    """`table`: whose position is `position`, `snapshot`: its file. All in it is confirmed."""
+
+    def __init__(
+        self, store: MessageStore, table: LeaseTable, snapshot: PersistentTable, topic: str
+    ) -> None:
+        """`topic`: of the lease journal. Loads the snapshot. Raises ConfigFileDamaged."""
+        self._store = store
+        self._table = table
+        self._snapshot = snapshot
+        self._topic = topic
+        snapshot.load()
+        self.position = first_record(store, topic, table.loaded_position)  # queue offset
+
+    def take(self, content: dict[str, Any]) -> None:
+        """The snapshot of the master, in place of what is here; `save` is to follow. Raises
+        ConfigFileDamaged."""
+        self._snapshot.take(content)
+        self.position = self._table.loaded_position
+
+    def step(self) -> bool:
+        """Applies some of what has become visible. True: there is more. Raises StoreReadError."""
+        count = 0
+        for behind in apply_records(self._store, self._table, self._topic, self.position):
+            self.position = behind
+            count += 1
+            if count == MAX_RECORDS:
+                break
+        if count:
+            self._table.touch()
+        return count == MAX_RECORDS
+
+    async def catch_up(self) -> None:
+        """Everything that is visible, in slices: a blocked loop renews no lease. Raises
+        StoreReadError."""
+        more = self.step()
+        while more:
+            await asyncio.sleep(0)
+            more = self.step()
+
+    async def save(self) -> None:
+        """Raises MqError: the file cannot be written."""
+        await self._snapshot.save()
+
+    async def stop(self) -> None:
+        """Saves what is visible. A failure is logged."""
+        try:
+            await self.catch_up()
+        except MqError as error:
+            structlog.get_logger().error("leases_not_applied", reason=error.message)
+        await self.try_save()
+
+    async def try_save(self) -> None:
+        """A failure is logged."""
+        await self._snapshot.try_save()

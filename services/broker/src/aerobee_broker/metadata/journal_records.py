@@ -1,0 +1,137 @@
+"""The records of the metadata journal: what changes topics, groups and consumer offsets on each
+replica of a log. Pure: a table in, records out, and back.
+
+They are messages of the system topic rmq_sys_METADATA_LOG, so their order is the order in which
+things happened, and they share log, replication and recovery with everything else:
+
+    queue 0   changes of a table: the rows as they are now, not what was done to them. Applying one
+              twice, or to a table that has seen it, does no harm
+    queue 1   deletions of topics. One acts on the store too, at its place in the log: what lies
+              before it is deleted, what lies behind belongs to a topic that was created again
+
+The body is one JSON object; "kind" says which. Rows are as in the file of their table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
+from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.topics import Topics
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import topics as names
+
+MAX_BODY = 256 * 1024  # of a record; one row may be more
+_DELETION = "deleteTopic"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+class TableChange(NamedTuple):
+    """`table`: its name among the JournalledTables. `version`: of the whole table after this.
+    `put`: rows by name. `anew`: the table had no rows before."""
+
+    table: str
+    version: DataVersion
+    put: Mapping[str, Any]
+    removed: Sequence[str] = ()
+    anew: bool = False
+
+
+class TopicDeletion(NamedTuple):
+    """`below`: physical; the records of the topic that begin there or later are those of another
+    one. Between it and the place of this record there are none."""
+
+    topic: str
+    below: int
+
+
+MetadataRecord = TableChange | TopicDeletion
+
+
+class JournalledTables(NamedTuple):
+    """The tables that a replicated broker journals. A field's name is that of the table."""
+
+    topics: Topics
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+
+    def by_name(self) -> dict[str, JournalledTable]:
+        return dict(zip(self._fields, self, strict=True))
+
+
+# ---- format ----
+
+
+def messages(record: MetadataRecord, now_ms: int) -> list[NewMessage]:
+    """The messages to append, in this order. A large change is several."""
+    topic = names.METADATA_LOG_TOPIC
+    if isinstance(record, TopicDeletion):
+        body = _encode({"kind": _DELETION, "topic": record.topic, "below": record.below}).encode()
+        queue_id = names.METADATA_DELETION_QUEUE
+        return [NewMessage(topic, queue_id, body, born_timestamp_ms=now_ms)]
+    queue_id = names.METADATA_CHANGE_QUEUE
+    return [NewMessage(topic, queue_id, body, born_timestamp_ms=now_ms) for body in _bodies(record)]
+
+
+def _bodies(change: TableChange) -> Iterator[bytes]:
+    version = _encode(change.version.to_json())
+    head = f'{{"kind":{_encode(change.table)},"version":{version}'
+    if change.anew:
+        head += ',"anew":true'
+    rows: list[str] = []
+    size = 0
+    for name, row in change.put.items():
+        text = f"{_encode(name)}:{_encode(row)}"
+        if rows and size + len(text) > MAX_BODY:
+            yield f'{head},"put":{{{",".join(rows)}}},"removed":[]}}'.encode()
+            head = head.removesuffix(',"anew":true')
+            rows, size = [], 0
+        rows.append(text)
+        size += len(text)
+    yield f'{head},"put":{{{",".join(rows)}}},"removed":{_encode(list(change.removed))}}}'.encode()
+
+
+def decode(body: bytes) -> MetadataRecord:
+    """Raises KeyError, TypeError, ValueError when it is none."""
+    found = json.loads(body)
+    kind = found["kind"]
+    if kind == _DELETION:
+        return TopicDeletion(_text(found["topic"]), int(found["below"]))
+    if kind not in JournalledTables._fields:
+        raise ValueError(f"a record of the unknown kind {kind!r}")
+    return TableChange(
+        kind,
+        DataVersion.from_json(found["version"]),
+        dict(found["put"]),
+        [_text(name) for name in found["removed"]],
+        bool(found.get("anew", False)),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no name")
+    return value
+
+
+# ---- apply ----
+
+
+def apply(record: MetadataRecord, tables: JournalledTables, stale: Collection[str] = ()) -> None:
+    """What it changes in the tables; a deletion's part in the store is the caller's. `stale`: names
+    of tables that are newer than the record. Raises AttributeError, KeyError, TypeError, ValueError
+    for rows that are none: then nothing of it is done."""
+    if isinstance(record, TopicDeletion):
+        if "topics" not in stale:
+            tables.topics.remove_row(record.topic)
+        if "offsets" not in stale:
+            tables.offsets.remove_topic(record.topic)
+    elif record.table not in stale:
+        tables.by_name()[record.table].take_rows(
+            record.put, record.removed, record.version, anew=record.anew
+        )

@@ -1,0 +1,78 @@
+"""What of a table the journal does not say yet. Found by comparison, when the table is saved: so a
+broker without replicas pays nothing for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.journal_records import TableChange
+from aerobee_broker.metadata.table import JournalledTable
+
+
+class TableChanges:
+    """Of one table. `is_known`: the journal says what the table says now; else the first change has
+    all of it. Rows count as journalled once they were taken; `lose` takes that back.
+    """
+
+    def __init__(self, name: str, table: JournalledTable, *, is_known: bool) -> None:
+        self._name = name
+        self._table = table
+        self._known: dict[Any, Any] = {}
+        self._version: DataVersion | None = None
+        self._anew = not is_known
+        self._lost: set[str] = set()  # names of rows whose change was rolled back
+        if is_known:
+            self._known = {key: _kept(row) for key, row in table.rows().items()}
+            self._version = table.version
+
+    def take(self) -> TableChange | None:
+        """What has changed since the last one; None: nothing."""
+        table, known = self._table, self._known
+        rows = table.rows()
+        changed = [(key, row) for key, row in rows.items() if known.get(key) != row]
+        may_lack = changed or len(known) != len(rows)
+        gone = [key for key in known if key not in rows] if may_lack else []
+        if not (changed or gone or self._lost or self._anew or table.version != self._version):
+            return None
+        put = {table.name_of(key): table.row_to_json(row) for key, row in changed}
+        removed = {table.name_of(key) for key in gone}
+        for name in self._lost - put.keys() - removed:
+            self._add_lost(name, put, removed)
+        change = TableChange(self._name, table.version, put, sorted(removed), self._anew)
+        for key, row in changed:
+            known[key] = _kept(row)
+        for key in gone:
+            del known[key]
+        self._anew, self._version = False, table.version
+        self._lost.clear()
+        return change
+
+    def _add_lost(self, name: str, put: dict[str, Any], removed: set[str]) -> None:
+        for key, row in self._table.rows().items():
+            if self._table.name_of(key) == name:
+                put[name] = self._table.row_to_json(row)
+                return
+        removed.add(name)
+
+    def lose(self, change: TableChange) -> None:
+        """The log has rolled it back: the next one says it again."""
+        self._anew = self._anew or change.anew
+        self._lost.update(change.put, change.removed)
+        if self._anew:
+            self._known.clear()
+        self._version = None
+
+    def forget(self, keys: list[Any]) -> None:
+        """Another record says that these rows are no more; if they are made again, that is new."""
+        for key in keys:
+            self._known.pop(key, None)
+            self._lost.discard(self._table.name_of(key))
+
+    def known_keys(self) -> list[Any]:
+        return list(self._known)
+
+
+def _kept(row: Any) -> Any:
+    """A row that stays as it is; rows of consumer offsets change."""
+    return dict(row) if isinstance(row, dict) else row

@@ -1,0 +1,1 @@
+"""Where a broker group keeps its epoch, its master and its in-sync set."""

@@ -1,0 +1,97 @@
+"""The coordinator of a group without etcd: each replica has a file, `config/replicas.json`.
+
+    {"epoch": 3, "master": {…}, "inSync": [{…}, …]}
+
+A master writes the epoch that it begins there, then its in-sync set at each change. Nobody elects:
+who is master is said by the options, so no other process ever writes the set of an epoch, and what
+is read is what was written last. A write that fails is unknown until one succeeds: the file may or
+may not have been replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.replication.coordinators.coordinator import State
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync import Members
+from aerobee_wire.checked_json import decode, encode
+
+
+class StaticCoordinator:
+    """`state`: as it is in the file, since `load`; None: this replica was never master."""
+
+    def __init__(self, disk: Disk, path: Path, writer: Worker) -> None:
+        self.state: State | None = None
+        self._disk = disk
+        self._path = path
+        self._writer = writer
+
+    def load(self) -> None:
+        """Raises ConfigFileDamaged."""
+        try:
+            self.state = _state(decode(read_file(self._disk, self._path)))
+        except FileNotFoundError:
+            self.state = None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigFileDamaged(self._path, f"{self._path}: {error}") from error
+
+    async def begin(self, epoch: int, me: Replica) -> None:
+        """This replica becomes master, and is the set. Durable on return. Raises OSError."""
+        await self._save(State(epoch, me, frozenset({me})))
+
+    async def write(self, members: Members) -> Members | None:
+        state = self.state
+        assert state is not None, "a master has begun its epoch"
+        try:
+            await self._save(State(state.epoch, state.master, members))
+        except OSError as error:
+            structlog.get_logger().error(
+                "in_sync_set_not_saved", file=str(self._path), reason=str(error)
+            )
+            return None
+        return members
+
+    async def read(self) -> Members | None:
+        """What is on the disk. A file that cannot be written again tells nothing."""
+        state = self.state
+        assert state is not None, "a master has begun its epoch"
+        return await self.write(state.in_sync)
+
+    async def _save(self, state: State) -> None:
+        data = encode(_content(state))
+
+        def write() -> None:
+            self._disk.make_directory(self._path.parent)
+            replace_file(self._disk, self._path, data)
+
+        await self._writer(write)
+        self.state = state
+
+
+def _content(state: State) -> dict[str, Any]:
+    return {
+        "epoch": state.epoch,
+        "master": _of_replica(state.master),
+        "inSync": [_of_replica(member) for member in sorted(state.in_sync)],
+    }
+
+
+def _of_replica(replica: Replica) -> dict[str, Any]:
+    return {"id": replica.replica_id, "storeId": replica.store_id}
+
+
+def _state(content: Mapping[str, Any]) -> State:
+    in_sync = frozenset(_replica(member) for member in content["inSync"])
+    return State(int(content["epoch"]), _replica(content["master"]), in_sync)
+
+
+def _replica(content: Mapping[str, Any]) -> Replica:
+    return Replica(int(content["id"]), str(content["storeId"]))

@@ -1,0 +1,318 @@
+"""A member of a group with etcd: candidate, master or slave, as elections make it.
+
+a master is known            → its slave, until it is another one, or its port refuses
+none, and in the set         → candidate: after its wait, a claim at the coordinator
+elected                      → master, until another is elected, or its disk fails
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from aerobee_broker.errors import StoreReadOnly
+from aerobee_broker.replication.coordinators.candidates import (
+    RANK_MS,
+    rank,
+    wait_before_election,
+)
+from aerobee_broker.replication.coordinators.coordinator import (
+    Candidacy,
+    Coordinator,
+    CoordinatorAway,
+    CoordinatorDamaged,
+    MasterKey,
+    Mastership,
+    View,
+)
+from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync import Members
+from aerobee_broker.roles.master import MasterRole
+from aerobee_broker.roles.roles import Roles
+from aerobee_chassis.addresses import split_address
+from aerobee_chassis.background import PeriodicTask, until_one_ends
+from aerobee_chassis.lifecycle import Component, Lifecycle
+from aerobee_wire.status import MqError
+
+AGAIN_S = 1.0  # after a role that could not be taken
+COORDINATOR_PAUSE_S = 0.2  # after an answer of the coordinator that did not come
+CANDIDACY_S = 1.0  # between two looks at what this replica says of itself
+PROBES, PROBE_PAUSE_S = 2, 0.3  # of a master's port, after its stream broke
+PROBE_TIMEOUT_S = 1.0
+
+
+class ElectedMember(Component):
+    """`make_coordinator`: for this replica, whose store is open then. `address`: "host:port" that
+    slaves dial."""
+
+    def __init__(
+        self, roles: Roles, make_coordinator: Callable[[Replica], Coordinator], address: str
+    ) -> None:
+        self._roles = roles
+        self._make_coordinator = make_coordinator
+        self._address = address
+        self._options = roles.own.environment.options
+        self._clock = roles.own.environment.clock.real
+        self._lifecycle = Lifecycle()
+        self._task: asyncio.Task[None] | None = None
+        self._vacant_since_ms: int | None = None  # the group has no master, as far as is known
+        self._told = ""
+
+    async def start(self) -> None:
+        coordinator = self._make_coordinator(self._roles.own.replica)
+        coordinator.announce(self._candidacy())
+        await self._lifecycle.start(
+            PeriodicTask("candidacy", CANDIDACY_S, lambda: self._announce(coordinator))
+        )
+        self._task = asyncio.create_task(self._run(coordinator), name="role")
+
+    async def stop(self) -> None:
+        await self._lifecycle.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _candidacy(self) -> Candidacy:
+        own = self._roles.own
+        history, end = own.epochs.history, own.store.end_offset
+        priority = self._options.broker_election_priority
+        return Candidacy(own.replica, self._address, history.newest_epoch, end, priority)
+
+    async def _announce(self, coordinator: Coordinator) -> None:
+        if self._roles.own.is_open:
+            coordinator.announce(self._candidacy())
+
+    # ---- which role ----
+
+    async def _run(self, coordinator: Coordinator) -> None:
+        try:
+            while True:
+                try:
+                    await self._take_role(coordinator)
+                except (CoordinatorAway, CoordinatorDamaged) as error:
+                    structlog.get_logger().warning("role_not_taken", reason=str(error))
+                    await asyncio.sleep(COORDINATOR_PAUSE_S)
+                    continue
+                except (MqError, OSError, ValueError) as error:
+                    structlog.get_logger().error("role_not_taken", reason=str(error))
+                except Exception:
+                    structlog.get_logger().exception("role_failed")
+                else:
+                    continue
+                await asyncio.sleep(AGAIN_S)
+                await self._reopen()
+        finally:
+            await coordinator.close()
+
+    async def _reopen(self) -> None:
+        try:
+            await self._roles.own.reopen()
+        except (MqError, OSError) as error:
+            structlog.get_logger().error("store_not_opened", reason=str(error))
+
+    async def _take_role(self, coordinator: Coordinator) -> None:
+        """By the present view; returns when another one is to be looked at."""
+        view = coordinator.view or await coordinator.changed(None)
+        mastership = coordinator.claimed_in(view)
+        if mastership is None:
+            if view.master is not None and not self._is_own(view.master):
+                self._vacant_since_ms = None
+                mastership = await self._follow(coordinator, view, view.master)
+            else:
+                mastership = await self._stand(coordinator, view)
+        if mastership is not None:
+            self._vacant_since_ms = None
+            await self._lead(coordinator, mastership)
+
+    def _is_own(self, master: MasterKey) -> bool:
+        """Of a process before this one: its lease has not ended yet."""
+        return master.replica.replica_id == self._roles.own.replica.replica_id
+
+    # ---- candidate ----
+
+    async def _stand(self, coordinator: Coordinator, view: View) -> Mastership | None:
+        now_ms = self._clock.monotonic_ms()
+        if self._vacant_since_ms is None:
+            self._vacant_since_ms = now_ms
+        me, copies = self._roles.own.replica, self._options.total_replicas
+        wait_ms = wait_before_election(view, me, copies)
+        if wait_ms is None:
+            self._tell("not_electable", view)
+            await coordinator.changed(view)
+            return None
+        left_ms = self._vacant_since_ms + wait_ms - now_ms
+        if await self._has_changed(coordinator, view, left_ms):
+            return None
+        return await self._elect(coordinator, view, "no master")
+
+    async def _has_changed(self, coordinator: Coordinator, view: View, within_ms: int) -> bool:
+        if within_ms <= 0:
+            return coordinator.view is not view
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                await coordinator.changed(view)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _elect(self, coordinator: Coordinator, view: View, why: str) -> Mastership | None:
+        mastership = await coordinator.elect(view)
+        if mastership is not None:
+            structlog.get_logger().warning("elected", epoch=mastership.epoch, why=why)
+        return mastership
+
+    def _tell(self, event: str, view: View) -> None:
+        """Once, while it is so."""
+        members = sorted(map(str, view.state.in_sync)) if view.state is not None else []
+        if event + str(members) != self._told:
+            self._told = event + str(members)
+            me = str(self._roles.own.replica)
+            structlog.get_logger().warning(event, replica=me, in_sync=members)
+
+    # ---- slave ----
+
+    async def _follow(
+        self, coordinator: Coordinator, view: View, master: MasterKey
+    ) -> Mastership | None:
+        """Until another master is known. Returns what it is elected for, if it is."""
+        broke, ended = asyncio.Event(), asyncio.Event()
+
+        def on_broken() -> None:
+            broke.set()
+            ended.set()
+
+        async def address() -> str:
+            return master.address
+
+        elected: list[Mastership] = []
+
+        async def claim() -> None:
+            while not elected:
+                broke.clear()
+                await broke.wait()
+                if await self._refuses(master.address):
+                    elected.extend(await self._claim(coordinator, master))
+
+        works = [
+            self._roles.follow(address, self._options.broker_id, on_broken=on_broken),
+            self._until_another(coordinator, view, master, ended),
+        ]
+        if self._options.ha_fast_failover:
+            works.append(claim())
+        await until_one_ends(*works)
+        return elected[0] if elected else None
+
+    async def _until_another(
+        self, coordinator: Coordinator, view: View, master: MasterKey, ended: asyncio.Event
+    ) -> None:
+        """Until another master is known, or none. One whose key is gone and whose stream goes on
+        may put the key back, as after an outage of etcd: it has a lease's duration for that."""
+        while True:
+            if view.master is not None and view.master.nonce != master.nonce:
+                return
+            if view.master is not None:
+                view = await coordinator.changed(view)
+                continue
+            ended.clear()
+            if not self._roles.is_following:
+                return
+            waits = [
+                asyncio.ensure_future(ended.wait()),
+                asyncio.ensure_future(self._until_master_again(coordinator, view)),
+            ]
+            try:
+                done, _ = await asyncio.wait(
+                    waits,
+                    timeout=self._options.etcd_lease_ttl,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            if waits[1] not in done or coordinator.view is None:
+                return
+            view = coordinator.view
+
+    async def _until_master_again(self, coordinator: Coordinator, view: View) -> bool:
+        while view.master is None:
+            view = await coordinator.changed(view)
+        return True
+
+    async def _claim(self, coordinator: Coordinator, master: MasterKey) -> list[Mastership]:
+        """Over the key of a master whose port refuses: harmless if it lives."""
+        view, me = coordinator.view, self._roles.own.replica
+        if view is None or not view.may_be_elected(me) or view.master != master:
+            return []
+        if await self._has_changed(coordinator, view, rank(view, me) * RANK_MS):
+            return []
+        try:
+            mastership = await self._elect(coordinator, view, "the master's port refuses")
+        except CoordinatorAway as error:
+            structlog.get_logger().warning("not_elected", reason=str(error))
+            return []
+        return [] if mastership is None else [mastership]
+
+    async def _refuses(self, address: str) -> bool:
+        """Whether nobody listens there: of a process that has ended, on a machine that is up."""
+        host, port = split_address(address)
+        for probe in range(PROBES):
+            if probe:
+                await asyncio.sleep(PROBE_PAUSE_S)
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    _, writer = await asyncio.open_connection(host, port)
+            except ConnectionRefusedError:
+                continue
+            except (OSError, TimeoutError):
+                return False
+            writer.close()
+            return False
+        return True
+
+    # ---- master ----
+
+    async def _lead(self, coordinator: Coordinator, mastership: Mastership) -> None:
+        keeper = MastershipKeeper(coordinator, mastership)
+        keeping = asyncio.create_task(keeper.run(), name="mastership")
+
+        async def ended(role: MasterRole) -> None:
+            ends: list[asyncio.Future[Any]] = [keeping, role.over]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            reason = self._roles.own.store.flush.read_only_reason
+            if reason:  # another is elected while this one pauses
+                raise StoreReadOnly(reason)
+
+        superseded = False
+        try:
+            await self._roles.lead(mastership.epoch, KeptSet(keeper), ended)
+            superseded = keeping.done()
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            if not superseded:
+                await self._resign(coordinator, keeper.mastership)
+
+    async def _resign(self, coordinator: Coordinator, mastership: Mastership) -> None:
+        """Stopped, or without a disk: another one is elected at once."""
+        try:
+            await coordinator.resign(mastership)
+        except (CoordinatorAway, CoordinatorDamaged) as error:
+            structlog.get_logger().warning("not_resigned", reason=str(error))
+
+
+class KeptSet:
+    """`SetAtCoordinator` over what keeps the mastership: an answer is final."""
+
+    def __init__(self, keeper: MastershipKeeper) -> None:
+        self._keeper = keeper
+
+    async def write(self, members: Members) -> Members | None:
+        self._keeper.want(members)
+        return await self._keeper.settled()
+
+    async def read(self) -> Members | None:
+        return await self._keeper.settled()

@@ -1,0 +1,116 @@
+"""What a slave does to its store before it follows: cuts what its master does not have, or begins a
+log where its master's begins; then it takes its master's tables.
+
+    unfinished.json → cut, or wipe → snapshot → begin, tables saved → unfinished.json
+
+A master deletes a topic before the log has the deletion. If the log never gets it, and another
+replica becomes master, the topic is there still: queues are then built again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import structlog
+
+from aerobee_broker.replication import snapshot
+from aerobee_broker.replication.handshake import Action, Agreement
+from aerobee_broker.replication.snapshot import Snapshot
+from aerobee_broker.replication.stream import Welcome
+from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.roles.unfinished import Unfinished
+from aerobee_wire.status import Code, MqError
+
+Fetch = Callable[[int], Awaitable[Snapshot]]  # of the master of this epoch
+
+
+class ReopenStore(MqError):
+    """The store is to be opened again, and another stream to be begun."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.SYSTEM_ERROR, f"the store opens again: {reason}", retryable=True)
+
+
+class Preparation:
+    def __init__(self, own: ReplicaStore, fetch: Fetch) -> None:
+        self._own = own
+        self._fetch = fetch
+
+    @property
+    def is_due(self) -> bool:
+        return self._own.is_unfinished or bool(self._own.store.deleted_at_end())
+
+    async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
+        """Raises ReopenStore; CutRefused, StreamBroken, what the call raises; OSError."""
+        own = self._own
+        async with own.in_use:
+            if agreement.action is Action.FOLLOW and not own.is_unfinished:
+                await self._undo_deletions()  # it may be in the set, and have all that this takes
+            before = own.unfinished.current
+            known = before if own.is_unfinished else None
+            copies = agreement.starts_anew or (
+                agreement.action is Action.FOLLOW and known is not None and known.copies
+            )
+            # With an empty log it may be in the set: a mark would keep it from leading.
+            if agreement.action is not Action.COPY or known is not None or before is None:
+                await self._mark(Unfinished(copies=copies))
+            if agreement.action in (Action.CUT, Action.WIPE):
+                await self._cut(agreement)
+            if agreement.action is Action.WIPE:
+                await self._mark(Unfinished(copies=copies, wipes=True))
+                raise ReopenStore("what it has ends before its master's log begins")
+            if not copies and own.store.deleted_at_end():
+                await self._undo_deletions()
+            found = await self._fetch(welcome.master.epoch)
+            if agreement.action is Action.COPY:
+                store = own.store
+                begin = partial(
+                    store.follower.begin_at, agreement.begin, found.fronts, found.deleted_topics
+                )
+                await own.environment.flusher(begin)
+            elif copies:
+                await own.environment.flusher(
+                    partial(own.store.take_deletions, found.deleted_topics)
+                )
+            await self._install(found)
+            await self._mark(Unfinished(copies=copies, until=found.position))
+
+    async def _undo_deletions(self) -> None:
+        """Always raises ReopenStore."""
+        await self._own.environment.flusher(self._own.store.undo_deletions)
+        raise ReopenStore("a topic was deleted that its master has")
+
+    async def _mark(self, unfinished: Unfinished) -> None:
+        await self._own.environment.writer(partial(self._own.unfinished.write, unfinished))
+
+    async def _cut(self, agreement: Agreement) -> None:
+        own = self._own
+        store, epoch = own.store, own.epochs.history.newest_epoch
+        cut = await own.environment.flusher(partial(store.cut, agreement.agreed, epoch))
+        structlog.get_logger().warning(
+            "log_cut",
+            epoch=epoch,
+            begin=cut.begin,
+            end=cut.end,
+            kept=str(cut.path),
+            confirmed=cut.confirmed,
+        )
+        if cut.confirmed:
+            raise ReopenStore(f"confirmed messages behind physical offset {cut.begin} were cut")
+
+    async def _install(self, found: Snapshot) -> None:
+        """Durably. Raises MqError, OSError."""
+        own = self._own
+        contents = {name: found.content(name) for name in snapshot.FILES}
+        # In one turn of the loop, so that no other save writes half of it.
+        for name, file in own.saved.files.items():
+            file.take(contents[snapshot.TABLES[name]])
+        delay_offsets = own.tables.saved_delay_offsets
+        delay_offsets.take(contents[snapshot.DELAY_OFFSETS])
+        own.leases.take(contents[snapshot.LEASES])
+        own.replay.take_over(found.position)
+        for file in (*own.saved.files.values(), delay_offsets):
+            await file.save()
+        await own.leases.save()
+        structlog.get_logger().info("snapshot_taken", position=found.position)

@@ -1,0 +1,64 @@
+"""How a replica is registered with the name servers: by one registration for each role, the next
+one of which begins before the one before it ends, so that the broker never disappears between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.identity import Identity
+from aerobee_broker.registry.broker_permission import BrokerPermission
+from aerobee_broker.wiring.tables import Tables
+from aerobee_chassis.clock import real_time
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire.status import Code
+
+
+class Presence:
+    """`identity`: of this broker, whose number is that of its role."""
+
+    def __init__(self, options: BrokerOptions, identity: Identity) -> None:
+        self.identity = identity
+        self._options = options
+        self._registration: Registration | None = None
+
+    def as_broker(self, broker_id: int) -> Identity:
+        return replace(self.identity, broker_id=broker_id)
+
+    def make(self, broker_id: int, tables: Tables, epoch: Callable[[], int]) -> Registration:
+        """A registration under this number, for `enter`."""
+        options, identity = self._options, self.as_broker(broker_id)
+        permission = BrokerPermission(options.broker_permission, tables.drain)
+
+        def link(namesrv: str) -> Link:
+            return Link(
+                namesrv,
+                Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server")),
+                identity,
+                tables.topics,
+                permission=permission.bits,
+                timing=Timing.of(
+                    period_ms=options.register_name_server_period,
+                    timeout_ms=options.register_broker_timeout_mills,
+                ),
+                epoch=epoch,
+            )
+
+        return Registration(options.namesrvs, link)
+
+    async def enter(self, registration: Registration) -> None:
+        """Registers so from now on, and no longer as before."""
+        before, self._registration = self._registration, registration
+        with real_time():  # whether this broker lives is no matter of a test's time
+            await registration.start()
+        if before is not None:
+            await before.hand_over()
+
+    async def leave(self) -> None:
+        """This broker stops: name servers forget it."""
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            await registration.stop()

@@ -1,0 +1,211 @@
+"""What a replica keeps from role to role: its store, its tables, its identity and its epochs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from aerobee_broker.delivery.metadata_replay import MetadataReplay
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.delivery.standby import WarmLeases
+from aerobee_broker.delivery.table_upkeep import TableUpkeep
+from aerobee_broker.errors import ReplicaRefused
+from aerobee_broker.metadata.table_journal import SavedTables
+from aerobee_broker.replication.epochs import EpochFile
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.identity import IdentityFile, Replica
+from aerobee_broker.replication.stream import Hello, StreamTiming
+from aerobee_broker.roles.unfinished import UnfinishedFile
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.store import open_store
+from aerobee_broker.wiring.tables import Tables
+from aerobee_wire import topics as names
+from aerobee_wire.status import MqError
+
+
+class ReplicaStore:
+    """`open` before anything else. The store takes no appends until a master opens it to them.
+
+    `in_use`: held by whoever may block or replace the store beside its upkeep.
+    """
+
+    def __init__(self, environment: Environment, store_host: str) -> None:
+        """`store_host`: "ip:port", in offset message ids."""
+        config, disk = environment.path / "config", environment.disk
+        self.environment = environment
+        self.in_use = asyncio.Lock()
+        self.tables = Tables(environment, replicated=True)
+        self.epochs = EpochFile(disk, config / "epochs.json")
+        self.replica = Replica(environment.options.broker_id, "")
+        self.unfinished = UnfinishedFile(disk, config / "unfinished.json")
+        self._identity = IdentityFile(disk, config / "brokerIdentity.json", environment.rng)
+        self._store_host = store_host
+        self._store: MessageStore | None = None
+        self._replay: MetadataReplay | None = None
+        self._table_upkeep: TableUpkeep | None = None
+        self._leases: WarmLeases | None = None
+        self._needed_from: Callable[[], int] = lambda: 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._store is not None
+
+    @property
+    def store(self) -> MessageStore:
+        assert self._store is not None, "it is opened first, and not used while it is closed"
+        return self._store
+
+    @property
+    def replay(self) -> MetadataReplay:
+        """Of the journal, into the tables."""
+        assert self._replay is not None, "it is opened first"
+        return self._replay
+
+    def _warm_leases(self, store: MessageStore) -> WarmLeases:
+        environment = self.environment
+        topic = names.pop_journal_topic(environment.options.broker_cluster_name)
+        table = LeaseTable(environment.clock, lambda: self.leases.position)
+        snapshot = self.tables.file_of(table, "popLeases.json")
+        return WarmLeases(store, table, snapshot, topic)
+
+    @property
+    def leases(self) -> WarmLeases:
+        """Of a slave. A master has its own, from the same file."""
+        assert self._leases is not None, "it is opened first"
+        return self._leases
+
+    @property
+    def table_upkeep(self) -> TableUpkeep:
+        assert self._table_upkeep is not None, "it is opened first"
+        return self._table_upkeep
+
+    @property
+    def saved(self) -> SavedTables:
+        """The tables that are journalled."""
+        assert self.tables.journalled is not None
+        return self.tables.journalled
+
+    async def open(self) -> None:
+        """Raises MqError, among them StoreOpenError and ConfigFileDamaged; OSError."""
+        await asyncio.to_thread(self._open)
+
+    def _open(self) -> None:
+        environment = self.environment
+        self.unfinished.load()
+        unfinished = self.unfinished.current
+        if unfinished is not None and unfinished.wipes:
+            self._wipe()
+            self.unfinished.write(replace(unfinished, wipes=False))
+        store = open_store(environment, self._store_host)
+        try:
+            store.flush.close_to_appends("this broker is no master")
+            store.cleaning.protect(self._log_needed_from)
+            self.replica = Replica(environment.options.broker_id, self._identity.load())
+            self.epochs.load()
+            self.tables = Tables(environment, replicated=True)
+            self.tables.restore()
+            self._replay = MetadataReplay(store, self.saved)
+            self._replay.restore()
+            self._leases = self._warm_leases(store)
+            self._table_upkeep = TableUpkeep(store, self.saved, environment.clock.real)
+        except BaseException:
+            store.abandon()
+            raise
+        self._store = store
+
+    def _wipe(self) -> None:
+        disk, path = self.environment.disk, self.environment.path
+        for name in ("commitlog", "consumequeue", "index"):
+            disk.remove_tree(path / name)
+        for file in (path / "checkpoint", path / "config" / "deletedTopics.json"):
+            if disk.exists(file):
+                disk.remove(file)
+                disk.sync_directory(file.parent)
+        disk.sync_directory(path)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether this replica lacks what it was to take from its master, besides its log."""
+        return self.unfinished.is_due(self.store.end_offset)
+
+    def check_finished(self) -> None:
+        """Before it becomes master. Raises ReplicaRefused."""
+        if self.unfinished.is_due(self.store.end_offset):
+            raise ReplicaRefused(
+                f"replica {self.replica} has not taken the tables of its master since it cut or "
+                "copied its log: let it follow until it is in the in-sync set, or promote another",
+                about="brokerRole",
+            )
+
+    async def close(self) -> None:
+        """A failure is logged: the next start recovers, as after a crash."""
+        store, self._store = self._store, None
+        if store is None:
+            return
+        try:
+            await self.environment.flusher(store.close)  # behind what is still under way there
+        except MqError as error:
+            structlog.get_logger().error("store_not_closed", reason=error.message)
+
+    async def reopen(self) -> None:
+        """For another role, which begins with what is on the disk. Raises like `open`."""
+        await self.close()
+        await self.open()
+
+    def keep_log_from(self, needed_from: Callable[[], int]) -> None:
+        """Log files that reach beyond this physical offset stay, whatever retention says."""
+        self._needed_from = needed_from
+
+    def _log_needed_from(self) -> int:
+        return self._needed_from()
+
+    async def flush_rest(self) -> None:
+        """What was taken in is on the disk. Raises as a flush does."""
+        flusher, flush = self.environment.flusher, self.store.flush
+        if self.store.end_offset == self.store.flushed_offset:
+            return
+        flush.seal()
+        try:
+            await flusher(flush.write_and_sync)
+        except MqError:
+            flush.roll_back()
+            raise
+
+    # ---- what it says of itself ----
+
+    def describe(self) -> LogDescription:
+        store, history, options = self.store, self.epochs.history, self.environment.options
+        return LogDescription(
+            cluster=options.broker_cluster_name,
+            broker_name=options.broker_name,
+            replica=self.replica,
+            history=history,
+            epoch=history.highest,
+            lowest=store.min_physical_offset,
+            end=store.written_offset,
+            confirmed=store.confirmed_offset,
+            file_size=options.mapped_file_size_commit_log,
+            settings={
+                "enabledAppendPropCRC": str(options.enabled_append_prop_crc).lower(),
+                "messageDelayLevel": " ".join(options.message_delay_level.split()),
+            },
+        )
+
+    def highest_epoch(self) -> int:
+        return self.epochs.history.highest
+
+    def hello(self) -> Hello:
+        return Hello(self.describe(), learner=self.environment.options.async_learner)
+
+    @property
+    def timing(self) -> StreamTiming:
+        options = self.environment.options
+        return StreamTiming(
+            batch_bytes=options.ha_transfer_batch_size,
+            heartbeat_ms=options.ha_send_heartbeat_interval,
+            silence_ms=options.ha_housekeeping_interval,
+        )

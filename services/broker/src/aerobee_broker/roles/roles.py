@@ -1,0 +1,98 @@
+"""The roles of one process, one at a time: what a role needs, what the port serves meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.errors import NotServed
+from aerobee_broker.replication.leader import SetAtCoordinator
+from aerobee_broker.roles.master import MasterRole
+from aerobee_broker.roles.preparation import ReopenStore
+from aerobee_broker.roles.presence import Presence
+from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.roles.slave import FindMaster, SlaveRole
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.switch import Switch
+
+Ended = Callable[[MasterRole], Awaitable[None]]
+
+
+class Roles:
+    """`own` is open. Either `lead` or `follow` runs."""
+
+    def __init__(
+        self, own: ReplicaStore, presence: Presence, switch: Switch, server: Server, reader: Worker
+    ) -> None:
+        """`reader`: a thread on which masters read what slaves lack."""
+        self.own = own
+        self._presence = presence
+        self._switch = switch
+        self._server = server
+        self._reader = reader
+        self._slave: SlaveRole | None = None
+        self.taken = asyncio.Event()  # a role was, once at least
+
+    @property
+    def serves(self) -> bool:
+        """Whether this replica is of use: a slave that its master refuses is not."""
+        return self._slave is None or not self._slave.refusal
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a stream to a master is open."""
+        return self._slave is not None and self._slave.is_following
+
+    async def lead(self, epoch: int, members: SetAtCoordinator, ended: Ended) -> None:
+        """Master of `epoch`, until `ended` returns or raises; then the store is opened again, for
+        another master's log may differ from this one's. Cancelled: stops in order, as for good.
+
+        Raises what `MasterRole.start` and `ReplicaStore.reopen` raise.
+        """
+        role = MasterRole(self.own, members, self._presence, self._reader)
+        try:
+            self._switch.serve(await role.start(epoch, self._server))
+            structlog.get_logger().info("role_taken", role="master", epoch=epoch)
+            self.taken.set()
+            await ended(role)
+        except BaseException:
+            await self._switch.end_calls(but=role.for_slaves)
+            await role.stop()
+            await self._switch.end_calls()
+            raise
+        structlog.get_logger().warning("role_left", role="master", epoch=epoch)
+        await self._switch.end_calls()
+        await role.stop_deposed()
+        await self.own.reopen()
+
+    async def follow(
+        self,
+        find_master: FindMaster,
+        broker_id: int,
+        on_broken: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Slave of whom `find_master` names, registered as `broker_id`, until it is cancelled.
+        `on_broken` is called when a stream has ended. Raises OSError, MqError: the disk fails."""
+        own = self.own
+        structlog.get_logger().info("role_taken", role="slave", epoch=own.highest_epoch())
+        while True:
+            registration = self._presence.make(broker_id, own.tables, own.highest_epoch)
+            await self._presence.enter(registration)
+            self.taken.set()
+            slave = self._slave = SlaveRole(own, find_master, registration.refresh, on_broken)
+            try:
+                await slave.run()
+            except ReopenStore:
+                await own.reopen()
+            finally:
+                self._slave = None
+
+    def refusal(self) -> NotServed:
+        """Of a call that the role does not serve."""
+        if self._slave is None:
+            return NotServed("about to take a role", "")
+        role = "a replica that its master refuses" if self._slave.refusal else "a slave"
+        return NotServed(role, self._slave.master_address)

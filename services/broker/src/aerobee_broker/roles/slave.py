@@ -1,0 +1,148 @@
+"""A slave: looks for its master, follows it, keeps up its store. Serves no client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from aerobee_broker.cluster.registration import unreachable
+from aerobee_broker.errors import ReplicaRefused
+from aerobee_broker.replication.follower import Follower
+from aerobee_broker.replication.snapshot import Snapshot
+from aerobee_broker.roles.preparation import Preparation, ReopenStore
+from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.rpc.replication import MasterCall, fetch_snapshot
+from aerobee_chassis.background import PeriodicTask
+from aerobee_chassis.lifecycle import Lifecycle
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire.rpcs import FOLLOW
+from aerobee_wire.status import Code, MqError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0  # between two streams
+REFUSED_PAUSE_S = 10.0  # somebody is to change something first
+STORE_UPKEEP_S = 1.0
+LEASES_S = 1.0
+SNAPSHOT_S = 30.0  # of the leases
+
+FindMaster = Callable[[], Awaitable[str]]
+
+
+class SlaveRole:
+    """`find_master`: its "host:port", "" while nobody knows one. `on_change` is called within a
+    second of another epoch or other topics. `refusal`: why the master refuses this slave; "" while
+    it does not."""
+
+    def __init__(
+        self,
+        own: ReplicaStore,
+        find_master: FindMaster,
+        on_change: Callable[[], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        self.refusal = ""
+        self.master_address = ""  # as it was found last
+        self.is_following = False
+        self._own = own
+        self._find_master = find_master
+        self._on_change = on_change
+        self._on_broken = on_broken
+        self._told = self._registered()
+        self._caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "the master"))
+        self._follower = Follower(
+            own.store,
+            own.hello,
+            own.epochs,
+            Preparation(own, self._fetch),
+            timing=own.timing,
+            flusher=own.environment.flusher,
+            clock=own.environment.clock.real,
+            on_arrivals=own.replay.arrived,
+        )
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises ReopenStore; OSError, and StoreReadOnly: the disk fails."""
+        own = self._own
+        own.keep_log_from(lambda: self._follower.lowest_of_master)
+        lifecycle = Lifecycle()
+        try:
+            save_s = own.environment.options.flush_consumer_offset_interval / 1_000
+            await lifecycle.start(
+                PeriodicTask("store", STORE_UPKEEP_S, self._keep_store),
+                PeriodicTask("tables", save_s, own.table_upkeep.save),
+                PeriodicTask("leases", LEASES_S, own.leases.catch_up),
+                PeriodicTask("lease snapshot", SNAPSHOT_S, own.leases.try_save),
+            )
+            await self._follow_always()
+        finally:
+            await lifecycle.stop()
+            await self._caller.close()
+            await own.saved.save()
+            await own.leases.stop()
+            # What a cancelled step left on the flusher's thread is over then.
+            await own.environment.flusher(lambda: None)
+
+    def _registered(self) -> tuple[int, int]:
+        """What name servers know of a slave: epoch, and revision of its topics."""
+        return self._own.highest_epoch(), self._own.tables.topics.revision
+
+    async def _keep_store(self) -> None:
+        environment = self._own.environment
+        if (state := self._registered()) != self._told:
+            self._told = state
+            self._on_change()
+        async with self._own.in_use:
+            store = self._own.store
+            store.maintain(environment.clock.now_ms())
+            while await environment.flusher(store.maintain_files):
+                pass
+
+    async def _fetch(self, epoch: int) -> Snapshot:
+        silence_s = self._own.timing.silence_ms / 1000
+        return await fetch_snapshot(self._caller, self.master_address, epoch, silence_s)
+
+    async def _follow_always(self) -> None:
+        pause_s, told = FIRST_PAUSE_S, ""
+        while True:
+            self.master_address = await self._find_master()
+            reason = "no master is known"
+            if self.master_address:
+                began_ms = self._own.environment.clock.monotonic_ms()
+                reason = await self._follow(self.master_address)
+                self._on_broken()
+                lasted_ms = self._own.environment.clock.monotonic_ms() - began_ms
+                if lasted_ms > LONGEST_PAUSE_S * 1000:
+                    pause_s, told = FIRST_PAUSE_S, ""
+            if reason != told:
+                log = structlog.get_logger()
+                (log.error if self.refusal else log.warning)(
+                    "follows_nobody", master=self.master_address, reason=reason
+                )
+                told = reason
+            await asyncio.sleep(REFUSED_PAUSE_S if self.refusal else pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _follow(self, address: str) -> str:
+        """Returns why the stream has ended."""
+        try:
+            async with self._caller.exchange(address, FOLLOW) as conversation:
+                link = MasterCall(conversation)
+                hello = await self._follower.hello()
+                await link.open(hello)
+                self.refusal = ""
+                self.is_following = True
+                await self._follower.follow(link, hello)
+            reason = "the master has ended the stream"
+        except ReopenStore:
+            raise
+        except MqError as error:
+            if self._own.store.flush.read_only_reason:
+                raise
+            if isinstance(error, ReplicaRefused) or error.code is Code.ILLEGAL_OPERATION:
+                self.refusal = error.message
+            reason = error.message
+        finally:
+            self.is_following = False
+        await self._caller.drop(address)  # the next stream connects anew
+        return reason

@@ -1,0 +1,38 @@
+"""The snapshot that a master gives to a replica which copies or cuts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aerobee_broker.broker import Broker
+from aerobee_broker.errors import NotMaster
+from aerobee_broker.replication import snapshot
+from aerobee_broker.replication.snapshot import Snapshot
+from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_wire.checked_json import encode
+
+
+class SnapshotSource:
+    """Of the master of one epoch."""
+
+    def __init__(self, own: ReplicaStore, broker: Broker, epoch: int) -> None:
+        self._own = own
+        self._broker = broker
+        self._epoch = epoch
+
+    async def take(self, epoch: int) -> Snapshot:
+        """All of it as of one turn of the loop, once that is confirmed. Raises NotMaster: of
+        another epoch; what the store raises, FlushTimeout."""
+        if epoch != self._epoch:
+            raise NotMaster(f"this broker is master of epoch {self._epoch}, not of {epoch}")
+        own, store = self._own, self._own.store
+        tables = {name: file.encoded() for name, file in own.saved.files.items()}
+        files = {snapshot.TABLES[name]: data for name, (data, _) in tables.items()}
+        files[snapshot.DELAY_OFFSETS] = encode(own.tables.delay_offsets.to_json())
+        files[snapshot.LEASES] = encode(self._broker.consuming.lease_table.to_json())
+        files[snapshot.DELETED_TOPICS] = encode(store.deleted_topics)
+        files[snapshot.FRONTS] = snapshot.encode_fronts(store.fronts())
+        position = store.end_offset
+        confirmed = [logged.confirmed for _, logged in tables.values() if logged.confirmed]
+        await asyncio.gather(self._broker.log.flushed(position), *confirmed)
+        return Snapshot(position, files)

@@ -1,0 +1,143 @@
+"""A broker that replicates, wired: its port, its store, its roles, and what decides them."""
+
+from __future__ import annotations
+
+import structlog
+from aerobee.broker.v1 import (
+    admin_pb2,
+    client_pb2,
+    message_pb2,
+    offset_pb2,
+    pop_pb2,
+    replication_pb2,
+    transaction_pb2,
+)
+
+from aerobee_broker.cluster.masters import Masters
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.errors import NotServed, StoreOpenError
+from aerobee_broker.etcd import EtcdClient
+from aerobee_broker.identity import Identity
+from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.roles.elected_member import ElectedMember
+from aerobee_broker.roles.presence import Presence
+from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.roles.roles import Roles
+from aerobee_broker.roles.static_member import StaticMember
+from aerobee_broker.wiring.environment import Environment
+from aerobee_chassis.background import PeriodicTask
+from aerobee_chassis.lifecycle import Component, Step
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import Service
+from aerobee_chassis.rpc.switch import Switch
+
+HEALTH_S = 1.0
+_SERVICES = [
+    contract.DESCRIPTOR.services_by_name[name]
+    for contract, name in (
+        (message_pb2, "MessageService"),
+        (offset_pb2, "OffsetService"),
+        (client_pb2, "ClientService"),
+        (transaction_pb2, "TransactionService"),
+        (pop_pb2, "PopService"),
+        (admin_pb2, "AdminService"),
+        (replication_pb2, "ReplicationService"),
+    )
+]
+
+
+class ReplicaProcess:
+    """`services`: of the port, whatever the role."""
+
+    def __init__(self, environment: Environment, identity: Identity, reader: Worker) -> None:
+        self._environment = environment
+        self._own = ReplicaStore(environment, identity.store_host)
+        self._presence = Presence(environment.options, identity)
+        self._reader = reader
+        self._roles: Roles | None = None
+        self._switch = Switch(_SERVICES, self._refusal)
+        self.services: list[Service] = self._switch.services
+
+    @property
+    def serves(self) -> bool:
+        return self._roles is not None and self._roles.serves
+
+    def components(self, server: Server) -> tuple[Component, ...]:
+        """To be started behind the server."""
+        options, own = self._environment.options, self._own
+        roles = self._roles = Roles(own, self._presence, self._switch, server, self._reader)
+        members = self._elected(roles) if options.is_elected else (self._static(roles),)
+
+        async def report_health() -> None:
+            server.set_serving(roles.serves)
+
+        return (
+            Step(start=self._warn),
+            OpenedStore(own),
+            *members,
+            PeriodicTask("health of a replica", HEALTH_S, report_health),
+            Step(stop=self._presence.leave),
+        )
+
+    def _static(self, roles: Roles) -> Component:
+        options, environment = self._environment.options, self._environment
+        file = environment.path / "config" / "replicas.json"
+        return StaticMember(
+            roles,
+            StaticCoordinator(environment.disk, file, environment.writer),
+            Masters(options.namesrvs, options.broker_cluster_name, options.broker_name),
+        )
+
+    def _elected(self, roles: Roles) -> tuple[Component, ...]:
+        options, environment = self._environment.options, self._environment
+        group = f"{options.broker_cluster_name}/{options.broker_name}"
+        etcd = EtcdClient(options.etcd_addresses, timeout_s=options.etcd_lease_ttl / 2)
+
+        def coordinator(replica: Replica) -> EtcdCoordinator:
+            return EtcdCoordinator(
+                etcd,
+                f"{options.etcd_key_prefix}/{group}/",
+                replica,
+                lease_ttl_s=options.etcd_lease_ttl,
+                clock=environment.clock,
+                rng=environment.rng,
+            )
+
+        address = self._presence.identity.address
+        return Step(stop=etcd.close), ElectedMember(roles, coordinator, address)
+
+    def _warn(self) -> None:
+        structlog.get_logger().warning(
+            "replication_incomplete",
+            missing="no command shows a group or changes its master",
+        )
+
+    def _refusal(self) -> NotServed:
+        return NotServed("starting", "") if self._roles is None else self._roles.refusal()
+
+
+class OpenedStore(Component):
+    """The store of a replica, from its start to its stop."""
+
+    def __init__(self, own: ReplicaStore) -> None:
+        self._own = own
+
+    async def start(self) -> None:
+        """Raises MqError."""
+        await self._own.open()
+
+    async def stop(self) -> None:
+        await self._own.close()
+
+
+def refuse_replica(environment: Environment) -> None:
+    """A broker without replicas does not write a replica's log, whose masters would not know what.
+    Raises StoreOpenError."""
+    epochs = environment.path / "config" / "epochs.json"
+    if environment.disk.exists(epochs):
+        raise StoreOpenError(
+            f"this store is of a replica, and brokerRole and totalReplicas ask for none: set them, "
+            f"or remove {epochs} to make it a broker of its own for good"
+        )

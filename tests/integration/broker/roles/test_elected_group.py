@@ -1,0 +1,282 @@
+"""A broker group with etcd, as processes: whoever is elected leads, and another when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from aerobee.broker.v1 import admin_pb2, offset_pb2
+
+from aerobee_wire.checked_json import decode
+from aerobee_wire.status import Code, MqError
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until, until_sync
+from support.codes import raises_code
+from support.etcd.etcd_process import EtcdMember, etcd_members
+from support.processes.broker_group import BrokerGroup, Member, broker_group, send_until_taken
+
+TOPIC = "orders"
+SYNC = (
+    "brokerRole=SYNC_MASTER",
+    "totalReplicas=3",
+    "etcdLeaseTtl=2",
+    "flushConsumerOffsetInterval=300",
+)
+# What a send ends with while its master is gone, or is being followed up.
+GONE = {
+    Code.SERVICE_NOT_AVAILABLE,
+    Code.SLAVE_NOT_AVAILABLE,
+    Code.FLUSH_SLAVE_TIMEOUT,
+    Code.TOPIC_NOT_EXIST,
+}
+BROKEN = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
+    with etcd_members(tmp_path_factory.mktemp("etcd")) as [only]:
+        yield only
+
+
+@pytest.fixture
+def group(tmp_path: Path, etcd: EtcdMember) -> Iterator[BrokerGroup]:
+    """Three members, started at once."""
+    with broker_group(tmp_path, first=1) as group:
+        prefix = f"etcdKeyPrefix=/{tmp_path.name}"
+        endpoints = f"etcdEndpoints={etcd.endpoint}"
+        group.add_all(3, *SYNC, endpoints, prefix)
+        yield group
+
+
+def master_of(group: BrokerGroup, *but: Member) -> Member:
+    """The one that leads, once there is one among the others."""
+
+    def found() -> Member | None:
+        leading = [each for each in group.members if each not in but and each.leads_now()]
+        return leading[-1] if leading else None
+
+    member = until_sync(found, "a member leads", timeout_s=60)
+    assert member is not None
+    return member
+
+
+def others(group: BrokerGroup, *but: Member) -> list[Member]:
+    return [member for member in group.members if member not in but]
+
+
+class Load:
+    """Sends one message after the other to whoever is master by the name server, and notes what was
+    acknowledged, and when."""
+
+    def __init__(self, group: BrokerGroup, sender: int) -> None:
+        self.acknowledged: list[bytes] = []
+        self.longest_gap_s = 0.0
+        self._group = group
+        self._sender = sender
+        self._number = 0
+
+    async def run(self) -> None:
+        last = time.monotonic()
+        while True:
+            address = dict((await self._group.registered()).addresses).get(0)
+            if address is not None:
+                async with BrokerCaller(address) as caller:
+                    try:
+                        while True:
+                            await self._send(caller)
+                            now = time.monotonic()
+                            self.longest_gap_s = max(self.longest_gap_s, now - last)
+                            last = now
+                    except MqError as error:
+                        if error.code not in GONE:
+                            raise
+                    except grpc.aio.AioRpcError as error:
+                        if error.code() not in BROKEN:
+                            raise
+            await asyncio.sleep(0.05)
+
+    async def _send(self, caller: BrokerCaller) -> None:
+        self._number += 1
+        body = b"%d/%d" % (self._sender, self._number)
+        await caller.send(TOPIC, body)
+        self.acknowledged.append(body)
+
+
+async def until_all_send(loads: list[Load]) -> None:
+    """Each of them has got acknowledgements since this was called."""
+    counts = [len(load.acknowledged) for load in loads]
+    await until(
+        lambda: all(
+            len(load.acknowledged) > count + 10 for load, count in zip(loads, counts, strict=True)
+        ),
+        "sends flow",
+        timeout_s=60,
+    )
+
+
+async def bodies(master: Member) -> list[bytes]:
+    async with BrokerCaller(master.address) as caller:
+        return [message.body for message in await caller.read(TOPIC)]
+
+
+async def test_a_killed_master_is_followed_up_and_nothing_acknowledged_is_lost(
+    group: BrokerGroup,
+) -> None:
+    """Kill -9 under load, twice: each time a member of the set goes on, and the old master comes
+    back as its slave."""
+    master = await asyncio.to_thread(master_of, group)
+    await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
+    loads = [Load(group, sender) for sender in range(4)]
+    tasks = [asyncio.create_task(load.run()) for load in loads]
+    try:
+        for _ in range(2):
+            await until_all_send(loads)
+            killed = master
+            await asyncio.to_thread(killed.process.kill)
+            master = await asyncio.to_thread(master_of, group, killed)
+            await until_all_send(loads)
+            await asyncio.to_thread(killed.start)
+            await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
+
+    read = await bodies(master)
+    acknowledged = {body for load in loads for body in load.acknowledged}
+    assert acknowledged <= set(read)
+    assert len(read) == len(set(read)), "nothing was sent twice"
+    await asyncio.to_thread(group.until_alike, master, *others(group, master))
+    print("longest pause of a sender, s:", [round(load.longest_gap_s, 2) for load in loads])
+
+
+async def test_a_master_that_stops_in_order_hands_over(group: BrokerGroup) -> None:
+    master = await asyncio.to_thread(master_of, group)
+    await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+    assert await asyncio.to_thread(master.process.stop) == 0
+
+    follower_up = await asyncio.to_thread(master_of, group, master)
+    async with BrokerCaller(follower_up.address) as caller:
+        await send_until_taken(caller, TOPIC, b"after")
+    assert await bodies(follower_up) == [b"before", b"after"]
+
+
+async def test_topics_groups_and_offsets_outlive_the_master(group: BrokerGroup) -> None:
+    """Also that a topic was deleted, and made again: its queues count from 0."""
+    master = await asyncio.to_thread(master_of, group)
+    await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
+    async with BrokerCaller(master.address) as caller:
+        await caller.put_topic(TOPIC, queues=7)
+        await caller.put_group("readers", attempts=3)
+        for body in (b"a", b"b", b"c"):
+            await caller.send(TOPIC, body, queue_id=5)
+        commit = offset_pb2.UpdateConsumerOffsetsRequest(
+            consumer_group="readers",
+            offsets=[offset_pb2.QueueOffset(topic=TOPIC, queue_id=5, queue_offset=2)],
+        )
+        await caller.call(caller.offsets.UpdateConsumerOffsets, commit)
+        await caller.put_topic("again", queues=1)
+        await caller.send("again", b"deleted")
+        await caller.call(caller.admin.DeleteTopic, admin_pb2.DeleteTopicRequest(topic="again"))
+        await caller.put_topic("again", queues=2)
+        await caller.send("again", b"kept")
+        # Of the whole cluster's changes this comes last: with it, the offsets are in the log.
+        await until(lambda: logged_offsets(master) == [2], "the offsets are journalled")
+    await asyncio.to_thread(group.until_alike, master, *others(group, master))
+    await asyncio.to_thread(master.process.kill)
+
+    new = await asyncio.to_thread(master_of, group, master)
+    async with BrokerCaller(new.address) as caller:
+        topic = await caller.call(caller.admin.GetTopic, admin_pb2.GetTopicRequest(topic=TOPIC))
+        assert topic.topic.write_queue_count == 7
+        asked = offset_pb2.QueryConsumerOffsetsRequest(consumer_group="readers", topic=TOPIC)
+        found = await caller.call(caller.offsets.QueryConsumerOffsets, asked)
+        assert [(each.queue_id, each.queue_offset) for each in found.offsets] == [(5, 2)]
+        group_of = admin_pb2.GetGroupRequest(consumer_group="readers")
+        config = (await caller.call(caller.admin.GetGroup, group_of)).group
+        assert config.retry_max_times == 2
+        assert [message.body for message in await caller.read("again")] == [b"kept"]
+    assert not new.process.events("topics_adopted")
+
+
+def logged_offsets(member: Member) -> list[int]:
+    """What the file of its consumer offsets has, which is written once the log has it."""
+    content = decode((member.store / "config" / "consumerOffset.json").read_bytes())
+    offsets = content["offsetTable"].get(f"{TOPIC}@readers", {})
+    return [int(offset) for offset in offsets.values()]
+
+
+async def test_a_master_that_was_paused_acknowledges_nothing_after_another_was_elected(
+    group: BrokerGroup,
+) -> None:
+    """It believes that it leads until it hears otherwise: its slaves do not follow any more."""
+    old = await asyncio.to_thread(master_of, group)
+    await asyncio.to_thread(group.until_in_sync, old, *others(group, old))
+    async with BrokerCaller(old.address) as caller:
+        await caller.send(TOPIC, b"before")
+        old.process.send_signal(signal.SIGSTOP)
+        late = asyncio.create_task(caller.send(TOPIC, b"late"))
+        new = await asyncio.to_thread(master_of, group, old)
+        async with BrokerCaller(new.address) as to_new:
+            await send_until_taken(to_new, TOPIC, b"after")
+        old.process.send_signal(signal.SIGCONT)
+        with pytest.raises((MqError, grpc.aio.AioRpcError)):
+            await late
+    await until(lambda: old.role() == "slave", "the old master follows", timeout_s=60)
+    await asyncio.to_thread(group.until_alike, new, *others(group, new))
+    assert await bodies(new) == [b"before", b"after"]
+
+
+async def test_with_etcd_away_the_group_goes_on(group: BrokerGroup, etcd: EtcdMember) -> None:
+    master = await asyncio.to_thread(master_of, group)
+    slaves = others(group, master)
+    await asyncio.to_thread(group.until_in_sync, master, *slaves)
+    etcd.send_signal(signal.SIGSTOP)
+    try:
+        async with BrokerCaller(master.address) as caller:
+            began = time.monotonic()
+            while time.monotonic() - began < 4:  # twice the lease
+                await caller.send(TOPIC, b"goes on")
+                await asyncio.sleep(0.05)
+    finally:
+        etcd.send_signal(signal.SIGCONT)
+    async with BrokerCaller(master.address) as caller:
+        await send_until_taken(caller, TOPIC, b"after")
+    await asyncio.to_thread(slaves[0].process.kill)
+    await asyncio.to_thread(group.until_in_sync, master, slaves[1])
+    assert [event["epoch"] for event in master.process.events("role_taken")] == [1]
+
+
+async def test_a_replica_with_an_empty_disk_is_not_elected(group: BrokerGroup) -> None:
+    master = await asyncio.to_thread(master_of, group)
+    one, two = others(group, master)
+    await asyncio.to_thread(group.until_in_sync, master, one, two)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+    for member in (master, one, two):  # so that none of them sees another go
+        member.process.send_signal(signal.SIGSTOP)
+    for member in (master, one, two):
+        await asyncio.to_thread(member.process.kill)
+    group.lose_disk(one)
+    await asyncio.to_thread(one.start)
+    await until(lambda: one.process.events("not_electable"), "it waits", timeout_s=60)
+    await asyncio.to_thread(two.start)
+
+    assert await asyncio.to_thread(master_of, group, master) is two
+    await asyncio.to_thread(group.until_in_sync, two, one)
+    assert await bodies(two) == [b"before"]
+    async with BrokerCaller(one.address) as caller:
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await caller.send(TOPIC, b"to a slave")

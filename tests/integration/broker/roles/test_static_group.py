@@ -1,0 +1,222 @@
+"""A master and its slaves as processes, by the keys of broker.conf, without etcd."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aerobee_wire.status import Code
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until
+from support.codes import raises_code
+from support.processes.broker_group import BrokerGroup, broker_group, send_until_taken
+from support.processes.service import run
+
+MASTER, SLAVE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE"
+TOPIC = "orders"
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[BrokerGroup]:
+    with broker_group(tmp_path) as group:
+        yield group
+
+
+async def test_what_a_synchronous_master_acknowledges_is_in_the_log_of_each_slave(
+    group: BrokerGroup,
+) -> None:
+    master, one, two = group.add(MASTER), group.add(SLAVE), group.add(SLAVE)
+    group.until_in_sync(master, one, two)
+    async with BrokerCaller(master.address) as caller:
+        for number in range(20):
+            await caller.send(TOPIC, b"%d" % number * 1_000)
+            sent = b"%d" % number * 1_000
+            assert sent in one.log() and sent in two.log()
+        read = [message.body for message in await caller.read(TOPIC)]
+    assert len(read) == 20
+    group.until_alike(master, one, two)
+
+
+async def test_with_a_strict_requirement_a_lost_slave_ends_sends_until_it_is_back(
+    group: BrokerGroup,
+) -> None:
+    """A send under way is stored and not known to be replicated (12), later ones are not stored
+    (11); what is stored is read once the slave has it."""
+    master, slave = group.add(MASTER, "slaveTimeout=1500"), group.add(SLAVE)
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+        slave.process.send_signal(signal.SIGSTOP)
+        with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
+            await caller.send(TOPIC, b"under way")
+        slave.process.kill()
+        group.until_in_sync(master)
+        with raises_code(Code.SLAVE_NOT_AVAILABLE):
+            await caller.send(TOPIC, b"refused")
+
+        slave.start()
+        await send_until_taken(caller, TOPIC, b"after")
+
+        read = [message.body for message in await caller.read(TOPIC)]
+    assert read == [b"before", b"under way", b"after"]
+    group.until_alike(master, slave)
+
+
+async def test_a_requirement_that_may_fall_keeps_sends_going_without_the_slave(
+    group: BrokerGroup,
+) -> None:
+    auto = "enableAutoInSyncReplicas=true"
+    master, slave = group.add(MASTER, auto, "slaveTimeout=20000"), group.add(SLAVE)
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+        slave.process.send_signal(signal.SIGSTOP)
+        await caller.send(TOPIC, b"waits until the slave has left the set")
+        await caller.send(TOPIC, b"alone")
+        assert len(await caller.read(TOPIC)) == 3
+    slave.process.send_signal(signal.SIGCONT)
+    group.until_in_sync(master, slave)
+    group.until_alike(master, slave)
+
+
+async def test_an_asynchronous_master_acknowledges_alone_and_shows_what_its_slave_has(
+    group: BrokerGroup,
+) -> None:
+    copies = "totalReplicas=2"
+    master, slave = group.add("brokerRole=ASYNC_MASTER", copies), group.add(SLAVE, copies)
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+        slave.process.kill()
+        await caller.send(TOPIC, b"alone")
+
+        async def shown() -> bool:
+            return len(await caller.read(TOPIC)) == 2
+
+        await until(shown, "the slave has left the set")
+    slave.start()
+    group.until_alike(master, slave)
+
+
+async def test_a_slave_names_its_master_for_what_it_does_not_serve(group: BrokerGroup) -> None:
+    master, slave = group.add(MASTER), group.add(SLAVE)
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(slave.address) as caller:
+        with raises_code(Code.SERVICE_NOT_AVAILABLE) as sending:
+            await caller.send(TOPIC, b"a")
+        with raises_code(Code.SERVICE_NOT_AVAILABLE) as reading:
+            await caller.read(TOPIC)
+    for refused in (sending, reading):
+        assert refused.value.master_address == master.address
+        assert refused.value.retryable
+
+
+async def test_members_are_registered_by_their_numbers_and_the_epoch(group: BrokerGroup) -> None:
+    master, slave = group.add(MASTER), group.add(SLAVE)
+    group.until_in_sync(master, slave)
+
+    async def registered() -> bool:
+        members = await group.registered()
+        return dict(members.addresses) == {0: master.address, 1: slave.address} and (
+            members.epoch == 1
+        )
+
+    await until(registered, "the name server has both")
+
+    master.process.stop()
+    master.start()
+    group.until_in_sync(master, slave)
+
+    async def registered_again() -> bool:
+        members = await group.registered()
+        return members.addresses[0] == master.address and members.epoch == 2
+
+    await until(registered_again, "the name server has the new epoch")
+
+
+async def test_a_killed_master_comes_back_with_everything_that_it_acknowledged(
+    group: BrokerGroup,
+) -> None:
+    master, slave = group.add(MASTER), group.add(SLAVE)
+    acknowledged = []
+    for round_ in range(3):
+        group.until_in_sync(master, slave)
+        async with BrokerCaller(master.address) as caller:
+            for number in range(10):
+                body = b"%d %d" % (round_, number)
+                await send_until_taken(caller, TOPIC, body)
+                acknowledged.append(body)
+            master.process.kill()
+        master.start()
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(master.address) as caller:
+        assert [message.body for message in await caller.read(TOPIC)] == acknowledged
+    group.until_alike(master, slave)
+    epochs = [event["epoch"] for event in master.process.events("role_taken")]
+    assert epochs == [1, 2, 3, 4]
+
+
+async def test_an_old_master_whose_tail_nobody_confirmed_keeps_it_in_a_file(
+    group: BrokerGroup,
+) -> None:
+    """Its slave is started as master by its options: what only the old one had is cut from the
+    old one's log, once that follows."""
+    copies, both = "totalReplicas=2", "brokerRole=ASYNC_MASTER"
+    old, new = group.add(both, copies), group.add(SLAVE, copies)
+    group.until_in_sync(old, new)
+    async with BrokerCaller(old.address) as caller:
+        await caller.send(TOPIC, b"replicated")
+        group.until_alike(old, new)
+        new.process.kill()
+        await caller.send(TOPIC, b"only here")
+    old.process.stop()
+
+    new = group.restart_as(new, 0, both, copies)
+    async with BrokerCaller(new.address) as caller:
+        await caller.send(TOPIC, b"of the new master")
+    old = group.restart_as(old, 2, SLAVE, copies)
+    group.until_alike(new, old)
+
+    [kept] = (old.store / "diverged").iterdir()
+    assert b"only here" in kept.read_bytes()
+    async with BrokerCaller(new.address) as caller:
+        read = [message.body for message in await caller.read(TOPIC)]
+    assert read == [b"replicated", b"of the new master"]
+
+
+async def test_a_master_stops_in_order_beside_its_slave(group: BrokerGroup) -> None:
+    master, slave = group.add(MASTER), group.add(SLAVE)
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"a")
+    assert master.process.stop() == 0
+    assert not [line for line in master.process.log if line["level"] == "error"]
+    group.until_alike(master, slave)
+    assert slave.process.stop() == 0
+    assert not [line for line in slave.process.log if line["level"] == "error"]
+
+
+async def test_a_replica_of_other_options_is_refused_by_name(group: BrokerGroup) -> None:
+    master = group.add(MASTER)
+    group.until_leads(master)
+    slave = group.add(SLAVE, "messageDelayLevel=1s 2s")
+
+    await until(
+        lambda: any("messageDelayLevel" in line["reason"] for line in slave.refusals()),
+        "the slave says what differs",
+    )
+    async with BrokerCaller(slave.address) as caller:
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await caller.send(TOPIC, b"a")
+
+
+def test_a_store_of_a_replica_is_no_store_of_a_broker_alone(group: BrokerGroup) -> None:
+    """Its next master would not know what was written there."""
+    master = group.add("brokerRole=ASYNC_MASTER", "totalReplicas=2")
+    group.until_leads(master)
+    master.process.stop()
+    done = run("aerobee_broker", "--port=0", "--data", str(master.data))
+    assert done.returncode == 1 and "epochs.json" in done.stderr

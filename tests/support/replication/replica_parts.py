@@ -1,0 +1,92 @@
+"""What the preparation of a slave, and the snapshot of a master, ask of the rest of a broker: for a
+simulated replica."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.delivery.standby import WarmLeases
+from aerobee_broker.metadata.delay_offsets import DelayOffsets
+from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.replication.snapshot import Snapshot
+from aerobee_broker.roles.preparation import Preparation, ReopenStore
+from aerobee_broker.roles.snapshot_source import SnapshotSource
+from aerobee_broker.roles.unfinished import UnfinishedFile
+from aerobee_broker.store.message_store import MessageStore
+from support.disk.stores import PATH
+from support.replication.journalled_tables import ReplicaTables
+
+if TYPE_CHECKING:
+    from support.replication.replica import SimulatedReplica
+
+CONFIG = PATH / "config"
+
+
+@dataclass
+class _Environment:
+    flusher: Any
+    writer: Any
+    disk: Any
+    path: Any = PATH
+
+
+class _Delays:
+    def __init__(self, replica: SimulatedReplica, writer: Any) -> None:
+        self.delay_offsets = DelayOffsets(replica.group.clock)
+        file = JsonFile(replica.disk, CONFIG / "delayOffset.json")
+        self.saved_delay_offsets = PersistentTable(self.delay_offsets, file, writer)
+
+
+class ReplicaParts:
+    """A ReplicaStore over the store that the replica has open."""
+
+    def __init__(self, replica: SimulatedReplica, worker: Any) -> None:
+        self.store = replica.opened()
+        self.epochs = replica.epochs
+        self.replica = replica.identity
+        self.in_use = asyncio.Lock()
+        self.environment = _Environment(worker, worker, replica.disk)
+        self.unfinished = UnfinishedFile(replica.disk, CONFIG / "unfinished.json")
+        self.unfinished.load()
+        self.own_tables = ReplicaTables(replica.disk, self.store, replica.group.clock, worker)
+        self.tables = _Delays(replica, worker)
+        self.saved = self.own_tables.saved
+        self.replay = self.own_tables.replay
+        self.own_tables.restore()
+        self.leases = _leases(replica, self.store, worker)
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.unfinished.is_due(self.store.end_offset)
+
+    def preparation(self, fetch: Callable[[int], Awaitable[Snapshot]]) -> Preparation:
+        own: Any = self
+        return Preparation(own, fetch)
+
+    def snapshots(self, log: Any, epoch: int) -> SnapshotSource:
+        """As master."""
+        own: Any = self
+        broker: Any = _Broker(log)
+        return SnapshotSource(own, broker, epoch)
+
+
+def _leases(replica: SimulatedReplica, store: MessageStore, writer: Any) -> WarmLeases:
+    table = LeaseTable(replica.group.clock, lambda: leases.position)
+    file = PersistentTable(table, JsonFile(replica.disk, CONFIG / "popLeases.json"), writer)
+    leases = WarmLeases(store, table, file, "rmq_sys_REVIVE_LOG_c")
+    return leases
+
+
+class _Broker:
+    def __init__(self, log: Any) -> None:
+        self.log = log
+        self.consuming = self
+        self.lease_table = LeaseTable(log.store._clock, lambda: 0)
+
+
+__all__ = ["ReopenStore", "ReplicaParts"]
