@@ -171,22 +171,24 @@ def repeats(history: History, kind: str) -> Iterator[Repeat]:
 
 
 def history_calls(history: History, kind: str) -> dict[Queue, list[Call]]:
-    """As `History.calls`, also of a member that calls listeners of a queue side by side."""
+    """As `History.calls`, also of a member that calls listeners of a queue side by side. It may be
+    at one message in two calls, when it lost the queue and got it back meanwhile: the one that
+    began first is then taken to end first."""
     if kind != "concurrent":
         return history.calls(kind)
     found: defaultdict[Queue, list[Call]] = defaultdict(list)
     for member in history.of(kind):
-        begun: dict[Place, float] = {}
+        begun: defaultdict[Place, list[float]] = defaultdict(list)
         for told in member.told:
             if told["event"] == "begin":
-                begun[place_of(told)] = told["at"]
+                begun[place_of(told)].append(told["at"])
             elif told["event"] in ("end", "failed"):
                 place = place_of(told)
                 consumed = told["event"] == "end"
-                call = Call(place[3], member.name, begun.pop(place), told["at"], consumed)
+                call = Call(place[3], member.name, begun[place].pop(0), told["at"], consumed)
                 found[place[:3]].append(call)
-        for place, at in begun.items():
-            found[place[:3]].append(Call(place[3], member.name, at, None))
+        for place, times in begun.items():
+            found[place[:3]] += (Call(place[3], member.name, at, None) for at in times)
     return {queue: sorted(each, key=lambda call: call.began) for queue, each in found.items()}
 
 

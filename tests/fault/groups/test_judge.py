@@ -75,6 +75,18 @@ def test_a_run_without_faults_is_good() -> None:
     judge.check(story.history)
 
 
+def test_calls_of_one_message_that_overlap_in_a_member_are_told_apart() -> None:
+    """The second one began when the member had lost the queue and got it back."""
+    story = Story()
+    story.all_consume("single/0", place(0))
+    member = story.member("concurrent")
+    for event in ("begin", "begin", "end", "failed"):
+        story.tell(member, event, "single/0", place(0))
+    _, second, third = judge.history_calls(story.history, "concurrent")[place(0)[:3]]
+    assert (second.consumed, third.consumed) == (True, False)
+    assert second.began < third.began < (second.ended or 0.0) < (third.ended or 0.0)
+
+
 def test_a_message_is_lost_unless_it_is_away_with_its_own_broker() -> None:
     story = Story()
     story.send("single/0", place(0))

@@ -139,12 +139,15 @@ class BrokerGroup:
         until_sync(lambda: in_sync() == wanted, f"in sync: {sorted(wanted)}", timeout_s=60)
 
     def until_alike(self, master: Member, *slaves: Member) -> None:
-        """Until the slaves have the master's log, byte for byte."""
-        log = master.log()
-        assert log, "the master's log has bytes"
-        until_sync(
-            lambda: all(slave.log() == log for slave in slaves), "the slaves have the master's log"
-        )
+        """Until the slaves have the master's log, byte for byte. The master may still append to it:
+        its offsets are records too, and are written later than what moved them."""
+
+        def alike() -> bool:
+            log = master.log()
+            assert log, "the master's log has bytes"
+            return all(slave.log() == log for slave in slaves)
+
+        until_sync(alike, "the slaves have the master's log", timeout_s=60)
 
 
 @contextlib.contextmanager
