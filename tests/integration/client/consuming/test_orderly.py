@@ -154,7 +154,9 @@ class Members:
         self.killed[str(process.pid)] = time.monotonic()
 
     def lines(self) -> list[str]:
-        return self._record.read_text().splitlines()
+        """Whole ones: a line that is just being written may be seen in part."""
+        text = self._record.read_text()
+        return text[: text.rfind("\n") + 1].splitlines()
 
     def stop(self) -> None:
         for process in self.running:
