@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
 
 from aerobee_client import AsyncAdminClient, AsyncProducer, otel
 from bench.clients.producers import QUEUES, TOPIC, single
@@ -22,7 +22,7 @@ from bench.startup import started, up
 IN_FLIGHT = 1_024
 ROUNDS = 15
 SAMPLED = 0.01
-REQUESTS = 1_000  # traces that sends belong to, one of a hundred of them sampled
+REQUESTS = 1_000  # traces that sends belong to
 
 
 async def results() -> list[Result]:
@@ -53,8 +53,11 @@ async def empty(namesrv: str) -> Result:
 async def sampled(namesrv: str) -> Result:
     """Each send belongs to a request of the application, whose trace is sampled or not."""
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(SAMPLED)))
-    tracer = provider.get_tracer("bench")
-    requests = [tracer.start_span("request") for _ in range(REQUESTS)]
+    requests = [
+        TracerProvider(sampler=sampler).get_tracer("bench").start_span("request")
+        for sampler, share in ((ALWAYS_ON, SAMPLED), (ALWAYS_OFF, 1 - SAMPLED))
+        for _ in range(round(REQUESTS * share))  # just so many: the sampler would take 5 to 16
+    ]
     async with AsyncProducer(namesrv=namesrv) as ours, AsyncProducer(namesrv=namesrv) as other:
         meters = MeterProvider(metric_readers=[InMemoryMetricReader()])
         otel.instrument(ours, tracer_provider=provider, meter_provider=meters)

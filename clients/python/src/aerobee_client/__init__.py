@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from aerobee_client.leasing.leased_message import LeasedMessage
     from aerobee_client.leasing.renewal import Renewal
-    from aerobee_client.message import Message, ReceivedMessage
+    from aerobee_client.message import AddedProperty, Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 __all__ = [
+    "AddedProperty",
     "AdminClient",
     "AlreadyExists",
     "AsyncAdminClient",
@@ -131,7 +132,7 @@ _MODULES = {
     ),
     "leasing.leased_message": ("LeasedMessage",),
     "leasing.renewal": ("Renewal",),
-    "message": ("Message", "ReceivedMessage"),
+    "message": ("AddedProperty", "Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
     "plain_producer": ("Producer",),
     "plain_pull_consumer": ("PullConsumer",),

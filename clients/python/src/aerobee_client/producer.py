@@ -28,7 +28,7 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.observing.hooks import HookedBatch, begin_send, tell
+from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, tell
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ProducerStatistics
 from aerobee_client.options.names import with_settings
@@ -208,18 +208,24 @@ class AsyncProducer(StartedClient):
         TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
         BrokerUnreachable, RequestTimeout (it may have been stored); and what the selector raises.
         """
-        hooked = None
+        added, hooked = None, None
         if self._interceptors:
-            message, hooked = begin_send(message, self._interceptors)
+            message, added, hooked = begin_single_send(message, self._interceptors)
         try:
             singles, ordered = self._singles, selector is not None or message.message_group
-            if singles is None or ordered or not self._accumulates(accumulate):
+            replaces = added is not None and added.name in message.properties
+            if singles is None or ordered or replaces or not self._accumulates(accumulate):
+                if added is not None:
+                    message = added.copied_to(message)
                 choice = Choice(queue, selector)
                 result = await self._send(message, choice, timeout, accumulate, block)
             else:
+                text = "" if added is None else added.text
                 self._begin()
                 try:
-                    result = await singles.send(message, queue, self._seconds(timeout), block=block)
+                    result = await singles.send(
+                        message, queue, self._seconds(timeout), block=block, added=text
+                    )
                 finally:
                     self._end()
         except BaseException as error:

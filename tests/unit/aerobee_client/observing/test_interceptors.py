@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from aerobee_client import Producer
+from aerobee_client import AddedProperty, Producer
 from aerobee_client.errors import PartialSend
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
@@ -113,6 +114,57 @@ async def test_every_way_of_sending_is_told_in_order(
     stored = [ReceivedMessage(record) for record in broker.messages(TOPIC)]
     assert len(stored) == 6
     assert all({"bya", "byb"} <= each.properties.keys() for each in stored)
+
+
+class Stamp(Interceptor):
+    """Gives each message a property, and is told of no end."""
+
+    def __init__(self, value: str) -> None:
+        self._stamp = AddedProperty("stamp", value)
+
+    def before_send(self, message: Message) -> AddedProperty:
+        return self._stamp
+
+    def after_send(self, *_: object) -> None:
+        raise AssertionError("who gives a property is told of no end")
+
+
+@pytest.mark.parametrize("properties", [{}, {"stamp": "old", "k": "v"}])
+async def test_a_property_travels_with_the_message_however_it_is_sent(
+    cluster: MemoryCluster, broker: MemoryBroker, properties: dict[str, str]
+) -> None:
+    recorder = Recorder()
+    settings = {"compression": "zlib", "compress_over": 1_000}
+    async with producer(
+        cluster, interceptors=[Stamp("first"), recorder, Stamp("last")], **settings
+    ) as sender:
+        for body in (b"short", b"long" * 1_000):
+            message = Message(TOPIC, body, tag="T", properties=properties)
+            await sender.send(message)
+            await sender.send(message, accumulate=False)
+            await sender.send(message, selector=lambda _, queues: queues[0])
+            await sender.send_batch([message])
+            await sender.send_async(message)
+            await sender.send_oneway(message)
+            assert message.properties == properties
+    outcomes = Counter(each[1] for each in recorder.told)
+    assert outcomes == {"before": 12, "stored": 10, None: 2}
+    stored = [ReceivedMessage(record) for record in broker.messages(TOPIC)]
+    assert len(stored) == 12
+    for each in stored:
+        assert each.tag == "T" and each.body in {b"short", b"long" * 1_000}
+        own = {name: each.properties[name] for name in ("stamp", "by", *properties)}
+        assert own == {**properties, "stamp": "last", "by": "yes"}
+
+
+async def test_a_property_that_is_too_much_fails_the_send_alone(cluster: MemoryCluster) -> None:
+    for name, value in (("", "v"), ("n", ""), ("n", "\x01"), ("UNIQ_KEY", "v")):
+        with raises_code(Code.MESSAGE_ILLEGAL):
+            AddedProperty(name, value)
+    async with producer(cluster, interceptors=[Stamp("v" * 20_000)]) as sender:
+        with raises_code(Code.MESSAGE_ILLEGAL):
+            await sender.send(Message(TOPIC, b"x", properties={"k": "v" * 20_000}))
+        await sender.send(Message(TOPIC, b"x"))
 
 
 async def test_what_before_send_raises_refuses_the_send(

@@ -113,6 +113,33 @@ async def test_a_trace_that_is_not_sampled_costs_no_span_and_stays_so(
     assert not backend.spans(f"send {TOPIC}") and not backend.spans(f"process {TOPIC}")
 
 
+async def test_each_send_of_a_span_that_is_not_sampled_carries_its_own_context(
+    cluster: MemoryCluster, broker: MemoryBroker, backend: Backend
+) -> None:
+    """Of more spans than are remembered, in turns, with baggage and with a traceparent of old."""
+    tracer = TracerProvider(sampler=ParentBased(ALWAYS_OFF)).get_tracer("the application")
+    spans = [tracer.start_span("request") for _ in range(otel.SPANS_KNOWN + 2)]
+    wanted = []
+    async with backend.instrument(producer(cluster)) as sender:
+        for number, span in enumerate([*spans, spans[0], spans[-1], spans[0]]):
+            old = {"traceparent": "older"} if number % 5 == 0 else {}
+            carried = baggage.set_baggage("seat", "17A") if number % 7 == 0 else None
+            token = context.attach(trace.set_span_in_context(span, carried))
+            await sender.send(Message(TOPIC, b"%d" % number, properties=old))
+            context.detach(token)
+            made = span.get_span_context()
+            seat = "seat=17A" if carried else None
+            wanted.append((b"%d" % number, made.trace_id, made.span_id, seat))
+    found = []
+    for record in broker.messages(TOPIC):
+        _, trace_id, span_id, flags = record.properties["traceparent"].split("-")
+        assert not int(flags, 16) & SAMPLED
+        seat = record.properties.get("baggage")
+        found.append((record.body, int(trace_id, 16), int(span_id, 16), seat))
+    assert sorted(found) == sorted(wanted)
+    assert not backend.spans()
+
+
 async def test_a_sampler_that_refuses_a_send_costs_no_span_and_the_listener_knows(
     cluster: MemoryCluster, broker: MemoryBroker, backend: Backend
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from aerobee_client.errors import PartialSend
-from aerobee_client.message import Message, ReceivedMessage
+from aerobee_client.message import AddedProperty, Message, ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_client.send_result import SendResult
@@ -54,22 +54,37 @@ def begin_send(
     Raises what a `before_send` raises; the interceptors that follow the message by then are told of
     the failure.
     """
+    message, added, send = begin_single_send(message, interceptors)
+    return message if added is None else added.copied_to(message), send
+
+
+def begin_single_send(
+    message: Message, interceptors: Sequence[Interceptor]
+) -> tuple[Message, AddedProperty | None, HookedSend | None]:
+    """As `begin_send`, without the copy of the message that the property of the last interceptor
+    would take. The message may have one of that name."""
     told: list[tuple[Interceptor, Message]] | None = None
+    added: AddedProperty | None = None
     for interceptor in interceptors:
+        if added is not None:
+            message, added = added.copied_to(message), None
         try:
-            replaced = interceptor.before_send(message)
+            given = interceptor.before_send(message)
         except BaseException as error:
             HookedSend(told or ()).end(None, error)
             raise
-        if replaced is not None:
-            message = replaced
+        if isinstance(given, AddedProperty):
+            added = given
+            continue
+        if given is not None:
+            message = given
         try:
             if interceptor.follows_send(message):
                 told = told or []  # most sends have none: they are not sampled
                 told.append((interceptor, message))
         except Exception:
             log.exception("follows_send of the interceptor %r failed", interceptor)
-    return message, None if told is None else HookedSend(told)
+    return message, added, None if told is None else HookedSend(told)
 
 
 class HookedBatch:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aerobee_client.message import Message, ReceivedMessage
+    from aerobee_client.message import AddedProperty, Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.send_result import SendResult
 
@@ -32,10 +32,12 @@ class Interceptor:
     nothing.
     """
 
-    def before_send(self, message: Message) -> Message | None:
+    def before_send(self, message: Message) -> Message | AddedProperty | None:
         """Before a message is sent, once, however often it is tried; on the thread and in the
-        context of its sender. What is returned is sent in its place (Message.with_properties);
-        None: the message itself. An MqError that is raised reaches the sender as it is."""
+        context of its sender. A message that is returned is sent in its place
+        (Message.with_properties). With an AddedProperty the message itself is sent, with that
+        property, and `after_send` is not called. None: the message itself. An MqError that is
+        raised reaches the sender as it is."""
 
     def follows_send(self, message: Message) -> bool:
         """Whether `after_send` is to be told of `message`, which is what `before_send` gave. An
@@ -45,7 +47,8 @@ class Interceptor:
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
-        """After the send of what `before_send` gave. `result`: None when it failed with `error`;
+        """After the send of what `before_send` gave; when that was None, of what it was told of.
+        `result`: None when it failed with `error`;
         both are None for a one-way send, whose outcome nobody knows."""
 
     def after_send_request(

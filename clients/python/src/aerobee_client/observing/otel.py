@@ -15,6 +15,7 @@ from contextvars import Token
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from aerobee_client.message import AddedProperty
 from aerobee_client.observing import otel_names as names
 from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_client.observing.otel_attributes import (
@@ -53,7 +54,7 @@ log = logging.getLogger(__name__)
 
 SCOPE = "aerobee-client"
 SAMPLED = trace.TraceFlags.SAMPLED
-NO_STATE = trace.DEFAULT_TRACE_STATE  # of each span context that has none
+SPANS_KNOWN = 1_024
 # What samplers of the SDK say of themselves.
 SDK_SAMPLERS = "opentelemetry.sdk.trace.sampling"
 ALWAYS_OFF = "AlwaysOffSampler"
@@ -126,40 +127,56 @@ class Telemetry(Interceptor):
         self._tracing = tracing
         self._measurements = measurements
         self._sending: dict[int, Span] = {}
+        # Of spans that are not sampled: what their sends carry. A program that sends much does so
+        # within few spans. They compare by identity, and their contexts do not change.
+        self._unsampled: dict[Span, AddedProperty] = {}
         self._processing: dict[int, _Processing] = {}
 
     # ---- sends ----
 
-    def before_send(self, message: Message) -> Message | None:
+    def before_send(self, message: Message) -> Message | AddedProperty | None:
         try:
             current = context.get_current()
             span: Span = current.get(SPAN_KEY, trace.INVALID_SPAN)  # type: ignore[assignment]
+            known = self._unsampled.get(span)
+            if known is not None and len(current) == 1 and self._tracing.follows_unsampled:
+                return known
             parent = span.get_span_context()
-            trace_id, span_id, _, flags, state, is_valid = parent  # its properties cost a call each
-            plain = len(current) == is_valid  # nothing else in it that could be carried
-            if not is_valid or flags & SAMPLED or not self._tracing.follows_unsampled:
-                return self._begin(message, current, plain=plain)
-            if plain and state is NO_STATE:
-                text = traceparent(trace_id, span_id, flags)
-                return message.with_own_property(TRACEPARENT, text)
+            plain = len(current) == parent.is_valid  # nothing else in it that could be carried
+            sampled = bool(parent.trace_flags & SAMPLED)
+            if not parent.is_valid or sampled or not self._tracing.follows_unsampled:
+                return self._begin(message, current, plain=plain, expected=sampled)
+            if plain and not parent.trace_state:
+                return self._know(span, parent)
             return carrying(message, current, parent, plain=plain)
         except Exception:  # what is observed goes on when observing fails
             log.exception("the send of %r is not traced", message)
             return None
 
-    def _begin(self, message: Message, current: Context, *, plain: bool) -> Message:
-        """Begins a span, if the sampler wants one: it is told of the topic alone."""
+    def _know(self, span: Span, parent: SpanContext) -> AddedProperty:
+        """What the sends of a span that is not sampled carry."""
+        text = traceparent(parent.trace_id, parent.span_id, parent.trace_flags)
+        added = AddedProperty(TRACEPARENT, text)
+        if len(self._unsampled) >= SPANS_KNOWN:
+            self._unsampled.clear()
+        self._unsampled[span] = added
+        return added
+
+    def _begin(self, message: Message, current: Context, *, plain: bool, expected: bool) -> Message:
+        """Begins a span, if the sampler wants one. `expected`: it is likely to; any other is told
+        of the topic alone."""
+        attributes = of_send(message.topic)
         span = self._tracing.tracer().start_span(
             f"send {message.topic}",
             context=current,
             kind=SpanKind.PRODUCER,
-            attributes=of_send(message.topic),
+            attributes={**attributes, **of_sent(message)} if expected else attributes,
         )
         try:
-            made = span.get_span_context()
-            traced = carrying(message, current, made, plain=plain)
+            traced = carrying(message, current, span.get_span_context(), plain=plain)
             if span.is_recording():
-                span.set_attributes(of_sent(message))
+                if not expected:
+                    span.set_attributes(of_sent(message))
                 self._sending[id(traced)] = span
             return traced
         except BaseException:
@@ -174,8 +191,8 @@ class Telemetry(Interceptor):
     ) -> None:
         span = self._sending.pop(id(message))
         if result is not None and span.is_recording():
-            span.set_attribute(names.MESSAGE_ID, result.message_id)
-            span.set_attribute(names.QUEUE_ID, str(result.queue.queue_id))
+            queue_id = str(result.queue.queue_id)
+            span.set_attributes({names.MESSAGE_ID: result.message_id, names.QUEUE_ID: queue_id})
         _end(span, error_type(error), str(error or ""))
 
     def after_send_request(

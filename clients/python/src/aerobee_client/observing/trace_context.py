@@ -45,7 +45,7 @@ def carrying(message: Message, current: Context, made: SpanContext, *, plain: bo
         if not made.is_valid:
             return message
         text = traceparent(made.trace_id, made.span_id, made.trace_flags)
-        return message.with_own_property(TRACEPARENT, text)
+        return message.with_properties({TRACEPARENT: text})
     carrier: dict[str, str] = {}
     propagate.inject(carrier, trace.set_span_in_context(NonRecordingSpan(made), current))
     if made.is_valid:

@@ -22,8 +22,8 @@ class CompressedMessage(Message):
     def given(self) -> Message:
         return self._given
 
-    def encoded_properties(self, message_id: str) -> bytes:
-        return self._given.encoded_properties(message_id)
+    def encoded_properties(self, message_id: str, added: str = "") -> bytes:
+        return self._given.encoded_properties(message_id, added)
 
 
 class Compressor:

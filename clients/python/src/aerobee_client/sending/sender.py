@@ -113,14 +113,17 @@ class Sender:
         info = await self._routes.publish_info(message.topic)
         return (info.of_priority(message.priority) if info.by_priority else info).choose()
 
-    def prepare(self, message: Message, queue: MessageQueue | None = None) -> Outgoing:
-        """The message as it travels: its body compressed, if it is to be. Raises as `check`, and
-        MESSAGE_ILLEGAL when its properties are too large."""
+    def prepare(
+        self, message: Message, queue: MessageQueue | None = None, added: str = ""
+    ) -> Outgoing:
+        """The message as it travels: its body compressed, if it is to be. `added`: see
+        `Message.encoded_properties`. Raises as `check`, and MESSAGE_ILLEGAL when its
+        properties are too large."""
         self.check(message, queue)
         if self._compressor is not None:
             message = self._compressor.compressed(message)
         message_id = self._unique_ids.make(self._clock.now_ms())
-        return Outgoing(message, message_id, message.encoded_properties(message_id))
+        return Outgoing(message, message_id, message.encoded_properties(message_id, added))
 
     def prepare_batch(self, messages: Sequence[Message], queue: MessageQueue | None = None) -> Run:
         """As `prepare`, all of them. What it raises names the index."""
@@ -178,10 +181,15 @@ class Sender:
         return delivered
 
     def single(
-        self, message: Message, queue: MessageQueue | None, timeout_s: float, future: AnyFuture
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        future: AnyFuture,
+        added: str = "",
     ) -> SingleSend:
-        """A send that may travel with others. Raises as `prepare`."""
-        outgoing = self.prepare(message, queue)
+        """A send that may travel with others. `added`, and what it raises: as `prepare`."""
+        outgoing = self.prepare(message, queue, added)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         return SingleSend(outgoing, len(message.body), future, deadline_ms, timeout_s)
 

@@ -49,11 +49,18 @@ class SingleSends:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def send(
-        self, message: Message, queue: MessageQueue | None, timeout_s: float, *, block: bool = True
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        *,
+        block: bool = True,
+        added: str = "",
     ) -> SendResult:
-        """Raises FLOW_CONTROL when there is no room within the timeout; without `block`, now."""
+        """`added`: see `Sender.prepare`. Raises FLOW_CONTROL when there is no room within the
+        timeout; without `block`, now."""
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        send = self._sender.single(message, queue, timeout_s, future)
+        send = self._sender.single(message, queue, timeout_s, future, added)
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=block)
         # Nearly always known: spares a coroutine.

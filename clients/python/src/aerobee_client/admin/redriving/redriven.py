@@ -33,6 +33,6 @@ class Redriven(Message):
             self.message_group = given.get(names.SHARDING_KEY, "")
             self.priority = names.whole_number(given.get(names.PRIORITY, ""))
 
-    def encoded_properties(self, message_id: str) -> bytes:
+    def encoded_properties(self, message_id: str, added: str = "") -> bytes:
         """The properties string, with the message id that it has already, not `message_id`."""
-        return names.encode(self.properties)
+        return names.encode(self.properties) + added.encode()
