@@ -125,5 +125,5 @@ class StandaloneCluster:
     def _serves(self) -> bool:
         try:
             return standalone.problem(self.record(), None) is None
-        except OSError:
+        except (OSError, ValueError):
             return False

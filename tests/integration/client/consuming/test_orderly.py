@@ -251,9 +251,10 @@ async def test_a_member_that_was_frozen_begins_nothing_that_is_not_its_own(tmp_p
         again = [call for call in found if call.member == str(frozen.pid) and call.began > thawed]
         if again:
             # The other one began behind the last commit, so perhaps far in front of what this one
-            # had consumed before it was frozen.
+            # had consumed before it was frozen. Where that is further, this one goes on behind it
+            # if the lock was free when it asked, and behind the commit if the other one had it.
             meanwhile = [call.offset for call in found if froze < call.began < again[0].began]
-            assert again[0].offset == max(meanwhile) + 1, "behind what the other one did meanwhile"
+            assert again[0].offset > max(meanwhile), "behind what the other one did meanwhile"
 
 
 def of(lines: Iterable[str], process: int, since: float) -> int:

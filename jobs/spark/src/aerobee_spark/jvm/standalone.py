@@ -21,8 +21,8 @@ ALIVE = "ALIVE"
 
 
 def record(address: str) -> dict[str, Any]:
-    """What the master says of itself, its workers and its applications. Raises OSError,
-    ValueError."""
+    """What the master says of itself, its workers and its applications. Raises OSError when it does
+    not answer, ValueError when that is no JSON: its web server is up before its pages are."""
     with urllib.request.urlopen(f"http://{address}/json/", timeout=TIMEOUT_S) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
