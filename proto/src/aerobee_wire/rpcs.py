@@ -87,6 +87,8 @@ QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse
 
 SYNC_LITE_TOPICS = rpc(lite.SyncLiteTopicsRequest, lite.SyncLiteTopicsResponse)
 LITE_POP = rpc(lite.LitePopRequest, lite.LitePopResponse)
+LIST_LITE_TOPICS = rpc(lite.ListLiteTopicsRequest, lite.ListLiteTopicsResponse)
+LIST_LITE_CLIENTS = rpc(lite.ListLiteClientsRequest, lite.ListLiteClientsResponse)
 POP = rpc(pop.PopRequest, pop.PopResponse)
 NOTIFICATION = rpc(pop.NotificationRequest, pop.NotificationResponse)
 ACK = rpc(pop.AckRequest, pop.AckResponse)

@@ -1,4 +1,5 @@
-"""`aerobee clients`, `group members`, `group show`: classic clients, and those behind a proxy."""
+"""`aerobee clients`, `group members`, `group show`, `lite`: classic clients, those behind a proxy,
+and those of lite topics."""
 
 from __future__ import annotations
 
@@ -10,15 +11,19 @@ from typing import Any
 
 import grpc
 import pytest
+from aerobee.broker.v1 import lite_pb2, lite_pb2_grpc
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2 import service_pb2_grpc
 
-from aerobee_client import Message, Producer, PushConsumer
+from aerobee_client import AdminClient, Message, Producer, PushConsumer
+from aerobee_wire.properties import LITE_TOPIC
+from support.broker.calls import BrokerCaller
 from support.clock.polling import until_sync
 from support.processes.command import Up, aerobee, aerobee_json
 
 TOPIC, GROUP = "orders", "billing"
+PARENT, AGENTS = "sessions", "agents"
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +118,44 @@ def test_members_that_contradict_each_other_are_named(up: Up, tmp_path: Path) ->
             assert len(aerobee_json("group", "members", GROUP, namesrv=up.namesrv)) == 2
             assert "paid" in aerobee("group", "show", GROUP, namesrv=up.namesrv).stdout
     assert aerobee("group", "members", "nobody", namesrv=up.namesrv).returncode == 1
+
+
+async def fill_lite_topics(up: Up) -> None:
+    """Three lite topics, one of which a client subscribes to."""
+    aerobee_json("topic", "create", PARENT, "--type", "lite", namesrv=up.namesrv)
+    aerobee_json("group", "create", AGENTS, "--lite-topic", PARENT, namesrv=up.namesrv)
+    with AdminClient(up.namesrv) as admin:
+        (broker,) = admin.cluster().brokers
+    address = broker.addresses[0]
+    async with BrokerCaller(address) as caller:
+        for name, count in (("a", 1), ("b", 3), ("c", 2)):
+            await caller.send(PARENT, *[b"x"] * count, properties={LITE_TOPIC: name})
+    async with grpc.aio.insecure_channel(address) as channel:
+        sync = lite_pb2.SyncLiteTopicsRequest(
+            consumer_group=AGENTS, parent=PARENT, client_id="agent-1", lite_topics=["b"]
+        )
+        await lite_pb2_grpc.LiteServiceStub(channel).SyncLiteTopics(sync, timeout=60)
+
+
+async def test_lite_topics_and_their_clients_are_shown(up: Up) -> None:
+    await fill_lite_topics(up)
+    found = aerobee_json("lite", "list", PARENT, "--top", "2", namesrv=up.namesrv)
+    assert [(each["lite_topic"], each["messages"]) for each in found] == [("b", 3), ("c", 2)]
+    found = aerobee_json("lite", "list", PARENT, "--group", AGENTS, namesrv=up.namesrv)
+    assert [(each["lite_topic"], each["lag"], each["subscribers"]) for each in found] == [
+        ("b", 3, 1), ("c", 2, 0), ("a", 1, 0)
+    ]  # fmt: skip
+    table = aerobee("lite", "list", PARENT, namesrv=up.namesrv)
+    assert [line.split()[0] for line in table.stdout.splitlines() if "broker-a" in line] == list(
+        "bca"
+    )
+    shown = aerobee_json("lite", "show", PARENT, "b", "--group", AGENTS, namesrv=up.namesrv)
+    assert [(each["messages"], each["lag"]) for each in shown["queues"]] == [(3, 3)]
+    assert shown["clients"] == [{"consumer_group": AGENTS, "client_id": "agent-1"}]
+    assert "agent-1" in aerobee("lite", "show", PARENT, "b", namesrv=up.namesrv).stdout
+    (client,) = aerobee_json("lite", "clients", PARENT, namesrv=up.namesrv)
+    assert (client["client_id"], client["lite_topics"], client["ready"]) == ("agent-1", 1, 1)
+    assert "agent-1" in aerobee("lite", "clients", PARENT, namesrv=up.namesrv).stdout
+    for refused in (("show", PARENT, "none"), ("list", "none"), ("clients", "none")):
+        done = aerobee("lite", *refused, namesrv=up.namesrv)
+        assert (done.returncode, done.stdout) == (1, "") and "none" in done.stderr

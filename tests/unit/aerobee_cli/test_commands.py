@@ -20,7 +20,7 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
-GROUPS = ("topic", "group", "message", "dlq", "cluster", "broker")
+GROUPS = ("topic", "group", "message", "dlq", "lite", "cluster", "broker")
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
@@ -55,6 +55,9 @@ COMMANDS = {
     "dlq purge",
     "dlq redrive",
     "dlq export",
+    "lite list",
+    "lite show",
+    "lite clients",
     "cluster list",
     "clients",
     "doctor",

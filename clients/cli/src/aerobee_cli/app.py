@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aerobee_cli.commands import broker, cluster, dlq, group, message, services, topic
+from aerobee_cli.commands import broker, cluster, dlq, group, lite, message, services, topic
 from aerobee_cli.commands.clients import clients
 from aerobee_cli.commands.demo import demo
 from aerobee_cli.commands.doctor import doctor
@@ -63,6 +63,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(message.app, name="message")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(lite.app, name="lite")
 app.add_typer(cluster.app, name="cluster")
 app.command(epilog="Example: aerobee clients --group billing --json")(clients)
 app.command(epilog="Example: aerobee doctor --from 127.0.0.1:8081")(doctor)

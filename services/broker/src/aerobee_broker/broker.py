@@ -193,7 +193,9 @@ class Broker:
             ),
             broker_name=broker_name,
         )
-        lite = LiteRpcs(self.lite.syncing, self.lite.pop, broker_name=broker_name)
+        lite = LiteRpcs(
+            self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
+        )
         clients = ClientRpcs(
             self.clients,
             self.groups,

@@ -13,6 +13,7 @@ from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import numbers_fit
 from aerobee_client.admin.groups import GroupAdmin
+from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
@@ -20,7 +21,7 @@ from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.status import Code, MqError
 
 
-class AsyncAdminClient(TopicAdmin, GroupAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin):
     """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
 
     `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,

@@ -50,6 +50,9 @@ class AdminClient(Facade[AsyncAdminClient]):
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
+    list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
+    list_lite_clients = blocking(AsyncAdminClient.list_lite_clients)
+
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
     drain_broker = blocking(AsyncAdminClient.drain_broker)

@@ -86,3 +86,71 @@ class LiteMessages(_message.Message):
     queue_id: int
     messages: _pop_pb2.PopResponse
     def __init__(self, lite_topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., messages: _Optional[_Union[_pop_pb2.PopResponse, _Mapping]] = ...) -> None: ...
+
+class ListLiteTopicsRequest(_message.Message):
+    __slots__ = ("parent", "consumer_group", "limit", "lite_topic")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    consumer_group: str
+    limit: int
+    lite_topic: str
+    def __init__(self, parent: _Optional[str] = ..., consumer_group: _Optional[str] = ..., limit: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+
+class ListLiteTopicsResponse(_message.Message):
+    __slots__ = ("lite_topics", "total")
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    lite_topics: _containers.RepeatedCompositeFieldContainer[LiteTopicInfo]
+    total: int
+    def __init__(self, lite_topics: _Optional[_Iterable[_Union[LiteTopicInfo, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class LiteTopicInfo(_message.Message):
+    __slots__ = ("lite_topic", "queue_id", "messages", "lag", "oldest_timestamp_ms", "newest_timestamp_ms", "subscribers")
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBERS_FIELD_NUMBER: _ClassVar[int]
+    lite_topic: str
+    queue_id: int
+    messages: int
+    lag: int
+    oldest_timestamp_ms: int
+    newest_timestamp_ms: int
+    subscribers: int
+    def __init__(self, lite_topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., messages: _Optional[int] = ..., lag: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., newest_timestamp_ms: _Optional[int] = ..., subscribers: _Optional[int] = ...) -> None: ...
+
+class ListLiteClientsRequest(_message.Message):
+    __slots__ = ("parent", "lite_topic")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    lite_topic: str
+    def __init__(self, parent: _Optional[str] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+
+class ListLiteClientsResponse(_message.Message):
+    __slots__ = ("clients",)
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    clients: _containers.RepeatedCompositeFieldContainer[LiteClientInfo]
+    def __init__(self, clients: _Optional[_Iterable[_Union[LiteClientInfo, _Mapping]]] = ...) -> None: ...
+
+class LiteClientInfo(_message.Message):
+    __slots__ = ("consumer_group", "client_id", "lite_topics", "wildcard", "ready", "silent_ms")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    WILDCARD_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    client_id: str
+    lite_topics: int
+    wildcard: bool
+    ready: int
+    silent_ms: int
+    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., lite_topics: _Optional[int] = ..., wildcard: _Optional[bool] = ..., ready: _Optional[int] = ..., silent_ms: _Optional[int] = ...) -> None: ...

@@ -44,6 +44,16 @@ class LiteServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.LitePopRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.LitePopResponse.FromString,
                 _registered_method=True)
+        self.ListLiteTopics = channel.unary_unary(
+                '/aerobee.broker.v1.LiteService/ListLiteTopics',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteTopicsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteTopicsResponse.FromString,
+                _registered_method=True)
+        self.ListLiteClients = channel.unary_unary(
+                '/aerobee.broker.v1.LiteService/ListLiteClients',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteClientsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteClientsResponse.FromString,
+                _registered_method=True)
 
 
 class LiteServiceServicer:
@@ -71,6 +81,25 @@ class LiteServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLiteTopics(self, request, context):
+        """The lite topics of a parent that have messages here: those with the most, or of which a group has the most to
+        settle. Changes and consumes nothing.
+        TOPIC_NOT_EXIST (17) · SUBSCRIPTION_GROUP_NOT_EXIST (26).
+        INVALID_PARAMETER (29): a limit out of range; about "topic": it is not of the type LITE, or the group is not
+        bound to it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLiteClients(self, request, context):
+        """The clients that subscribe to lite topics of a parent here. TOPIC_NOT_EXIST (17), INVALID_PARAMETER (29): as
+        of ListLiteTopics.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LiteServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -83,6 +112,16 @@ def add_LiteServiceServicer_to_server(servicer, server):
                     servicer.LitePop,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.LitePopRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.LitePopResponse.SerializeToString,
+            ),
+            'ListLiteTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLiteTopics,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteTopicsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteTopicsResponse.SerializeToString,
+            ),
+            'ListLiteClients': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLiteClients,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteClientsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteClientsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -139,6 +178,60 @@ class LiteService:
             '/aerobee.broker.v1.LiteService/LitePop',
             aerobee_dot_broker_dot_v1_dot_lite__pb2.LitePopRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_lite__pb2.LitePopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLiteTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.LiteService/ListLiteTopics',
+            aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteTopicsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLiteClients(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.LiteService/ListLiteClients',
+            aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteClientsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_lite__pb2.ListLiteClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,4 @@
-"""LiteService: SyncLiteTopics, LitePop.
+"""LiteService: SyncLiteTopics, LitePop, ListLiteTopics, ListLiteClients.
 
 Codes: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, NO_PERMISSION, INVALID_PARAMETER,
 LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION; of LitePop those of Pop. Differs from Apache's
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from aerobee.broker.v1 import lite_pb2 as pb
 from aerobee.broker.v1.pop_pb2 import PopResponse
 
+from aerobee_broker.delivery.lite.inspection import LiteInspection
 from aerobee_broker.delivery.lite.lite_pop import LitePop, LitePopRequest, LiteResult
 from aerobee_broker.delivery.lite.syncing import Action, Begin, Start, Syncing, SyncRequest
 from aerobee_broker.delivery.pop.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES
@@ -34,9 +35,12 @@ _STARTS: Mapping[str, Start] = {
 
 
 class LiteRpcs:
-    def __init__(self, syncing: Syncing, pop: LitePop, *, broker_name: str) -> None:
+    def __init__(
+        self, syncing: Syncing, pop: LitePop, inspection: LiteInspection, *, broker_name: str
+    ) -> None:
         self._syncing = syncing
         self._pop = pop
+        self._inspection = inspection
         self._broker_name = broker_name
 
     async def sync_lite_topics(
@@ -68,6 +72,36 @@ class LiteRpcs:
         popped = await self._pop.pop(wanted, request.poll_duration_ms)
         lost = self._syncing.take_lost(request.consumer_group, request.client_id)
         return pb.LitePopResponse(batches=map(self._messages, popped), lost=lost)
+
+    async def list_lite_topics(
+        self, request: pb.ListLiteTopicsRequest, call: Call
+    ) -> pb.ListLiteTopicsResponse:
+        found, total = await self._inspection.list_topics(
+            request.parent,
+            consumer_group=request.consumer_group,
+            limit=request.limit,
+            lite_topic=request.lite_topic,
+        )
+        infos = [
+            pb.LiteTopicInfo(
+                lite_topic=each.lite_topic,
+                queue_id=each.queue_id,
+                messages=each.messages,
+                lag=each.lag,
+                oldest_timestamp_ms=each.oldest_ms,
+                newest_timestamp_ms=each.newest_ms,
+                subscribers=each.subscribers,
+            )
+            for each in found
+        ]
+        return pb.ListLiteTopicsResponse(lite_topics=infos, total=total)
+
+    async def list_lite_clients(
+        self, request: pb.ListLiteClientsRequest, call: Call
+    ) -> pb.ListLiteClientsResponse:
+        found = self._inspection.list_clients(request.parent, request.lite_topic)
+        infos = [pb.LiteClientInfo(**each._asdict()) for each in found]
+        return pb.ListLiteClientsResponse(clients=infos)
 
     def _messages(self, result: LiteResult) -> pb.LiteMessages:
         popped = result.popped

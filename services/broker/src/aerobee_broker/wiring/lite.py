@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerobee_broker.delivery.lite.dispatch import LiteDispatch
+from aerobee_broker.delivery.lite.inspection import LiteInspection
 from aerobee_broker.delivery.lite.line_leases import LineLeases
 from aerobee_broker.delivery.lite.lite_pop import LitePop
 from aerobee_broker.delivery.lite.positions import LitePositions, PositionsFile
@@ -73,6 +74,7 @@ class Lite:
             groups=core.groups,
             clock=clock.real,
         )
+        self.inspection = LiteInspection(dispatch, self.syncing, clock.real)
         self.state = LiteState(
             store=store,
             lines=lines,

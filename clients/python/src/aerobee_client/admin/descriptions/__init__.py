@@ -32,6 +32,11 @@ from aerobee_client.admin.descriptions.groups import (
     GroupDescription,
     QueueProgress,
 )
+from aerobee_client.admin.descriptions.lite import (
+    LiteClientDescription,
+    LiteTopicDescription,
+    LiteTopics,
+)
 from aerobee_client.admin.descriptions.messages import Browsed
 from aerobee_client.admin.descriptions.topics import (
     MESSAGE_TYPE,
@@ -60,6 +65,9 @@ __all__ = [
     "Created",
     "GroupDescription",
     "GroupLag",
+    "LiteClientDescription",
+    "LiteTopicDescription",
+    "LiteTopics",
     "LiveBroker",
     "MemberConflict",
     "QueueOffset",

@@ -87,6 +87,13 @@ class Reached(NamedTuple):
     codes: Sequence[int]
 
 
+class Named(NamedTuple):
+    """The lite topic of a message, and when that was stored."""
+
+    name: str
+    stored_ms: int
+
+
 class LiteLines:
     """`folder`: where the files of the lite topics are. Whatever reads raises StoreReadError, and
     what a read of MessageStore raises."""
@@ -176,13 +183,17 @@ class LiteLines:
     def name_of(self, parent: str, queue_id: int, code: int) -> str | None:
         """Of a lite topic, from its last message; None: that is not stored, or not readable."""
         last = self.last_offset(parent, queue_id, code)
-        if last < 0:
-            return None
-        read = self._store.read(parent, queue_id, last, max_messages=1, max_bytes=1)
+        found = self.named(parent, queue_id, last) if last >= 0 else None
+        return found.name if found is not None and lite_code(found.name.encode()) == code else None
+
+    def named(self, parent: str, queue_id: int, queue_offset: int) -> Named | None:
+        """What a message of a lite topic says of itself; None: it is not stored, not readable, or
+        of no lite topic."""
+        read = self._store.read(parent, queue_id, queue_offset, max_messages=1, max_bytes=1)
         for record in iter_records(read.records, check_crc=False):
             name = get_property(record.raw_properties, _NAME)
-            if name and lite_code(name) == code:
-                return name.decode("utf-8", "replace")
+            if name:
+                return Named(name.decode("utf-8", "replace"), record.store_timestamp_ms)
         return None
 
     def lite_queues(self, parent: str) -> Iterator[tuple[int, LiteQueue]]:

@@ -73,8 +73,16 @@ class Syncing:
     _lost: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict, init=False)
 
     def settings_of(self, consumer_group: str, parent: str) -> LiteGroup:
-        """Of a group that is bound to this parent. Raises GroupNotExist, TopicNotExist,
-        InvalidParameter, NoPermission."""
+        """Of a group that is bound to this parent and may consume. Raises as `binding`,
+        NoPermission."""
+        settings = self.binding(consumer_group, parent)
+        if not self.groups.get(consumer_group).consume_enable:
+            raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
+        return settings
+
+    def binding(self, consumer_group: str, parent: str) -> LiteGroup:
+        """Of a group that is bound to this parent. Raises GroupNotExist, MqError INVALID_PARAMETER,
+        and as `check_parent`."""
         group = self.groups.get(consumer_group)
         settings = lite.group_of(group.attributes)
         if settings is None or settings.parent != parent:
@@ -84,11 +92,13 @@ class Syncing:
                 f"group {consumer_group} is {bound}, not to {parent} (lite.bind.topic)",
                 about="topic",
             )
+        self.check_parent(parent)
+        return settings
+
+    def check_parent(self, parent: str) -> None:
+        """Raises TopicNotExist, InvalidParameter."""
         if self.topics.get(parent).message_type != lite.LITE:
             raise InvalidParameter(f"topic {parent} is not of the type LITE", about="topic")
-        if not group.consume_enable:
-            raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
-        return settings
 
     async def sync(self, request: SyncRequest) -> None:
         """Returns when the subscription is changed, and where the group begins is durable. Raises

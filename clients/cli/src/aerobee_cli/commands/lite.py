@@ -1,0 +1,142 @@
+"""`aerobee lite`: the lite topics of a parent, and who subscribes to them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aerobee_cli import output
+from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.options import Json, Namesrv, admin_client
+from aerobee_cli.output import Column, number
+from aerobee_wire.status import Code, MqError
+
+app = typer.Typer(no_args_is_help=True, help="Look at lite topics. Consumes nothing.")
+
+Parent = Annotated[str, typer.Argument(metavar="PARENT", help="A topic of the type LITE.")]
+OfGroup = Annotated[
+    str,
+    typer.Option("--group", metavar="GROUP", help="Whose lag is shown; it is bound to the parent."),
+]
+
+TOPIC_COLUMNS = (
+    Column("lite topic", "lite_topic"),
+    number("messages", "messages"),
+    number("lag", "lag"),
+    Column("oldest", "oldest_timestamp_ms"),
+    Column("newest", "newest_timestamp_ms"),
+    number("subscribers", "subscribers"),
+    Column("broker", "broker_name"),
+    number("queue", "queue_id"),
+)
+CLIENT_COLUMNS = (
+    Column("group", "consumer_group"),
+    Column("client", "client_id"),
+    Column("lite topics", "subscribes", right=True),
+    number("ready", "ready"),
+    number("silent (s)", "silent_s"),
+    Column("brokers", "brokers"),
+)
+
+
+@app.command("list", epilog="Example: aerobee lite list sessions --group agents --top 10")
+def list_topics(
+    context: typer.Context,
+    *,
+    parent: Parent,
+    group: OfGroup = "",
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
+    ] = 100,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List lite topics with messages: the most messages first, or with --group the largest lag.
+
+    With --group the lag is what the group has not settled, and the oldest message is the first of
+    that. Exit code 3: a broker did not answer, and its lite topics are missing.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        found = admin.list_lite_topics(parent, group=group, limit=top, silent=silent)
+    columns = [each for each in TOPIC_COLUMNS if group or each.key != "lag"]
+    output.show_list(output.items_of(found.topics), columns, as_json=json)
+    output.note(f"{len(found.topics):,} of {found.total:,} lite topics")
+    _end(silent)
+
+
+@app.command(epilog="Example: aerobee lite show sessions session-4711 --group agents --json")
+def show(
+    context: typer.Context,
+    *,
+    parent: Parent,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the lite topic.")],
+    group: OfGroup = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show one lite topic: where its messages lie, and the clients that get them.
+
+    Exit code 3: a broker did not answer.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        found = admin.list_lite_topics(parent, group=group, lite_topic=name, silent=silent)
+        clients = admin.list_lite_clients(parent, name, silent=[])
+    if not found.topics and not clients and not silent:
+        raise MqError(
+            Code.TOPIC_NOT_EXIST, f"{parent} has no messages of {name!r}, and nobody waits for any"
+        )
+    items = output.items_of(found.topics)
+    subscribers = [
+        {"consumer_group": each.consumer_group, "client_id": each.client_id}
+        for each in clients
+        if group in {"", each.consumer_group}
+    ]
+    if json:
+        places = [
+            {key: value for key, value in item.items() if key != "lite_topic"} for item in items
+        ]
+        whole = {"parent": parent, "lite_topic": name, "queues": places, "clients": subscribers}
+        output.show_one(whole, as_json=True)
+    else:
+        columns = [each for each in TOPIC_COLUMNS if group or each.key != "lag"]
+        output.show_list(items, columns, as_json=False)
+        for client in subscribers:
+            print(
+                f"subscribed: {output.printable(client['client_id'])} of {client['consumer_group']}"
+            )
+    _end(silent)
+
+
+@app.command(epilog="Example: aerobee lite clients sessions --json")
+def clients(
+    context: typer.Context, *, parent: Parent, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """List the clients that subscribe to lite topics of a parent.
+
+    "ready" is the number of lite topics of which a message waits for the client. Exit code 3: a
+    broker did not answer, and clients may be missing.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        items = output.items_of(admin.list_lite_clients(parent, silent=silent))
+    if not json:
+        items = [
+            {
+                **item,
+                "subscribes": "all" if item["wildcard"] else f"{item['lite_topics']:,}",
+                "silent_s": item["silent_ms"] // 1000,
+            }
+            for item in items
+        ]
+    output.show_list(items, CLIENT_COLUMNS, as_json=json)
+    _end(silent)
+
+
+def _end(silent: list[MqError]) -> None:
+    for error in silent:
+        output.note(f"the list is not complete: {error}")
+    if silent:
+        raise typer.Exit(INCOMPLETE)

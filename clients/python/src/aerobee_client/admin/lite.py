@@ -1,0 +1,66 @@
+"""Looking at lite topics: part of AsyncAdminClient. Asks the brokers of the parent's route."""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import lite_pb2
+
+from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
+from aerobee_client.admin.descriptions.lite import merged
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+
+class LiteAdmin(BrokerAdmin):
+    async def list_lite_topics(
+        self,
+        parent: str,
+        *,
+        group: str = "",
+        limit: int = 100,
+        lite_topic: str = "",
+        silent: list[MqError] | None = None,
+    ) -> d.LiteTopics:
+        """At most `limit` (1 to 1,000) lite topics of a topic of the type LITE, and how many have
+        messages: those with the most messages first; with a `group` that is bound to it, those of
+        which it has the most to settle. `lite_topic`: only this one. `silent`: as `list_topics`
+        says.
+
+        Raises TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (the topic is not of
+        the type LITE, the group is not bound to it, the limit).
+        """
+        with numbers_fit():
+            request = lite_pb2.ListLiteTopicsRequest(
+                parent=parent, consumer_group=group, limit=limit, lite_topic=lite_topic
+            )
+        if limit < 1:
+            raise MqError(Code.INVALID_PARAMETER, f"limit is {limit}: give 1 to 1000")
+        brokers = await self._brokers.of_topic(parent)
+        answers = await self._brokers.ask_each(
+            brokers, rpcs.LIST_LITE_TOPICS, request, silent=silent
+        )
+        topics = [
+            d.LiteTopicDescription.of(name, info)
+            for name, answer in answers.items()
+            for info in answer.lite_topics
+        ]
+        topics.sort(key=lambda each: (-each.lag, -each.messages, each.lite_topic))
+        total = sum(answer.total for answer in answers.values())
+        return d.LiteTopics(topics=tuple(topics[:limit]), total=total)
+
+    async def list_lite_clients(
+        self, parent: str, lite_topic: str = "", *, silent: list[MqError] | None = None
+    ) -> list[d.LiteClientDescription]:
+        """The clients that subscribe to lite topics of `parent`, sorted by group and id; only those
+        that get `lite_topic`, when given. `silent`: as `list_topics` says. Raises TOPIC_NOT_EXIST,
+        INVALID_PARAMETER (it is not of the type LITE)."""
+        request = lite_pb2.ListLiteClientsRequest(parent=parent, lite_topic=lite_topic)
+        brokers = await self._brokers.of_topic(parent)
+        answers = await self._brokers.ask_each(
+            brokers, rpcs.LIST_LITE_CLIENTS, request, silent=silent
+        )
+        return merged(
+            d.LiteClientDescription.of(name, info)
+            for name, answer in answers.items()
+            for info in answer.clients
+        )

@@ -1,0 +1,174 @@
+"""What lite topics hold, and who gets them: for those who look. Changes nothing.
+
+A lite topic is ranked by its last message alone where that decides: its number is at most as large
+as the count. Only what may be among the first is counted, and only what is shown is read. A parent
+with very many of them is looked through in slices, between which the loop serves others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee_broker.delivery.lite.dispatch import LiteDispatch
+from aerobee_broker.delivery.lite.syncing import Syncing
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.store.lite.lite_queue import LiteQueue, lite_code
+from aerobee_chassis.clock import Clock
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
+SLICE = 500  # lite topics between two turns of the loop: a few milliseconds
+
+
+class LiteTopicStatus(NamedTuple):
+    """See LiteTopicInfo of the contract."""
+
+    lite_topic: str
+    queue_id: int
+    messages: int
+    lag: int
+    oldest_ms: int
+    newest_ms: int
+    subscribers: int
+
+
+class LiteClientStatus(NamedTuple):
+    """See LiteClientInfo of the contract."""
+
+    consumer_group: str
+    client_id: str
+    lite_topics: int
+    wildcard: bool
+    ready: int
+    silent_ms: int
+
+
+class _Place(NamedTuple):
+    """A lite topic in a queue of its parent."""
+
+    queue_id: int
+    queue: LiteQueue
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiteInspection:
+    """`clock`: by which clients are silent."""
+
+    dispatch: LiteDispatch
+    syncing: Syncing
+    clock: Clock
+
+    async def list_topics(
+        self, parent: str, *, consumer_group: str = "", limit: int = 0, lite_topic: str = ""
+    ) -> tuple[list[LiteTopicStatus], int]:
+        """At most `limit` of them (0: 100), the largest first: by the lag of the group, and by the
+        number of messages; and how many there are. Raises TopicNotExist, GroupNotExist,
+        InvalidParameter, MqError INVALID_PARAMETER, and what a read raises."""
+        if not 0 <= limit <= MAX_LIMIT:
+            raise InvalidParameter(f"limit is {limit}: give 1 to {MAX_LIMIT}", about="limit")
+        if consumer_group:
+            self.syncing.binding(consumer_group, parent)
+        else:
+            self.syncing.check_parent(parent)
+        total = 0
+        # The largest so far, the smallest of them first.
+        found: list[tuple[tuple[int, int], int, _Place]] = []
+        async for place in self._places(parent, lite_topic):
+            total += 1
+            if len(found) < (limit or DEFAULT_LIMIT):
+                heapq.heappush(found, (self._size(parent, consumer_group, place), -total, place))
+            elif self._at_most(parent, consumer_group, place) > found[0][0]:
+                size = self._size(parent, consumer_group, place)
+                heapq.heappushpop(found, (size, -total, place))
+        found.sort(reverse=True)
+        statuses = []
+        for (lag, messages), _, place in found:
+            await asyncio.sleep(0)
+            status = self._status(parent, consumer_group, place, messages, lag)
+            if status is not None and lite_topic in {"", status.lite_topic}:
+                statuses.append(status)
+        return statuses, len(statuses) if lite_topic else total
+
+    def list_clients(self, parent: str, lite_topic: str = "") -> list[LiteClientStatus]:
+        """Those that subscribe to lite topics of a parent; to one of them, if that is named. Raises
+        TopicNotExist, InvalidParameter."""
+        self.syncing.check_parent(parent)
+        code = lite_code(lite_topic.encode())
+        now_ms = self.clock.monotonic_ms()
+        return [
+            LiteClientStatus(
+                client.consumer_group,
+                client.client_id,
+                len(client.names),
+                client.wildcard,
+                self.dispatch.ready.count(client.consumer_group, client.client_id),
+                now_ms - client.last_seen_ms,
+            )
+            for client in self.dispatch.subscriptions
+            if client.parent == parent
+            and (not lite_topic or client.wildcard or client.names.get(code) == lite_topic)
+        ]
+
+    async def _places(self, parent: str, lite_topic: str) -> AsyncIterator[_Place]:
+        queues = list(self.dispatch.lines.lite_queues(parent))
+        for queue_id, queue in queues:
+            codes = [lite_code(lite_topic.encode())] if lite_topic else queue.codes()
+            for index, code in enumerate(codes):
+                if queue.last(code) is not None:  # still
+                    yield _Place(queue_id, queue, code)
+                if index % SLICE == SLICE - 1:
+                    await asyncio.sleep(0)
+
+    def _at_most(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
+        """`_size` is not larger."""
+        last = place.queue.last(place.code)
+        if last is None:
+            return 0, 0
+        count = last.number + 1
+        waits = consumer_group and last.queue_offset >= self._position(
+            parent, consumer_group, place
+        )
+        return (count if waits else 0), count
+
+    def _size(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
+        """The lag of the group, and the messages. Raises StoreReadError, OSError."""
+        messages = place.queue.count_from(place.code, 0)
+        if not consumer_group:
+            return 0, messages
+        position = self._position(parent, consumer_group, place)
+        return (place.queue.count_from(place.code, position) if position else messages), messages
+
+    def _position(self, parent: str, consumer_group: str, place: _Place) -> int:
+        """Queue offset of the first message that the group has not settled, or behind the last."""
+        found = self.dispatch.positions.position(consumer_group, parent, place.queue_id, place.code)
+        return found or 0
+
+    def _status(
+        self, parent: str, consumer_group: str, place: _Place, messages: int, lag: int
+    ) -> LiteTopicStatus | None:
+        """None: its last message has expired meanwhile. Raises StoreReadError, OSError."""
+        lines, (queue_id, queue, code) = self.dispatch.lines, place
+        last = queue.last(code)
+        newest = lines.named(parent, queue_id, last.queue_offset) if last is not None else None
+        if newest is None:
+            return None
+        begin = self._position(parent, consumer_group, place) if lag else 0
+        first = queue.first_from(code, begin)
+        oldest = lines.named(parent, queue_id, first.queue_offset) if first is not None else None
+        groups = (
+            [consumer_group] if consumer_group else self.dispatch.subscriptions.groups_of(parent)
+        )
+        subscribers = sum(len(self.dispatch.subscriptions.holders(each, code)) for each in groups)
+        return LiteTopicStatus(
+            newest.name,
+            queue_id,
+            messages,
+            lag,
+            oldest.stored_ms if oldest is not None else 0,
+            newest.stored_ms,
+            subscribers,
+        )
