@@ -1,25 +1,18 @@
-"""A message to send, and a message that was received. Pure; knows no network."""
+"""A message to send. Pure; knows no network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from aerobee_client.runtime.names import check_names
 from aerobee_wire import properties as names
-from aerobee_wire.compression import decompress
 from aerobee_wire.queues.choice import check_message_group
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
-
-if TYPE_CHECKING:
-    from aerobee.broker.v1.message_pb2 import StoredMessage
-
-    from aerobee_wire.record import Record
 
 LAST_DELAY_LEVEL = 18
 MAX_DELAY = timedelta(days=3)  # the brokers' timerMaxDelaySec
@@ -28,7 +21,6 @@ MAX_PRIORITY = (1 << 31) - 1
 MAX_PROPERTIES_BYTES = names.MAX_BYTES - 1_024
 _FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_REPLY_TO_CLIENT = f"{names.REPLY_TO_CLIENT}\x01".encode()
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 # Programs send many messages to few topics; the check costs as much as the rest of a Message.
@@ -335,116 +327,3 @@ def _check_property_name(name: str) -> None:
         raise _illegal("the name of a property is empty: give one")
     if name in names.RESERVED:
         raise _illegal(f"the property name {name!r} is reserved: choose another")
-
-
-def _of_record(name: str) -> Any:
-    """A property: this field of the record."""
-    return property(attrgetter(f"_record.{name}"))
-
-
-class ReceivedMessage:
-    """A received message. Its fields are decoded when they are read.
-
-    `topic`: the topic that it is stored in; but a listener is shown the origin topic of a retry,
-    whose own is then `stored_topic`. `reconsume_times`: failed deliveries; 0 at the first one.
-    `broker_name`: "" when unknown.
-    """
-
-    __slots__ = ("_record", "broker_name", "queue_offset", "reconsume_times", "topic")
-
-    stored_topic: str = _of_record("topic")
-    stored_body: bytes = _of_record("body")  # perhaps compressed
-    properties: Mapping[str, str] = _of_record("properties")
-    # Store host and physical offset of this record, in hex.
-    offset_message_id: str = _of_record("offset_message_id")
-    queue_id: int = _of_record("queue_id")
-    physical_offset: int = _of_record("physical_offset")
-    store_size: int = _of_record("store_size")
-    flag: int = _of_record("flag")
-    sys_flag: int = _of_record("sys_flag")
-    born_timestamp_ms: int = _of_record("born_timestamp_ms")
-    born_host: str = _of_record("born_host")
-    store_timestamp_ms: int = _of_record("store_timestamp_ms")
-    store_host: str = _of_record("store_host")
-
-    def __init__(self, record: Record | StoredMessage, broker_name: str = "") -> None:
-        self._record = record
-        self.broker_name = broker_name
-        self.topic = record.topic
-        self.queue_offset = record.queue_offset
-        self.reconsume_times = record.reconsume_times
-
-    def __repr__(self) -> str:
-        where = f"{self.stored_topic}/{self.broker_name}/{self.queue_id}"
-        return f"ReceivedMessage({where} at {self.queue_offset}, {self.message_id})"
-
-    def show_origin_topic(self) -> None:
-        """Makes `topic` the origin topic, for a listener."""
-        self.topic = self.origin_topic
-
-    def count_failure(self) -> None:
-        """Counts a failed delivery that the broker could not be told of."""
-        self.reconsume_times += 1
-
-    @property
-    def body(self) -> bytes:
-        """As the producer gave it; decompressed each time it is read, to 64 MiB at most. Raises
-        MESSAGE_ILLEGAL when that fails; when a package is missing for it, that is named."""
-        return decompress(self._record.body, self._record.sys_flag)
-
-    def _property(self, name: str) -> str:
-        """The value of a property; "" when it is absent."""
-        return self._record.properties.get(name, "")
-
-    def find_property(self, name: str) -> str | None:
-        """The value of one property, without decoding the others; None when it is absent."""
-        encoded = getattr(self._record, "raw_properties", None)
-        if encoded is None:
-            return self.properties.get(name)
-        found = names.get(encoded, f"{name}\x01".encode())
-        return None if found is None else found.decode("utf-8", "replace")
-
-    @property
-    def is_request(self) -> bool:
-        """Whether its producer waits for a reply."""
-        encoded = getattr(self._record, "raw_properties", None)
-        if encoded is not None and _REPLY_TO_CLIENT not in encoded:
-            return False  # without decoding them all
-        return bool(self._property(names.REPLY_TO_CLIENT))
-
-    @property
-    def tag(self) -> str:
-        return self._property(names.TAGS)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(filter(None, self._property(names.KEYS).split(names.KEY_SEPARATOR)))
-
-    @property
-    def message_id(self) -> str:
-        """The unique id that the producer gave it; the same in every retry."""
-        return self._property(names.UNIQUE_KEY) or self._record.offset_message_id
-
-    @property
-    def origin_topic(self) -> str:
-        """The topic that its producer sent it to, also of a retry or dead letter."""
-        return (
-            self._property(names.DLQ_ORIGIN_TOPIC)
-            or self._property(names.RETRY_TOPIC)
-            or self._record.topic
-        )
-
-    @property
-    def origin_message_id(self) -> str:
-        """The offset message id of the record that was first consumed. (The property
-        DLQ_ORIGIN_MESSAGE_ID holds its `message_id`, which retries and dead letters keep.)"""
-        return self._property(names.ORIGIN_MESSAGE_ID) or self._record.offset_message_id
-
-    @property
-    def failure_reason(self) -> str:
-        """Why the last delivery failed, e.g. the class of an exception; "" when none failed."""
-        return self._property(names.DLQ_REASON)
-
-    @property
-    def failure_description(self) -> str:
-        return self._property(names.DLQ_REASON_DESCRIPTION)

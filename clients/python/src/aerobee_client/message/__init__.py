@@ -1,0 +1,11 @@
+"""Messages: to send, and received. Pure; know no network."""
+
+from aerobee_client.message.message import (
+    MAX_DELAY,
+    MAX_PROPERTIES_BYTES,
+    AddedProperty,
+    Message,
+)
+from aerobee_client.message.received_message import ReceivedMessage
+
+__all__ = ["MAX_DELAY", "MAX_PROPERTIES_BYTES", "AddedProperty", "Message", "ReceivedMessage"]
