@@ -17,8 +17,6 @@ from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_client import AdminClient, Message, Producer, PushConsumer
-from aerobee_wire.properties import LITE_TOPIC
-from support.broker.calls import BrokerCaller
 from support.clock.polling import until_sync
 from support.processes.command import Up, aerobee, aerobee_json
 
@@ -127,9 +125,9 @@ async def fill_lite_topics(up: Up) -> None:
     with AdminClient(up.namesrv) as admin:
         (broker,) = admin.cluster().brokers
     address = broker.addresses[0]
-    async with BrokerCaller(address) as caller:
+    with Producer(namesrv=up.namesrv) as producer:
         for name, count in (("a", 1), ("b", 3), ("c", 2)):
-            await caller.send(PARENT, *[b"x"] * count, properties={LITE_TOPIC: name})
+            producer.send_batch([Message(PARENT, b"x", lite_topic=name)] * count)
     async with grpc.aio.insecure_channel(address) as channel:
         sync = lite_pb2.SyncLiteTopicsRequest(
             consumer_group=AGENTS, parent=PARENT, client_id="agent-1", lite_topics=["b"]

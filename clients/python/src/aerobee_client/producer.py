@@ -212,7 +212,7 @@ class AsyncProducer(StartedClient):
         if self._interceptors:
             message, added, hooked = begin_single_send(message, self._interceptors)
         try:
-            singles, ordered = self._singles, selector is not None or message.message_group
+            singles, ordered = self._singles, selector is not None or message.order_key
             replaces = added is not None and added.name in message.properties
             if singles is None or ordered or replaces or not self._accumulates(accumulate):
                 if added is not None:

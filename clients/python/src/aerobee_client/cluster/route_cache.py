@@ -108,11 +108,11 @@ class PublishInfo:
         return self.queues if self._group_queues is None else self._group_queues.at(now_ms)
 
     def queue_of_group(self, message: Message, now_ms: int) -> MessageQueue:
-        """The queue of its message group, which the proxy would choose too."""
+        """The queue of its message group or lite topic, which the proxy would choose too."""
         queues = self.queues_in_order(now_ms)
         if self.by_priority:
             queues = queues_of_priority(queues, message.priority or 0)
-        return queue_of_group(message.message_group, queues)
+        return queue_of_group(message.order_key, queues)
 
     def of_priority(self, priority: int | None) -> PublishInfo:
         """The queues that stand for a priority. A message without one has the lowest."""

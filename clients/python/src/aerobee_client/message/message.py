@@ -11,6 +11,7 @@ from typing import Any, Self, TypedDict, Unpack
 from aerobee_client.runtime.names import check_names
 from aerobee_wire import properties as names
 from aerobee_wire.queues.choice import check_message_group
+from aerobee_wire.queues.lite import check_name
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
 
@@ -36,6 +37,7 @@ class MessageSettings(TypedDict, total=False):
     """The further keyword arguments of a Message, which says what they mean."""
 
     message_group: str
+    lite_topic: str
     delay_level: int
     delay: timedelta | None
     deliver_at: datetime | None
@@ -50,18 +52,20 @@ class Message:
     `properties`: the user's own. `flag`: a number of the user's, not interpreted.
 
     `message_group`: the messages of a group, whoever sends them, go to one queue and keep their
-    order; less than 64 bytes. `priority`: from 0, the lowest; in a topic of the type PRIORITY, a
-    consumer gets a higher one first. `wait_store_ok=False`: the broker answers before the message
-    is durable.
+    order; less than 64 bytes. `lite_topic`: of a topic of the type LITE, whose messages are all of
+    one; 1 to 64 letters, digits, _ and -, and it keeps their order. `priority`: from 0, the lowest;
+    in a topic of the type PRIORITY, a consumer gets a higher one first. `wait_store_ok=False`: the
+    broker answers before the message is durable.
 
     `delay`: delivered that much later by the broker's clock; `deliver_at`: at this time, which has
     a time zone. Both are exact to the millisecond, reach 3 days ahead, and until then
     `Producer.recall` can recall the message. `delay_level`: 1 to 18 delays it (1 s to 2 h by
-    default); 0 does not. One of the three at most, and not with a message group.
+    default); 0 does not. One of the three at most, and not with a message group or lite topic.
 
-    Raises MqError: INVALID_PARAMETER (the topic's name, an unknown argument), MESSAGE_ILLEGAL (an
-    empty body, a reserved or unprintable property, a bad tag, key, group, delay, time, priority or
-    flag); TypeError when the body is not bytes, or what should be text is not.
+    Raises MqError: INVALID_PARAMETER (the topic's name, an unknown argument, the lite topic, or one
+    beside a message group, priority or delay), MESSAGE_ILLEGAL (an empty body, a reserved or
+    unprintable property, a bad tag, key, group, delay, time, priority or flag); TypeError when the
+    body is not bytes, or what should be text is not.
     """
 
     __slots__ = (
@@ -72,6 +76,7 @@ class Message:
         "encoded_settings",
         "flag",
         "keys",
+        "lite_topic",
         "message_group",
         "priority",
         "properties",
@@ -111,6 +116,7 @@ class Message:
         self.system_properties = _NONE  # of a transaction or a request
         self.encoded_settings = ""  # the properties of what follows, encoded; "": none is given
         self.message_group = ""
+        self.lite_topic = ""
         self.delay_level = 0
         self.delay: timedelta | None = None
         self.deliver_at: datetime | None = None
@@ -128,6 +134,7 @@ class Message:
     def _take(self, settings: MessageSettings) -> None:
         check_names(settings, MessageSettings.__annotations__)
         self.message_group = settings.get("message_group", "")
+        self.lite_topic = settings.get("lite_topic", "")
         self.delay_level = settings.get("delay_level", 0)
         self.delay = settings.get("delay")
         self.deliver_at = settings.get("deliver_at")
@@ -137,6 +144,8 @@ class Message:
         if self.message_group:
             _check_text("the message group", self.message_group)
             _check_message_group(self.message_group)
+        if self.lite_topic:
+            _check_lite_topic(self)
         if self.priority is not None and not 0 <= self.priority <= MAX_PRIORITY:
             raise _illegal(f"priority is {self.priority}: give 0 to {MAX_PRIORITY}")
         self.encoded_settings = _text_of(dict(self._setting_properties()))
@@ -150,6 +159,8 @@ class Message:
             yield names.TIMER_DELAY_MS, str(_milliseconds(self.delay))
         if self.message_group:
             yield names.SHARDING_KEY, self.message_group
+        if self.lite_topic:
+            yield names.LITE_TOPIC, self.lite_topic
         if self.priority is not None:
             yield names.PRIORITY, str(self.priority)
         if not self.wait_store_ok:
@@ -185,6 +196,7 @@ class Message:
         other.system_properties = self.system_properties
         other.encoded_settings = self.encoded_settings
         other.message_group = self.message_group
+        other.lite_topic = self.lite_topic
         other.delay_level = self.delay_level
         other.delay = self.delay
         other.deliver_at = self.deliver_at
@@ -200,6 +212,12 @@ class Message:
     def given(self) -> Message:
         """As the program made it: not compressed."""
         return self
+
+    @property
+    def order_key(self) -> str:
+        """What puts it into one queue with others, in their order: its message group or its lite
+        topic; "": nothing does."""
+        return self.message_group or self.lite_topic
 
     @property
     def delayed(self) -> bool:
@@ -281,6 +299,24 @@ def _check_delay(message: Message) -> None:
             f"the message group {message.message_group!r} is in order, and a delayed message comes "
             "out of order: leave out one of the two"
         )
+
+
+def _check_lite_topic(message: Message) -> None:
+    name = message.lite_topic
+    _check_text("the lite topic", name)
+    check_name(name)
+    for what, given in (
+        ("message_group", bool(message.message_group)),
+        ("priority", message.priority is not None),
+        ("delay", message.delayed),
+    ):
+        if given:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"the message is of the lite topic {name}, which keeps the order in which its "
+                f"messages are sent: leave out {what}",
+                about=what,
+            )
 
 
 def _milliseconds(delay: timedelta) -> int:

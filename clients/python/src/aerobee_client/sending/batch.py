@@ -97,7 +97,7 @@ class BatchSend:
 def _in_order(messages: Sequence[Message], choice: Choice) -> list[int]:
     """The indexes of those that keep an order. Raises as `Choice.way`."""
     if choice.selector is None:
-        indexes = [index for index, message in enumerate(messages) if message.message_group]
+        indexes = [index for index, message in enumerate(messages) if message.order_key]
     else:
         indexes = list(range(len(messages)))
     for index in indexes:

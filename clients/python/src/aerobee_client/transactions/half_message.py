@@ -40,11 +40,11 @@ class HalfMessage(NamedTuple):
 
 def half(message: Message) -> Message:
     """The message as it is sent when a transaction begins. Raises MESSAGE_ILLEGAL for one of a
-    message group."""
-    if message.message_group:
+    message group or lite topic."""
+    if message.order_key:
         raise MqError(
             Code.MESSAGE_ILLEGAL,
-            f"the message has the message group {message.message_group!r}, and would take its "
-            "place in that order only when its transaction is committed: send it without a group",
+            f"the message is in the order of {message.order_key!r}, and would take its place there "
+            "only when its transaction is committed: send it without message_group and lite_topic",
         )
     return message.with_system_properties({names.TRANSACTION_PREPARED: "true"})

@@ -65,7 +65,7 @@ class OrderedSends:
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         send = OrderedSend(outgoing, future, deadline_ms, timeout_s, way, has_room=has_room)
         if way.selector is None:
-            self._join(send, message.message_group)
+            self._join(send, message.order_key)
         line = self._lines.get(message.topic)
         is_moving = message.topic in self._moves
         info = None if is_moving else self._sender.known_route(message.topic)

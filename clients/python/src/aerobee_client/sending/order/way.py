@@ -11,8 +11,8 @@ from aerobee_wire.status import Code, MqError
 
 
 class Way(NamedTuple):
-    """`selector`: None for a message group. `block`: whether it waits for room. `is_alone`: it
-    shares its request with none."""
+    """`selector`: None for a message group or lite topic. `block`: whether it waits for room.
+    `is_alone`: it shares its request with none."""
 
     selector: Selector | None = None
     block: bool = True
@@ -34,15 +34,16 @@ class Choice(NamedTuple):
         is_one_way: bool = False,
         is_alone: bool = False,
     ) -> Way | None:
-        """How a message travels that has a message group or a selector; None: it has neither.
-        Raises INVALID_PARAMETER when more than one of message group, queue and selector is
-        given."""
-        if self.selector is None and not message.message_group:
+        """How a message travels that has a message group, lite topic or selector; None: it has
+        none. Raises INVALID_PARAMETER when two of message group or lite topic, queue and selector
+        are given."""
+        if self.selector is None and not message.order_key:
             return None
-        if self.queue is not None or (self.selector is not None and message.message_group):
+        if self.queue is not None or (self.selector is not None and message.order_key):
             raise MqError(
                 Code.INVALID_PARAMETER,
-                "message_group, queue and selector each choose the queue: give one of them",
+                "message_group, lite_topic, queue and selector each choose the queue: give one of "
+                "them",
                 about="queue" if self.queue is not None else "selector",
             )
         return Way(self.selector, block, is_one_way, is_alone)
