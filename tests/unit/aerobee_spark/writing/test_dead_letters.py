@@ -31,6 +31,7 @@ LETTERS: list[dict[str, Any]] = [
     {"body": PACKED, "sys_flag": SYS_FLAGS["zlib"]},
     {"named": {properties.SHARDING_KEY: "g1", properties.PRIORITY: "3"}},
     {"named": {properties.SHARDING_KEY: "g2", properties.REDRIVE_TIMES: "2"}},
+    {"named": {properties.LITE_TOPIC: "session-1"}},
     {"without": [properties.UNIQUE_KEY, properties.TAGS, properties.DLQ_ORIGIN_TOPIC]},
     {"named": {properties.PRIORITY: "many", "note": "Zürich"}},
 ]
@@ -80,7 +81,7 @@ def test_each_is_what_the_command_sends(target: Target) -> None:
         assert messages.bodies[row].as_py() == wanted.body
         assert (messages.flags[row], messages.sys_flags[row]) == (wanted.flag, wanted.sys_flag)
         group, priority = messages.groups.codes[row], messages.priorities[row]
-        assert (wanted.message_group or None) == (
+        assert (wanted.order_key or None) == (
             None if group == arrays.NONE else messages.groups.values[group]
         )
         assert wanted.priority == (None if priority == arrays.NONE else priority)

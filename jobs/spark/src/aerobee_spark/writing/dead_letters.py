@@ -6,6 +6,7 @@ Each row takes a Python step: its properties decide where it goes. Bodies stay w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def encode(
         for row, given in zip(numbers, _dead_letters(rows), strict=True)
     ]
     in_order = target != Target.RETRY
-    groups = [given.get(names.SHARDING_KEY) if in_order else None for _, given in sent]
+    groups = [_order_key(given) if in_order else None for _, given in sent]
     priorities = [given.get(names.PRIORITY, "") if in_order else "" for _, given in sent]
     return Messages(
         numbers,
@@ -47,6 +48,11 @@ def encode(
         arrays.coded(pa.array(groups, pa.string())),
         np.array([_priority(text) for text in priorities], np.int64),
     )
+
+
+def _order_key(properties: Mapping[str, str]) -> str | None:
+    """What keeps it in one queue with others: its message group, or its lite topic."""
+    return properties.get(names.SHARDING_KEY) or properties.get(names.LITE_TOPIC)
 
 
 def _dead_letters(rows: dict[str, Any]) -> Any:

@@ -205,17 +205,19 @@ async def test_a_limit_counts_what_is_sent(
     assert [outcome.status for outcome in outcomes] == ["sent", "skipped", "sent", "sent"]
 
 
-async def test_a_message_keeps_the_queue_of_its_message_group(
-    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
+@pytest.mark.parametrize("key", [names.SHARDING_KEY, names.LITE_TOPIC])
+async def test_a_message_keeps_the_queue_of_its_message_group_or_lite_topic(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer, key: str
 ) -> None:
     for n in range(60):
-        add_dead_letter(brokers[n % 2], UNIQ_KEY=f"ID{n}", __SHARDINGKEY=f"line-{n % 3}")
+        properties: dict[str, Any] = {"UNIQ_KEY": f"ID{n}", key: f"line-{n % 3}"}
+        add_dead_letter(brokers[n % 2], **properties)
     outcomes = await run(admin, producer, Target.ORIGIN)
     assert {outcome.status for outcome in outcomes} == {"sent"}
     queues: dict[str, set[tuple[str, int]]] = {}
     for broker in brokers:
         for record in broker.messages("orders"):
-            group = record.properties[names.SHARDING_KEY]
+            group = record.properties[key]
             queues.setdefault(group, set()).add((broker.name, record.queue_id))
     assert [len(queues[f"line-{n}"]) for n in range(3)] == [1, 1, 1]
 

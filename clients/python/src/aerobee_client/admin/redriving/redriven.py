@@ -11,7 +11,8 @@ from aerobee_wire.compression import compression_bits
 
 class Redriven(Message):
     """What `rules` says of a dead letter of `consumer_group`; a compressed body stays compressed.
-    Beside the retry topic it goes to the queue of its message group, and of its priority.
+    Beside the retry topic it goes to the queue of its message group or lite topic, and of its
+    priority.
 
     Raises MqError when it is none that can be sent.
     """
@@ -31,6 +32,7 @@ class Redriven(Message):
         )
         if target != Target.RETRY:
             self.message_group = given.get(names.SHARDING_KEY, "")
+            self.lite_topic = given.get(names.LITE_TOPIC, "")
             self.priority = names.whole_number(given.get(names.PRIORITY, ""))
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
