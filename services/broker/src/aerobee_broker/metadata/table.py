@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_chassis.clock import Clock
 
 
-class Table:
+class Table(ABC):
     """`revision` counts the changes since the process started; what was saved or registered last is
     known by it. Every change calls `_changed`.
     """
@@ -19,12 +20,13 @@ class Table:
         self.version = DataVersion(timestamp_ms=clock.now_ms())
         self.revision = 0
 
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """The content of its file."""
 
+    @abstractmethod
     def load(self, content: dict[str, Any]) -> None:
         """Fills the table from the content of its file. Raises KeyError, TypeError, ValueError."""
-        raise NotImplementedError
 
     def touch(self) -> None:
         """The file is to be written again, although nothing has changed."""
@@ -45,16 +47,19 @@ class JournalledTable(Table):
     is what the table has its rows by, a name the same in JSON.
     """
 
+    @abstractmethod
     def rows(self) -> Mapping[Any, Any]:
         """Key → row, as the table has them: not to be kept."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name_of(self, key: Any) -> str:
-        raise NotImplementedError
+        """Of the row with this key, in JSON."""
 
+    @abstractmethod
     def row_to_json(self, row: Any) -> Any:
-        raise NotImplementedError
+        """As a journal record has it."""
 
+    @abstractmethod
     def take_rows(
         self,
         put: Mapping[str, Any],
@@ -65,7 +70,6 @@ class JournalledTable(Table):
     ) -> None:
         """On another replica: rows by name, as JSON. `anew`: these are all. Raises KeyError,
         TypeError, ValueError; then the table is as before."""
-        raise NotImplementedError
 
     def _taken(self, version: DataVersion) -> None:
         self.revision += 1
