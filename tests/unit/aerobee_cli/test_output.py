@@ -7,6 +7,7 @@ import json
 import pytest
 
 from aerobee_cli import output
+from aerobee_cli.messages import dead_letter_columns
 from aerobee_cli.output import Column
 
 COLUMNS = (
@@ -37,6 +38,15 @@ def test_a_table_that_goes_into_a_pipe_is_not_folded(capsys: pytest.CaptureFixtu
     )
     out = capsys.readouterr().out
     assert name in out and "1,234,567" in out and "topic" in out
+
+
+def test_dead_letters_have_a_column_of_lite_topics_when_one_has_any() -> None:
+    without, having = {"lite_topic": ""}, {"lite_topic": "session-1"}
+    plain = [column.key for column in dead_letter_columns([without, without])]
+    assert "lite_topic" not in plain
+    found = [column.key for column in dead_letter_columns([without, having])]
+    assert found.index("lite_topic") == found.index("origin_topic") + 1
+    assert set(found) == {*plain, "lite_topic"}
 
 
 def test_what_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-from aerobee_cli.output import Column, note, number
+from collections.abc import Iterable
 
-DEAD_LETTER_COLUMNS = (
+from aerobee_cli.output import Column, Item, note, number
+
+_DEAD_LETTER_COLUMNS = (
     Column("message id", "message_id"),
     Column("origin topic", "origin_topic"),
     Column("origin message id", "origin_message_id"),
@@ -35,6 +37,15 @@ MESSAGE_COLUMNS = (
     number("queue offset", "queue_offset"),
     number("bytes", "body_size"),
 )
+
+
+def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
+    """Of a table of dead letters; with their lite topics when one of them has any."""
+    if not any(item["lite_topic"] for item in items):
+        return _DEAD_LETTER_COLUMNS
+    at = 1 + [column.key for column in _DEAD_LETTER_COLUMNS].index("origin_topic")
+    lite_topic = Column("lite topic", "lite_topic")
+    return (*_DEAD_LETTER_COLUMNS[:at], lite_topic, *_DEAD_LETTER_COLUMNS[at:])
 
 
 def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:

@@ -22,6 +22,7 @@ async def test_the_summary_has_the_origin_and_the_failure(
         "topic": DEAD,
         "origin_topic": "orders",
         "origin_message_id": PROPERTIES[names.ORIGIN_MESSAGE_ID],
+        "lite_topic": "",
         "tag": "paid",
         "keys": ["order-7", "customer-3"],
         "reconsume_times": 3,
@@ -36,6 +37,14 @@ async def test_the_summary_has_the_origin_and_the_failure(
     }
     assert full(message)["body"] == "{}"
     assert full(message)["properties"]["currency"] == "EUR"
+
+
+async def test_a_dead_letter_names_its_lite_topic(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
+) -> None:
+    add_dead_letter(brokers[0], __LITE_TOPIC="session-1")
+    (message,) = await read_all(admin)
+    assert (message.lite_topic, summary(message)["lite_topic"]) == ("session-1", "session-1")
 
 
 async def test_a_body_that_is_not_utf8_is_given_in_base64(

@@ -88,7 +88,7 @@ def list_dead_letters(
     """List dead letters: ids, origin, why they failed, and where they are stored."""
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     items, complete = query.run(partial(_collect, limit, json_lines.summary))
-    output.show_list(items, messages.DEAD_LETTER_COLUMNS, as_json=json)
+    output.show_list(items, messages.dead_letter_columns(items), as_json=json)
     _note_if_empty(items, group, json)
     _exit(complete)
 

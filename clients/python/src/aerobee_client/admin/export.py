@@ -21,8 +21,8 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
     """Everything about a message but its body and properties.
 
     "message_id" is the producer's, which a dead letter keeps; "origin_message_id" is the offset
-    message id of the record that was first consumed. "reason" and "description" say why a message
-    was last rejected; "" for one that was not.
+    message id of the record that was first consumed. "lite_topic": that it was sent to; "": none.
+    "reason" and "description" say why a message was last rejected; "" for one that was not.
     """
     return {
         "message_id": message.message_id,
@@ -30,6 +30,7 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
         "topic": message.stored_topic,
         "origin_topic": message.origin_topic,
         "origin_message_id": message.origin_message_id,
+        "lite_topic": message.lite_topic,
         "tag": message.tag,
         "keys": list(message.keys),
         "reconsume_times": message.reconsume_times,

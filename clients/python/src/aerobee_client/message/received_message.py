@@ -97,6 +97,11 @@ class ReceivedMessage:
         return self._property(names.TAGS)
 
     @property
+    def lite_topic(self) -> str:
+        """The lite topic that it was sent to, also of a dead letter; "": none."""
+        return self._property(names.LITE_TOPIC)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         return tuple(filter(None, self._property(names.KEYS).split(names.KEY_SEPARATOR)))
 
