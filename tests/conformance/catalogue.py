@@ -22,7 +22,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- from here: make conformance -->\n", "<!-- to here: make conformance -->\n"
 
 # A module declares its scenarios when it is imported; they start in this order, the longest first.
-MODULES = ("lasting", "sending", "receiving", "transacting", "listening", "both_brokers", "access")
+MODULES = (
+    "lasting",
+    "lite",
+    "sending",
+    "receiving",
+    "transacting",
+    "listening",
+    "both_brokers",
+    "access",
+)
 
 ROWS = {
     "F1": "a producer starts and ends; a client of two topics starts",
@@ -57,8 +66,28 @@ ROWS = {
     "F25": "credentials and permissions",
     "F26": "consuming goes on after `kill -9` of the proxy, and of the broker",
     "F27": "priority topics; Node.js takes the priority 0 for none",
-    "F28": "lite topics",
+    "F28": "lite topics: names, codes and suspensions, for which no SDK has a call; the rest is"
+    " L1 to L20",
     "F29": "several messages in one request: one entry each",
+    "L1": "a lite push consumer gets the lite topics that it subscribes to, while it does",
+    "L4": "each lite topic comes in order, each message once",
+    "L5": "two clients of a group share the messages; another group gets every one",
+    "L6": "exclusive: the newest client takes a lite topic over; the former is told, and does not"
+    " take it back by its next synchronisation",
+    "L7": "the quota of a client: one lite topic more is refused",
+    "L8": "where a group begins: LAST, MIN, MAX, an offset, the last N, a time; a group without an"
+    " offset, and one that consumed everything",
+    "L9": "a client closes, and the next one gets what is sent from then on, once",
+    "L10": "redelivery begins with the first message that was not acknowledged, with the attempt"
+    " of each; other lite topics go on",
+    "L11": "after the maximum of attempts a message is a dead letter with its lite topic, and the"
+    " next goes on",
+    "L15": "500 and 10,000 lite topics of one client: each message once",
+    "L16": "a listener works for longer than a lease: nothing comes again",
+    "L18": "a wildcard group gets every lite topic",
+    "L19": "`kill -9` of proxies and brokers: consumers of lite topics go on, in order; nothing is"
+    " lost, and nothing acknowledged comes again",
+    "L20": "a simple consumer of lite topics",
     "C1": "two brokers: the messages of both arrive, message groups in order",
     "C2": "one of two brokers is killed: no send fails; what lies there comes when it is back",
     "C3": "one of two proxies is killed: clients that were given both go on, and no send fails",
@@ -70,6 +99,7 @@ ROWS = {
 }
 # Rows without a scenario: what their cells say.
 RESTARTS = "F26"  # tests/fault/clients/test_sdk_restarts.py; with all versions in its campaign
+LITE_KILLS = "L19"  # tests/fault/clients/test_sdk_lite_kills.py
 LATENCY = "C6"  # test_latency_with_two_brokers.py
 BY_HAND = ("F28", "F29")
 
@@ -91,7 +121,7 @@ def asked_for() -> list[tuple[str, str]]:
 
 def row_of(scenario: str) -> str:
     """F12 of f12_messages_of_…; "" for none."""
-    number = re.match(r"[cf]\d+(?=_)", scenario)
+    number = re.match(r"[cfl]\d+(?=_)", scenario)
     return number.group().upper() if number else ""
 
 
@@ -103,7 +133,10 @@ def cell(row: str, sdk: OfficialSdk, notes: list[str]) -> str:
         return "wire"
     if row == LATENCY:
         return "test"
-    found = [sdk.inability(name, needs) for name, needs in asked_for() if row_of(name) == row]
+    asked = [pair for pair in asked_for() if row_of(pair[0]) == row]
+    if row == LITE_KILLS:
+        asked = [("", "lite")]
+    found = [sdk.inability(name, needs) for name, needs in asked]
     causes = list(dict.fromkeys(filter(None, found)))
     numbers = ", ".join(str(number_of(note(sdk, cause), notes)) for cause in causes)
     if not causes:

@@ -39,6 +39,7 @@ class Scenario:
     needs: str
     brokers: str
     both_proxies: bool
+    lasting: bool
 
     @property
     def has_own_process(self) -> bool:
@@ -46,6 +47,8 @@ class Scenario:
 
     def suits(self, brokers: int, *, every_way: bool) -> bool:
         """Whether it is to run in a cluster with that many brokers."""
+        if self.lasting and not every_way:
+            return False
         if self.brokers == "two":
             return brokers == 2
         return brokers == 1 or (every_way and self.brokers == "any" and not self.credentials)
@@ -80,14 +83,16 @@ def scenario(
     needs: str = "",
     brokers: str = "any",
     both_proxies: bool = False,
+    lasting: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares one for each of the parameter sets. The longest are to be declared first.
 
     The function gets the cluster and the SDK; with `credentials`, instead of the SDK, what makes
     one with an access key and a secret key, for a proxy that asks for them. `needs`: what not every
-    SDK has, as the sdk.toml of one that lacks it says: "push", "change", "recall", "priority".
+    SDK has, as the sdk.toml of one that lacks it says: "push", "change", "recall", "priority",
+    "lite" and what follows from it.
     `brokers`: "one", where what is asked for holds on each broker for itself; or "two".
-    `both_proxies`: they are the endpoints of its clients.
+    `both_proxies`: they are the endpoints of its clients. `lasting`: for `make conformance` only.
     """
 
     def declare(function: Callable[..., None]) -> Callable[..., None]:
@@ -95,7 +100,7 @@ def scenario(
             suffix = f"_{number}" if parameters else ""
             name = f"{function.__name__}{suffix}"
             SCENARIOS.append(
-                Scenario(name, function, chosen, credentials, needs, brokers, both_proxies)
+                Scenario(name, function, chosen, credentials, needs, brokers, both_proxies, lasting)
             )
         return function
 

@@ -125,6 +125,18 @@ class LiteClient:
         (answer,) = await self.ask("AckMessage", request)
         return int(answer.status.code)
 
+    async def change(self, message: d.Message, seconds: int, *, suspend: bool) -> int:
+        """Its invisible duration; without naming the lite topic."""
+        request = s.ChangeInvisibleDurationRequest(
+            group=OF_GROUP,
+            topic=TOPIC,
+            receipt_handle=message.system_properties.receipt_handle,
+            suspend=suspend,
+        )
+        request.invisible_duration.FromSeconds(seconds)
+        (answer,) = await self.ask("ChangeInvisibleDuration", request)
+        return int(answer.status.code)
+
 
 def told(messages: Sequence[d.Message]) -> list[tuple[str, bytes, int]]:
     return [

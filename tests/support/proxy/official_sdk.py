@@ -43,7 +43,7 @@ class Inability:
     cause: str
     versions: tuple[str, ...]  # of the SDK; empty: all
     cases: tuple[str, ...]  # the names of the scenarios, with numbers where they have parameters
-    needing: str  # or all that need this, e.g. "push"
+    needing: tuple[str, ...]  # or all that need one of these, e.g. "push"
     in_tls: bool  # in plaintext they pass
     by_timing: bool  # they pass now and then
 
@@ -86,7 +86,7 @@ class OfficialSdk:
                 entry["cause"],
                 tuple(entry.get("versions", ())),
                 tuple(entry.get("cases", ())),
-                entry.get("needing", ""),
+                tuple(entry.get("needing", ())),
                 entry.get("in_tls", False),
                 entry.get("by_timing", False),
             )
@@ -97,8 +97,7 @@ class OfficialSdk:
     def inability(self, case: str, needs: str = "", *, tls: bool = True) -> Inability | None:
         """What keeps the scenario from passing, in TLS or in plaintext."""
         for found in self.inabilities:
-            concerned = case in found.cases or (needs and needs == found.needing)
-            if concerned and (tls or not found.in_tls):
+            if (case in found.cases or needs in found.needing) and (tls or not found.in_tls):
                 return found
         return None
 

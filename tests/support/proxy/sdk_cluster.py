@@ -161,8 +161,8 @@ def receive(sdk: Commands, count: int, *, ack: bool = True, most: int = 16) -> l
     return found
 
 
-def dead_letters(cluster: Cluster, sdk: Commands, group: str) -> list[str]:
-    """The bodies of the first receive from the dead-letter topic, which the first dead letter
+def letters(cluster: Cluster, sdk: Commands, group: str) -> list[Any]:
+    """What the first receive from the dead-letter topic brings, which the first dead letter
     creates."""
     topic, reader = f"%DLQ%{group}", cluster.group()
 
@@ -177,7 +177,12 @@ def dead_letters(cluster: Cluster, sdk: Commands, group: str) -> list[str]:
         timeout_s=SOON_S,
         retry_on=(SdkError,),
     )
-    return bodies_of(found)
+    return found
+
+
+def dead_letters(cluster: Cluster, sdk: Commands, group: str) -> list[str]:
+    """The bodies of `letters`."""
+    return bodies_of(letters(cluster, sdk, group))
 
 
 def reasons(cluster: Cluster, group: str) -> list[tuple[str, str]]:

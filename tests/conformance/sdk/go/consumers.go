@@ -37,6 +37,7 @@ func described(message *rocketmq.MessageView, told line) line {
 	told["keys"] = keys
 	told["properties"] = message.GetProperties()
 	told["group"] = message.GetMessageGroup()
+	told["lite"] = message.GetLiteTopic()
 	told["priority"] = nil
 	told["attempt"] = message.GetDeliveryAttempt()
 	told["corrupted"] = nil
@@ -139,9 +140,8 @@ func (a *agent) change(c command) (any, error) {
 	return nil, consumer.ChangeInvisibleDuration(message, seconds(c.InvisibleS))
 }
 
-// push starts a consumer whose listener succeeds from call SucceedFrom of a message on; at once for bodies that are
-// not in Only, when that is given.
-func (a *agent) push(c command) (any, error) {
+// listener succeeds from call SucceedFrom of a message on; at once for bodies that are not in Only, when that is given.
+func listener(c command) *rocketmq.FuncMessageListener {
 	var lock sync.Mutex
 	calls := map[string]int{}
 	consume := func(message *rocketmq.MessageView) rocketmq.ConsumerResult {
@@ -157,10 +157,14 @@ func (a *agent) push(c command) (any, error) {
 		}
 		return rocketmq.SUCCESS
 	}
+	return &rocketmq.FuncMessageListener{Consume: consume}
+}
+
+func (a *agent) push(c command) (any, error) {
 	made, err := rocketmq.NewPushConsumer(
 		a.configured(c.Namespace, c.Group),
 		rocketmq.WithPushSubscriptionExpressions(filters(c.Subscriptions)),
-		rocketmq.WithPushMessageListener(&rocketmq.FuncMessageListener{Consume: consume}),
+		rocketmq.WithPushMessageListener(listener(c)),
 	)
 	return nil, a.started(c.ID, made, err)
 }

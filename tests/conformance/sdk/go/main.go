@@ -61,7 +61,8 @@ type command struct {
 	MessageID     string `json:"message_id"`
 	SucceedFrom   int    `json:"succeed_from"`
 	Only          []string
-	SleepS        float64 `json:"sleep_s"`
+	SleepS        float64         `json:"sleep_s"`
+	Lite          json.RawMessage // one name when sent, a list when subscribed to
 }
 
 type client interface {
@@ -121,6 +122,7 @@ func (a *agent) obey(c command) {
 	commands := map[string]func(command) (any, error){
 		"producer": a.producer, "send": a.send, "commit": a.commit, "rollback": a.rollback, "recall": a.recall,
 		"simple": a.simple, "receive": a.receive, "ack": a.ack, "change": a.change, "push": a.push, "close": a.close,
+		"lite": a.lite, "subscribe": a.subscribe, "unsubscribe": a.unsubscribe,
 	}
 	run, ok := commands[c.Do]
 	if !ok {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -68,6 +69,13 @@ func messageOf(c command) (*rocketmq.Message, error) {
 	}
 	if c.Group != "" {
 		message.SetMessageGroup(c.Group)
+	}
+	if len(c.Lite) > 0 {
+		var name string
+		if err := json.Unmarshal(c.Lite, &name); err != nil {
+			return nil, err
+		}
+		message.SetLiteTopic(name)
 	}
 	if c.DeliverAt != nil {
 		message.SetDelayTimestamp(time.Unix(*c.DeliverAt, 0))

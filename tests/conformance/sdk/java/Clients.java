@@ -21,6 +21,7 @@ import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.PushConsumerBuilder;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumerBuilder;
@@ -91,6 +92,20 @@ final class Clients {
                 return null;
             case "push":
                 return listen(command);
+            case "lite":
+                return listenLite(command);
+            case "subscribe":
+                for (String lite : texts(command.get("lite"))) {
+                    subscribe(command, lite);
+                }
+                return null;
+            case "unsubscribe":
+                for (String lite : texts(command.get("lite"))) {
+                    Newer.unsubscribe(client(command, Closeable.class), lite);
+                }
+                return null;
+            case "subscribed":
+                return Newer.subscribed(client(command, Closeable.class)).stream().sorted().toArray();
             case "close":
                 clients.remove(text(command, "id")).close();
                 return null;
@@ -131,11 +146,14 @@ final class Clients {
         if (command.has("group")) {
             builder.setMessageGroup(text(command, "group"));
         }
+        if (command.has("lite")) {
+            Newer.setLiteTopic(builder, text(command, "lite"));
+        }
         if (command.has("deliver_at")) {
             builder.setDeliveryTimestamp(command.get("deliver_at").getAsLong() * 1000);
         }
         if (command.has("priority")) {
-            Priority.set(builder, command.get("priority").getAsInt());
+            Newer.setPriority(builder, command.get("priority").getAsInt());
         }
         if (command.has("properties")) {
             for (Map.Entry<String, JsonElement> property :
@@ -179,30 +197,53 @@ final class Clients {
         return answer;
     }
 
-    /** Its listener succeeds from call `succeed_from` on; at once for bodies that are not in `only`, when given. */
     private Object listen(JsonObject command) throws Exception {
+        PushConsumerBuilder builder = SDK.newPushConsumerBuilder()
+                .setClientConfiguration(configuration)
+                .setConsumerGroup(text(command, "group"))
+                .setSubscriptionExpressions(filters(command))
+                .setMessageListener(listener(command));
+        start(text(command, "id"), builder::build);
+        return null;
+    }
+
+    private Object listenLite(JsonObject command) throws Exception {
+        String group = text(command, "group");
+        String parent = text(command, "topic");
+        start(
+                text(command, "id"),
+                () -> Newer.litePushConsumer(SDK, configuration, group, parent, listener(command)));
+        return null;
+    }
+
+    private void subscribe(JsonObject command, String lite) {
+        Closeable consumer = client(command, Closeable.class);
+        if (command.has("offset")) {
+            List<String> offset = texts(command.get("offset"));
+            Newer.subscribe(consumer, lite, offset.get(0), offset.get(1));
+        } else {
+            Newer.subscribe(consumer, lite);
+        }
+    }
+
+    /** Succeeds from call `succeed_from` on; at once for bodies that are not in `only`, when given. */
+    private static MessageListener listener(JsonObject command) {
         String id = text(command, "id");
         int succeedFrom = command.has("succeed_from") ? command.get("succeed_from").getAsInt() : 1;
         Set<String> only = command.has("only") ? new HashSet<>(texts(command.get("only"))) : null;
         Duration sleep = command.has("sleep_s") ? seconds(command, "sleep_s") : Duration.ZERO;
         Map<String, Integer> calls = new ConcurrentHashMap<>();
-        PushConsumerBuilder builder = SDK.newPushConsumerBuilder()
-                .setClientConfiguration(configuration)
-                .setConsumerGroup(text(command, "group"))
-                .setSubscriptionExpressions(filters(command))
-                .setMessageListener(message -> {
-                    int call = calls.merge(message.getMessageId().toString(), 1, Integer::sum);
-                    tell("delivered", id, message, Map.of("call", call));
-                    try {
-                        Thread.sleep(sleep.toMillis());
-                    } catch (InterruptedException interrupted) {
-                        return ConsumeResult.FAILURE;
-                    }
-                    boolean concerned = only == null || only.contains(body(message));
-                    return concerned && call < succeedFrom ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-                });
-        start(id, builder::build);
-        return null;
+        return message -> {
+            int call = calls.merge(message.getMessageId().toString(), 1, Integer::sum);
+            tell("delivered", id, message, Map.of("call", call));
+            try {
+                Thread.sleep(sleep.toMillis());
+            } catch (InterruptedException interrupted) {
+                return ConsumeResult.FAILURE;
+            }
+            boolean concerned = only == null || only.contains(body(message));
+            return concerned && call < succeedFrom ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        };
     }
 
     private void start(String id, Callable<Closeable> build) throws Exception {
@@ -237,7 +278,8 @@ final class Clients {
         line.put("keys", message.getKeys().stream().sorted().toArray());
         line.put("properties", message.getProperties());
         line.put("group", message.getMessageGroup().orElse(null));
-        line.put("priority", Priority.of(message));
+        line.put("lite", Newer.liteTopicOf(message));
+        line.put("priority", Newer.priorityOf(message));
         line.put("attempt", message.getDeliveryAttempt());
         line.put("corrupted", ((MessageViewImpl) message).isCorrupted());
         line.put("at", System.currentTimeMillis() / 1000.0);

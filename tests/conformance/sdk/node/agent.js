@@ -10,7 +10,8 @@
 
 const readline = require('node:readline');
 const {
-  ClientException, ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer,
+  ClientException, ConsumeResult, FilterExpression, LitePushConsumerImpl, OffsetOption, Producer, PushConsumer,
+  SimpleConsumer,
 } = require('rocketmq-client-nodejs');
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
@@ -38,6 +39,7 @@ const described = message => ({
   keys: [ ...message.keys ].sort(),
   properties: Object.fromEntries(message.properties),
   group: message.messageGroup || null,
+  lite: message.liteTopic || null,
   priority: message.priority ?? null,
   attempt: message.deliveryAttempt,
   corrupted: Boolean(message.corrupted),
@@ -46,6 +48,29 @@ const described = message => ({
 
 const filters = subscriptions => new Map(Object.entries(subscriptions).map(
   ([ topic, [ kind, expression ]]) => [ topic, new FilterExpression(expression, FilterType[kind]) ]));
+
+// Succeeds from call `succeed_from` of a message on; at once for bodies that are not in `only`, when given.
+const listener = (id, { succeed_from: succeedFrom = 1, only = null, sleep_s: sleepS = 0 }) => {
+  const calls = new Map();
+  return {
+    async consume(message) {
+      const call = (calls.get(message.messageId) ?? 0) + 1;
+      calls.set(message.messageId, call);
+      say({ event: 'delivered', id, call, ...described(message) });
+      if (sleepS) await sleep(sleepS);
+      const concerned = only === null || only.includes(message.body.toString());
+      return concerned && call < succeedFrom ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+    },
+  };
+};
+
+// Where a group begins in a lite topic: [ kind, value ].
+const begin = ([ kind, value ]) => ({
+  policy: () => OffsetOption[`${value}_OFFSET`],
+  offset: () => OffsetOption.ofOffset(value),
+  tail: () => OffsetOption.ofTailN(value),
+  timestamp: () => OffsetOption.ofTimestamp(value),
+}[kind]());
 
 async function started(id, client) {
   clients.set(id, client);
@@ -63,11 +88,14 @@ const commands = {
     return started(id, new Producer({ ...options, topics, checker }));
   },
 
-  async send({ id, topic, body, size, tag, keys, group, deliver_at: deliverAt, priority, properties, transaction }) {
+  async send({
+    id, topic, body, size, tag, keys, group, lite, deliver_at: deliverAt, priority, properties, transaction,
+  }) {
     const message = { topic, body: body === undefined ? Buffer.alloc(size) : Buffer.from(body) };
     if (tag) message.tag = tag;
     if (keys) message.keys = [ keys ].flat();
     if (group) message.messageGroup = group;
+    if (lite) message.liteTopic = lite;
     if (deliverAt !== undefined) message.deliveryTimestamp = new Date(deliverAt * 1000);
     if (priority !== undefined) message.priority = priority;
     if (properties) message.properties = new Map(Object.entries(properties));
@@ -101,23 +129,27 @@ const commands = {
   change: ({ id, message_id: messageId, invisible_s: invisibleS }) =>
     clients.get(id).changeInvisibleDuration(received.get(`${id} ${messageId}`), invisibleS * 1000),
 
-  // Its listener succeeds from call `succeed_from` of a message on; at once for bodies that are not in `only`, when given.
-  push({ id, group, subscriptions, succeed_from: succeedFrom = 1, only = null, sleep_s: sleepS = 0 }) {
-    const calls = new Map();
-    const messageListener = {
-      async consume(message) {
-        const call = (calls.get(message.messageId) ?? 0) + 1;
-        calls.set(message.messageId, call);
-        say({ event: 'delivered', id, call, ...described(message) });
-        if (sleepS) await sleep(sleepS);
-        const concerned = only === null || only.includes(message.body.toString());
-        return concerned && call < succeedFrom ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-      },
-    };
+  push({ id, group, subscriptions, ...how }) {
     return started(id, new PushConsumer({
-      ...options, consumerGroup: group, subscriptions: filters(subscriptions), messageListener,
+      ...options, consumerGroup: group, subscriptions: filters(subscriptions), messageListener: listener(id, how),
     }));
   },
+
+  lite({ id, group, topic, ...how }) {
+    return started(id, new LitePushConsumerImpl({
+      ...options, consumerGroup: group, bindTopic: topic, messageListener: listener(id, how),
+    }));
+  },
+
+  async subscribe({ id, lite, offset }) {
+    for (const name of lite) await clients.get(id).subscribeLite(name, offset && begin(offset));
+  },
+
+  async unsubscribe({ id, lite }) {
+    for (const name of lite) await clients.get(id).unsubscribeLite(name);
+  },
+
+  subscribed: ({ id }) => [ ...clients.get(id).getLiteTopicSet() ].sort(),
 
   close({ id }) {
     const client = clients.get(id);

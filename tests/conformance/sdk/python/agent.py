@@ -4,7 +4,7 @@ A command is one JSON object on stdin: {"seq": N, "do": NAME, "id": CLIENT, …}
 JSON object on stdout, {"seq": N, "answer": …} or {"seq": N, "error": CLASS, "code": …, "text": …}.
 What the SDK calls back becomes lines of its own: {"event": "delivered", …}, {"event": "check", …}.
 Knows nothing of the tests. Version 5.0.3 has no push consumer, no recall, no priorities, and its
-simple consumer no TLS; it raises where a body is corrupted.
+simple consumer no TLS; it raises where a body is corrupted. It has no lite topics either.
 """
 # mypy: ignore-errors
 
@@ -50,6 +50,7 @@ def described(message):
         "keys": sorted(message.keys),
         "properties": dict(message.properties),
         "group": message.message_group,
+        "lite": getattr(message, "lite_topic", None),
         "priority": getattr(message, "priority", None),
         "attempt": message.delivery_attempt,
         "corrupted": getattr(message, "corrupted", None),
@@ -127,6 +128,8 @@ class Agent:
             message.keys = fields["keys"]
         if fields.get("group"):
             message.message_group = fields["group"]
+        if "lite" in fields:
+            message.lite_topic = fields["lite"]
         if "priority" in fields:
             message.priority = fields["priority"]
         if "deliver_at" in fields:
@@ -181,6 +184,27 @@ class Agent:
             self.configuration(), group, listener, filters(subscriptions), **self.tls
         )
         self.clients[id].startup()
+
+    def do_lite(self, id, group, topic, *, succeed_from=1, only=None, sleep_s=0):
+        listener = Listener(id, succeed_from, only, sleep_s)
+        self.clients[id] = rocketmq.LitePushConsumer(
+            self.configuration(), group, topic, listener, **self.tls
+        )
+        self.clients[id].startup()
+
+    def do_lite_simple(self, id, group, topic, await_s):
+        self.clients[id] = rocketmq.LiteSimpleConsumer(
+            topic, self.configuration(), group, await_s, **self.tls
+        )
+        self.clients[id].startup()
+
+    def do_subscribe(self, id, lite):
+        for name in lite:
+            self.clients[id].subscribe_lite(name)
+
+    def do_unsubscribe(self, id, lite):
+        for name in lite:
+            self.clients[id].unsubscribe_lite(name)
 
     def do_close(self, id):
         self.clients.pop(id).shutdown()

@@ -259,23 +259,64 @@ async def test_who_settles_nothing_gets_no_more(cluster: WholeCluster) -> None:
     assert await client.receive(auto_renew=True)
 
 
-async def test_a_suspended_message_comes_again_uncounted(cluster: WholeCluster) -> None:
+async def test_redelivery_begins_with_the_first_that_was_not_acknowledged(
+    cluster: WholeCluster,
+) -> None:
+    """With what came since, each with its own attempt; other lite topics go on meanwhile."""
+    client = LiteClient(cluster)
+    await client.open()
+    await client.sync("PARTIAL_ADD", ["a", "b"])
+    await send(cluster, *(lite_message("a", body) for body in (b"0", b"1", b"2")))
+    held = await client.receive()
+    await send(cluster, lite_message("a", b"3"), lite_message("b", b"0"))
+    other = await client.receive()
+    assert told(other) == [("b", b"0", 1)]
+    assert await client.ack(held[0], *other) == OK
+    again = await client.receive(poll_s=15)
+    assert told(again) == [("a", b"1", 2), ("a", b"2", 2), ("a", b"3", 1)]
+    ids = [message.system_properties.message_id for message in (*held, *again)]
+    assert ids == ["ID-a-0", "ID-a-1", "ID-a-2", "ID-a-1", "ID-a-2", "ID-a-3"]
+
+
+async def test_a_suspended_batch_comes_again_whole_and_uncounted(cluster: WholeCluster) -> None:
+    """Another change of the invisible duration counts."""
     client = LiteClient(cluster)
     await client.open()
     await client.sync("PARTIAL_ADD", ["a"])
-    await send(cluster, lite_message("a", b"0"))
-    for _ in range(2):
-        (message,) = await client.receive(poll_s=5)
-        assert message.system_properties.delivery_attempt == 1
-        request = s.ChangeInvisibleDurationRequest(
-            group=OF_GROUP,
-            topic=TOPIC,
-            receipt_handle=message.system_properties.receipt_handle,
-            suspend=True,
-        )
-        request.invisible_duration.FromSeconds(1)
-        (answer,) = await client.ask("ChangeInvisibleDuration", request)
-        assert answer.status.code == OK
+    await send(cluster, lite_message("a", b"0"), lite_message("a", b"1"))
+    for suspend, attempt in ((True, 1), (True, 1), (False, 1), (False, 2)):
+        batch = await client.receive(poll_s=5)
+        assert told(batch) == [("a", b"0", attempt), ("a", b"1", attempt)]
+        for message in batch[:1] if suspend else batch:
+            assert await client.change(message, seconds=1, suspend=suspend) == OK
+
+
+async def test_the_actions_on_a_subscription(cluster: WholeCluster) -> None:
+    client, other = LiteClient(cluster), LiteClient(cluster, "c2")
+    for each in (client, other):
+        await each.open()
+    assert await client.sync("COMPLETE_ADD", ["a", "b"]) == OK
+    assert await client.sync("COMPLETE_ADD", ["b", "c"]) == OK
+    assert await client.sync("PARTIAL_REMOVE", ["b", "unknown"]) == OK
+    await send(cluster, *(lite_message(name, b"0") for name in "abc"))
+    assert told(await client.receive()) == [("c", b"0", 1)]
+    assert await client.sync("COMPLETE_REMOVE") == OK
+    await send(cluster, lite_message("c", b"1"))
+    assert await client.receive() == []
+    assert await other.sync("COMPLETE_ADD", ["c"]) == OK
+    assert told(await other.receive(poll_s=15)) == [("c", b"0", 2), ("c", b"1", 1)]
+
+
+async def test_a_wildcard_group_gets_every_lite_topic(tmp_path: Path) -> None:
+    cluster = await WholeCluster.begin(tmp_path)
+    await make_lite(cluster, **{"lite.sub.wildcard": "true"})
+    client = LiteClient(cluster)
+    await client.open()
+    assert await client.sync("PARTIAL_ADD", ["a"]) == d.Code.BAD_REQUEST
+    assert await client.sync("COMPLETE_ADD") == OK
+    await send(cluster, *(lite_message(name, b"0") for name in "abc"))
+    assert sorted(told(await client.receive())) == [(name, b"0", 1) for name in "abc"]
+    await cluster.end()
 
 
 async def test_a_message_that_is_given_up_is_a_dead_letter(cluster: WholeCluster) -> None:

@@ -101,6 +101,7 @@ class Lite:
             groups=core.groups,
             clock=clock,
             levels_ms=options.delay_levels_ms,
+            whole_batches=True,
         )
         self.dead_letters = DeadLetters(
             store=lines,

@@ -157,6 +157,16 @@ async def test_the_newest_client_of_an_exclusive_group_takes_over(begin: Begin) 
     assert await newest.sync(ADD, "a") == []
 
 
+async def test_who_was_evicted_before_it_received_is_told_at_once(begin: Begin) -> None:
+    harness = await ready_broker(begin, model="Exclusive")
+    former, newest = LiteConsumer(harness, "c1"), LiteConsumer(harness, "c2")
+    await former.sync(ADD, "a", "b")
+    await newest.sync(ADD, "a")
+    began = asyncio.get_running_loop().time()
+    assert await former.pop_all(poll_ms=20_000) == ([], ["a"])
+    assert asyncio.get_running_loop().time() - began < 1
+
+
 async def test_messages_held_by_the_former_client_stay_with_it(begin: Begin) -> None:
     harness = await ready_broker(begin, model="Exclusive")
     former, newest = LiteConsumer(harness, "c1"), LiteConsumer(harness, "c2")

@@ -26,6 +26,7 @@ class _ClientQueue:
     lines: dict[ReadyLine, None] = field(default_factory=dict)
     waiting: dict[asyncio.Future[bool], None] = field(default_factory=dict)
     asked: bool = True  # since the last round
+    interrupted: bool = False  # while no receive waited: the next one does not wait
 
 
 class ReadyLines:
@@ -87,12 +88,16 @@ class ReadyLines:
         return line
 
     async def wait(self, consumer_group: str, client_id: str, timeout_s: float) -> bool:
-        """True: a line may be ready. False: the time is over, or the broker stops."""
+        """True: a line may be ready. False: the time is over, the client has something else to be
+        told, or the broker stops."""
         if self.closed:
             return False
         queue = self._queue(consumer_group, client_id)
         if queue.lines:
             return True
+        if queue.interrupted:
+            queue.interrupted = False
+            return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         queue.waiting[future] = None
         try:
@@ -108,10 +113,14 @@ class ReadyLines:
             queue.waiting.pop(future, None)
 
     def interrupt(self, consumer_group: str, client_id: str) -> None:
-        """Ends one receive of a client, which has something else to be told."""
-        for future in self._queues.get(consumer_group, {}).get(client_id, _ClientQueue()).waiting:
-            _end(future, False)
-            return
+        """Ends one receive of a client, which has something else to be told: one that waits, else
+        the next that would."""
+        queue = self._queue(consumer_group, client_id)
+        for future in queue.waiting:
+            if not future.done():
+                future.set_result(False)
+                return
+        queue.interrupted = True
 
     def leave(self, consumer_group: str, client_id: str) -> list[ReadyLine]:
         """The client is gone: ends its receives, and returns the lines that were ready for it."""

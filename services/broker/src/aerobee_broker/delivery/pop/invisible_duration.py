@@ -48,12 +48,15 @@ class _Changed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvisibleDurations:
+    """`whole_batches`: what is changed uncounted, is so with all that was leased with it."""
+
     table: LeaseTable
     journal: LeaseJournal
     deadlines: LeaseDeadlines
     groups: GroupRegistry
     clock: Clock
     levels_ms: Sequence[int]
+    whole_batches: bool = False
 
     async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
         """A result for each. Raises like LeaseJournal.write."""
@@ -68,8 +71,9 @@ class InvisibleDurations:
             except MqError as error:
                 results.append(InvisibleDuration(error))
                 continue
-            changed.append(_Changed(leased, leased.message.invisibility))
-            entries.append(self._apply(leased, now_ms, duration_ms, uncounted=change.uncounted))
+            for each in self._concerned(change, leased):
+                changed.append(_Changed(each, each.message.invisibility))
+                entries.append(self._apply(each, now_ms, duration_ms, uncounted=change.uncounted))
             results.append(InvisibleDuration(None, now_ms, duration_ms))
 
         def roll_back() -> None:
@@ -105,6 +109,16 @@ class InvisibleDurations:
                 f"{lease.queue_id} was changed meanwhile by another caller: leave it to that one",
             )
         return leased
+
+    def _concerned(self, change: InvisibleChange, leased: LeasedMessage) -> list[LeasedMessage]:
+        if not (self.whole_batches and change.uncounted):
+            return [leased]
+        queue, message = leased
+        return [
+            LeasedMessage(queue, each)
+            for each in queue
+            if each.is_leased and each.lease_id == message.lease_id
+        ]
 
     def _duration(self, change: InvisibleChange, leased: LeasedMessage) -> int:
         duration_ms = change.invisible_duration_ms
