@@ -22,14 +22,14 @@ import pytest
 from fault.conftest import Campaign
 from fault.sdk_churn import endpoints
 from support.clock.polling import until_sync
-from support.processes.service import ServiceProcess
-from support.proxy.lite_traffic import (
+from support.lite.sdk_traffic import (
     RECOVERY_S,
     LiteTraffic,
     all_work,
     came_again,
     out_of_order,
 )
+from support.processes.service import ServiceProcess
 from support.proxy.official_sdk import available_sdks
 from support.proxy.sdk_cluster import INVISIBLE_S, Cluster, sdk_cluster
 from support.proxy.sdk_traffic import Outage

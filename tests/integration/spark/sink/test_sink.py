@@ -83,9 +83,7 @@ def topic(admin: AdminClient, request: pytest.FixtureRequest) -> str:
 def test_each_row_is_at_the_broker_as_it_was(
     spark: SparkSession, admin: AdminClient, write: Write, topic: str
 ) -> None:
-    count = 30_000
-    # A task begins at any queue and takes the next one for each request: with two tasks, each has
-    # five requests, more than there are queues.
+    count = 30_000  # so that each of the two tasks has five requests, more than there are queues
     write(spark.range(count, numPartitions=2).selectExpr(*columns_of(ROWS)), topic=topic)
     found = {int(each.body): each for each in stored(admin, topic)}
     assert sorted(found) == list(range(count))
