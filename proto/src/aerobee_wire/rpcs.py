@@ -14,6 +14,7 @@ from aerobee.broker.v1 import lite_pb2 as lite
 from aerobee.broker.v1 import message_pb2 as message
 from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.broker.v1 import pop_pb2 as pop
+from aerobee.broker.v1 import replica_pb2 as replica
 from aerobee.broker.v1 import replication_pb2 as replication
 from aerobee.broker.v1 import transaction_pb2 as transaction
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
@@ -148,6 +149,12 @@ GET_BACKLOG = rpc(admin.GetBacklogRequest, admin.GetBacklogResponse)
 
 FOLLOW = rpc(replication.FollowRequest, replication.FollowResponse)
 GET_SNAPSHOT = rpc(replication.GetSnapshotRequest, replication.GetSnapshotResponse)
+GET_REPLICATION_STATUS = rpc(
+    replica.GetReplicationStatusRequest, replica.GetReplicationStatusResponse
+)
+PROMOTE = rpc(replica.PromoteRequest, replica.PromoteResponse)
+HAND_OVER = rpc(replica.HandOverRequest, replica.HandOverResponse)
+NOTE_EPOCH = rpc(replica.NoteEpochRequest, replica.NoteEpochResponse)
 
 # ---- a suite that runs for tests ----
 

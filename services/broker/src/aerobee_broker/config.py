@@ -21,6 +21,8 @@ from aerobee_chassis.config import Milliseconds, Options, Port, Promise
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
+# Under which replica 0 is registered while another one is master, which has the number 0 then.
+FORMER_MASTER_ID = 1_000
 MAX_NAME_BYTES = 127  # of a broker or a cluster
 Percent = Annotated[int, Field(ge=1, le=100)]
 
@@ -163,6 +165,13 @@ class BrokerOptions(Options):
         )
 
     @property
+    def is_learner(self) -> bool:
+        """Whether this replica never joins the in-sync set. A group without etcd counts on
+        totalReplicas copies to tell whether a promotion loses anything: further ones only read."""
+        beyond = 1 < self.total_replicas <= self.broker_id and not self.is_elected
+        return self.async_learner or beyond
+
+    @property
     def required_replicas(self) -> int:
         return self.in_sync_replicas or (2 if self.broker_role == "SYNC_MASTER" else 1)
 
@@ -281,6 +290,10 @@ class BrokerOptions(Options):
                     "and a brokerId of its own from 1 on",
                     "brokerRole" if self.broker_role == "SLAVE" else "brokerId",
                 )
+        elif self.broker_id >= FORMER_MASTER_ID:
+            raise ConfigError(
+                f"brokerId is at most {FORMER_MASTER_ID - 1} in a group of brokers", "brokerId"
+            )
         elif (self.broker_role == "SLAVE") != (self.broker_id > 0):
             raise ConfigError(
                 "a master has brokerId 0, and each SLAVE of its brokerName a brokerId of its own "

@@ -27,7 +27,7 @@ from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
 from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.replication.stream import Hello, LogChunk, Report, StreamTiming, Welcome
-from aerobee_broker.rpc.replication import (
+from aerobee_broker.rpc.replication.stream import (
     MasterCall,
     ReplicationRpcs,
     hello_of,

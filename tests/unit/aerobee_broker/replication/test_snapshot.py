@@ -17,7 +17,7 @@ from aerobee_broker.replication.snapshot import (
     SnapshotEnd,
     SnapshotPiece,
 )
-from aerobee_broker.rpc.replication import snapshot_piece, snapshot_response
+from aerobee_broker.rpc.replication.stream import snapshot_piece, snapshot_response
 from aerobee_wire.checked_json import encode
 
 Pieces = list[SnapshotPiece | SnapshotEnd]

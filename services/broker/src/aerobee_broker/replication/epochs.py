@@ -15,7 +15,7 @@ replica confirm an epoch that it has left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,6 +120,13 @@ class EpochFile:
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error}") from error
         return self.history
+
+    def change(self, change: Callable[[EpochHistory], EpochHistory]) -> None:
+        """Returns once what `change` makes of the history is durable. On one thread alone: then no
+        change is lost to another. Raises what `change` raises."""
+        changed = change(self.history)
+        if changed != self.history:
+            self.save(changed)
 
     def save(self, history: EpochHistory) -> None:
         """Returns once the history is durable."""

@@ -85,6 +85,7 @@ class Follower:
         on_arrivals: OnArrivals,
     ) -> None:
         self.lowest_of_master = 0  # physical offset: log files reaching beyond it are kept
+        self.end_of_master = 0  # as it told last
         self._store = store
         self._describe = describe
         self._epochs = epochs
@@ -121,9 +122,10 @@ class Follower:
         if agreement.action is not Action.FOLLOW or self._preparation.is_due:
             await self._preparation.prepare(agreement, welcome)
         # After the cut: until then the entries would not hold for the tail of the log.
-        history = self._epochs.history.adopt(welcome.master.history.entries).note(epoch)
-        if history != self._epochs.history:
-            await self._flusher(partial(self._epochs.save, history))
+        entries = welcome.master.history.entries
+        await self._flusher(
+            partial(self._epochs.change, lambda history: history.adopt(entries).note(epoch))
+        )
         await self._report(link, epoch)
         await until_one_ends(self._take_in(link, epoch), self._flush(link, epoch), self._derive())
 
@@ -165,7 +167,7 @@ class Follower:
                 while store.end_offset - store.flushed_offset > MAX_UNWRITTEN_BYTES:
                     self._written.clear()
                     await self._written.wait()
-            self.lowest_of_master = chunk.lowest
+            self.lowest_of_master, self.end_of_master = chunk.lowest, chunk.end
             store.follower.confirm(chunk.confirmed, self._clock.monotonic_ms())
             self._confirmed.set()
 

@@ -17,13 +17,15 @@ from aerobee.broker.v1 import replication_pb2
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import Deposed
+from aerobee_broker.errors import Deposed, MasterOutdated, NotCaughtUp, NotElectable
+from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
 from aerobee_broker.replication.leader import Leader, SetAtCoordinator
+from aerobee_broker.replication.status import MasterStatus, master_status
 from aerobee_broker.roles.presence import Presence
 from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.snapshot_source import SnapshotSource
-from aerobee_broker.rpc.replication import ReplicationRpcs
+from aerobee_broker.rpc.replication.stream import ReplicationRpcs
 from aerobee_broker.store.follow import PIECE_MS
 from aerobee_broker.upkeep import periodic_work
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
@@ -33,6 +35,7 @@ from aerobee_chassis.rpc.services import Service, bind
 
 MASTER_ID = 0
 DISK_S = 0.1  # between two looks whether the store takes writes
+SUCCESSION_S = 5.0  # a master that has handed over takes messages again where nobody followed it
 _SERVICE = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 
 
@@ -51,6 +54,9 @@ class MasterRole:
         self._reader = reader
         self._lifecycle = Lifecycle()
         self._broker: Broker | None = None
+        self._leader: Leader | None = None
+        self._epoch = 0
+        self._succession: asyncio.TimerHandle | None = None  # while it waits for its successor
         self._deposed = False
         self._progressed = asyncio.Event()  # a replica has moved since it was last waited for
         self.for_slaves: list[Service] = []  # what slaves call, since it has started
@@ -62,10 +68,12 @@ class MasterRole:
         await own.flush_rest()
         own.check_finished()
         end = store.end_offset
-        history = own.epochs.history.begin(epoch, own.replica.store_id, end)
-        await own.environment.flusher(partial(own.epochs.save, history))
+        store_id = own.replica.store_id
+        begin = partial(own.epochs.change, lambda history: history.begin(epoch, store_id, end))
+        await own.environment.flusher(begin)
         await self._confirm_all(end)
-        leader = self._leader(end)
+        self._epoch = epoch
+        leader = self._leader = self._make_leader(end)
         own.keep_log_from(leader.in_sync.needed_from)
         store.flush.open_to_appends()
         identity = self._presence.as_broker(MASTER_ID)
@@ -99,33 +107,106 @@ class MasterRole:
 
     async def stop(self) -> None:
         """In order: what it has is flushed, and its tables are saved, while slaves still follow."""
+        self._take_messages()
         await self._lifecycle.stop()
 
     async def _until_replicated(self) -> None:
         """All replicas of the set have everything: whoever is elected goes on without a cut. Those
         that do not answer leave the set before the wait ends."""
-        own, options = self._own, self._own.environment.options
+        options = self._own.environment.options
         wait_s = (options.ha_max_time_slave_not_catchup + options.ha_send_heartbeat_interval) / 1000
-        if self._deposed or own.store.flush.read_only_reason:
+        if self._deposed or self._own.store.flush.read_only_reason:
             return
+        behind = await self._unconfirmed(wait_s)
+        if behind:
+            structlog.get_logger().warning("stopped_ahead_of_slaves", bytes=behind)
+
+    async def _unconfirmed(self, wait_s: float) -> int:
+        """Bytes of the log that the set lacks, after `wait_s` at the latest."""
+        store = self._own.store
         try:
             async with asyncio.timeout(wait_s):
-                while own.store.confirmed_offset < own.store.end_offset:
+                while store.confirmed_offset < store.end_offset:
                     self._progressed.clear()
                     await self._progressed.wait()
         except TimeoutError:
-            structlog.get_logger().warning(
-                "stopped_ahead_of_slaves",
-                bytes=own.store.end_offset - own.store.confirmed_offset,
+            pass
+        return store.end_offset - store.confirmed_offset
+
+    # ---- a successor ----
+
+    def status(self) -> MasterStatus:
+        assert self._leader is not None, "it has started"
+        now_ms = self._own.environment.clock.real.monotonic_ms()
+        return master_status(self._leader.in_sync, self._own.store.written_offset, now_ms)
+
+    async def hand_over(self, epoch: int, successor: Replica) -> int:
+        """Takes no more messages, and returns the log's end once the set, of which `successor` is,
+        has it. From then on this is a matter of SUCCESSION_S, or of another epoch.
+
+        Raises MasterOutdated, NotElectable, NotCaughtUp: then it goes on as before.
+        """
+        leader, store = self._leader, self._own.store
+        assert leader is not None, "it has started"
+        if epoch != self._epoch:
+            raise MasterOutdated(str(self._own.replica), self._epoch, epoch)
+        self._check_in_sync(leader, successor)
+        timeout_ms = self._own.environment.options.slave_timeout
+        if self._succession is not None:
+            self._succession.cancel()
+        structlog.get_logger().warning("hands_over", successor=str(successor))
+        store.flush.close_to_appends(f"this broker hands over to replica {successor}")
+        # Also where this call is given up while it waits.
+        loop = asyncio.get_running_loop()
+        wait_s = timeout_ms / 1000
+        self._succession = loop.call_later(wait_s + SUCCESSION_S, self._take_messages)
+        behind = await self._unconfirmed(wait_s)
+        if behind:
+            self._take_messages()
+            raise NotCaughtUp(behind, timeout_ms)
+        try:
+            self._check_in_sync(leader, successor)
+        except NotElectable:
+            self._take_messages()
+            raise
+        return store.end_offset
+
+    def _check_in_sync(self, leader: Leader, successor: Replica) -> None:
+        if successor not in leader.in_sync.members:
+            members = ", ".join(sorted(map(str, leader.in_sync.members)))
+            raise NotElectable(
+                f"replica {successor} is not in sync, {members} are: wait until it has caught up "
+                "(aerobee broker ha-status), or promote one of these"
             )
+
+    def _take_messages(self) -> None:
+        """Again, where nobody has followed this master."""
+        if self._succession is None:
+            return
+        self._succession.cancel()
+        self._succession = None
+        if not self._deposed:
+            self._own.store.flush.open_to_appends()
+            structlog.get_logger().warning("stays_master", epoch=self._epoch)
+
+    def end(self, epoch: int) -> None:
+        """There is a higher epoch, this one: nothing is acknowledged any more."""
+        if epoch > self._epoch:
+            self._acknowledge_nothing()
+            self._end(epoch)
 
     async def stop_deposed(self) -> None:
         """Another replica is master: what waits for replicas ends at once, unknown."""
+        self._acknowledge_nothing()
+        await self._lifecycle.stop()
+
+    def _acknowledge_nothing(self) -> None:
         self._deposed = True
+        if self._succession is not None:
+            self._succession.cancel()
         if self._broker is not None:
             self._own.store.flush.close_to_appends("this broker is no longer master")
             self._broker.commit.give_up(Deposed())
-        await self._lifecycle.stop()
 
     async def _confirm_all(self, end: int) -> None:
         """In slices: a blocked loop renews no lease."""
@@ -139,7 +220,7 @@ class MasterRole:
         await self._own.leases.catch_up()
         await self._own.leases.try_save()  # from which the master's own are loaded
 
-    def _leader(self, end: int) -> Leader:
+    def _make_leader(self, end: int) -> Leader:
         own, options = self._own, self._own.environment.options
         rules = InSyncRules(
             synchronous=options.is_synchronous,

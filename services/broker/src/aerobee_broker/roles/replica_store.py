@@ -199,7 +199,7 @@ class ReplicaStore:
         return self.epochs.history.highest
 
     def hello(self) -> Hello:
-        return Hello(self.describe(), learner=self.environment.options.async_learner)
+        return Hello(self.describe(), learner=self.environment.options.is_learner)
 
     @property
     def timing(self) -> StreamTiming:

@@ -22,7 +22,8 @@ Ended = Callable[[MasterRole], Awaitable[None]]
 
 
 class Roles:
-    """`own` is open. Either `lead` or `follow` runs."""
+    """`own` is open. Either `lead` or `follow` runs. `epoch`: that in which this replica was master
+    last, 0 where it never was."""
 
     def __init__(
         self, own: ReplicaStore, presence: Presence, switch: Switch, server: Server, reader: Worker
@@ -33,18 +34,21 @@ class Roles:
         self._switch = switch
         self._server = server
         self._reader = reader
-        self._slave: SlaveRole | None = None
+        self.slave: SlaveRole | None = None
+        self.master: MasterRole | None = None  # while it serves
+        self._moved = asyncio.Event()  # this role is another one, since it was last waited for
+        self.epoch = 0
         self.taken = asyncio.Event()  # a role was, once at least
 
     @property
     def serves(self) -> bool:
         """Whether this replica is of use: a slave that its master refuses is not."""
-        return self._slave is None or not self._slave.refusal
+        return self.slave is None or not self.slave.refusal
 
     @property
     def is_following(self) -> bool:
         """Whether a stream to a master is open."""
-        return self._slave is not None and self._slave.is_following
+        return self.slave is not None and self.slave.is_following
 
     async def lead(self, epoch: int, members: SetAtCoordinator, ended: Ended) -> None:
         """Master of `epoch`, until `ended` returns or raises; then the store is opened again, for
@@ -55,18 +59,28 @@ class Roles:
         role = MasterRole(self.own, members, self._presence, self._reader)
         try:
             self._switch.serve(await role.start(epoch, self._server))
+            self.master, self.epoch = role, epoch
+            self._moved.set()
             structlog.get_logger().info("role_taken", role="master", epoch=epoch)
             self.taken.set()
             await ended(role)
         except BaseException:
+            self.master = None
             await self._switch.end_calls(but=role.for_slaves)
             await role.stop()
             await self._switch.end_calls()
             raise
+        self.master = None
         structlog.get_logger().warning("role_left", role="master", epoch=epoch)
         await self._switch.end_calls()
         await role.stop_deposed()
         await self.own.reopen()
+
+    async def until_leading(self, epoch: int) -> None:
+        """Until this replica serves as master of `epoch`, or of a later one."""
+        while self.master is None or self.epoch < epoch:
+            self._moved.clear()
+            await self._moved.wait()
 
     async def follow(
         self,
@@ -82,17 +96,17 @@ class Roles:
             registration = self._presence.make(broker_id, own.tables, own.highest_epoch)
             await self._presence.enter(registration)
             self.taken.set()
-            slave = self._slave = SlaveRole(own, find_master, registration.refresh, on_broken)
+            slave = self.slave = SlaveRole(own, find_master, registration.refresh, on_broken)
             try:
                 await slave.run()
             except ReopenStore:
                 await own.reopen()
             finally:
-                self._slave = None
+                self.slave = None
 
     def refusal(self) -> NotServed:
         """Of a call that the role does not serve."""
-        if self._slave is None:
+        if self.slave is None:
             return NotServed("about to take a role", "")
-        role = "a replica that its master refuses" if self._slave.refusal else "a slave"
-        return NotServed(role, self._slave.master_address)
+        role = "a replica that its master refuses" if self.slave.refusal else "a slave"
+        return NotServed(role, self.slave.master_address)

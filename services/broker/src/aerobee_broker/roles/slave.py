@@ -13,7 +13,7 @@ from aerobee_broker.replication.follower import Follower
 from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.roles.preparation import Preparation, ReopenStore
 from aerobee_broker.roles.replica_store import ReplicaStore
-from aerobee_broker.rpc.replication import MasterCall, fetch_snapshot
+from aerobee_broker.rpc.replication.stream import MasterCall, fetch_snapshot
 from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_chassis.rpc.caller import Caller
@@ -60,6 +60,11 @@ class SlaveRole:
             clock=own.environment.clock.real,
             on_arrivals=own.replay.arrived,
         )
+
+    @property
+    def master_end(self) -> int:
+        """Where the master's log ended when it last told; 0: it has not."""
+        return self._follower.end_of_master
 
     async def run(self) -> None:
         """Until it is cancelled. Raises ReopenStore; OSError, and StoreReadOnly: the disk fails."""

@@ -9,11 +9,13 @@ from aerobee.broker.v1 import (
     message_pb2,
     offset_pb2,
     pop_pb2,
+    replica_pb2,
     replication_pb2,
     transaction_pb2,
 )
 
 from aerobee_broker.cluster.masters import Masters
+from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.etcd import EtcdClient
@@ -21,19 +23,27 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
 from aerobee_broker.replication.identity import Replica
-from aerobee_broker.roles.elected_member import ElectedMember
+from aerobee_broker.replication.status import ReplicaStatus
+from aerobee_broker.roles.master import SUCCESSION_S
+from aerobee_broker.roles.members.elected_member import ElectedMember
+from aerobee_broker.roles.members.member import Member
+from aerobee_broker.roles.members.static_member import StaticMember
+from aerobee_broker.roles.members.status import replica_status
 from aerobee_broker.roles.presence import Presence
 from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.roles import Roles
-from aerobee_broker.roles.static_member import StaticMember
+from aerobee_broker.rpc.replication.replica import ReplicaCalls, ReplicaRpcs
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.lifecycle import Component, Step
+from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
-from aerobee_chassis.rpc.services import Service
+from aerobee_chassis.rpc.services import Service, bind
 from aerobee_chassis.rpc.switch import Switch
+from aerobee_wire.status import Code
 
 HEALTH_S = 1.0
+_REPLICA_SERVICE = replica_pb2.DESCRIPTOR.services_by_name["ReplicaService"]
 _SERVICES = [
     contract.DESCRIPTOR.services_by_name[name]
     for contract, name in (
@@ -57,8 +67,10 @@ class ReplicaProcess:
         self._presence = Presence(environment.options, identity)
         self._reader = reader
         self._roles: Roles | None = None
+        self._member: Member | None = None
         self._switch = Switch(_SERVICES, self._refusal)
-        self.services: list[Service] = self._switch.services
+        replica = bind(_REPLICA_SERVICE, ReplicaRpcs(self._status, self._promotable))
+        self.services: list[Service] = [*self._switch.services, replica]
 
     @property
     def serves(self) -> bool:
@@ -68,7 +80,9 @@ class ReplicaProcess:
         """To be started behind the server."""
         options, own = self._environment.options, self._own
         roles = self._roles = Roles(own, self._presence, self._switch, server, self._reader)
-        members = self._elected(roles) if options.is_elected else (self._static(roles),)
+        decide = self._elected if options.is_elected else self._static
+        closing, member = decide(roles)
+        self._member = member
 
         async def report_health() -> None:
             server.set_serving(roles.serves)
@@ -76,21 +90,29 @@ class ReplicaProcess:
         return (
             Step(start=self._warn),
             OpenedStore(own),
-            *members,
+            closing,
+            member,
             PeriodicTask("health of a replica", HEALTH_S, report_health),
             Step(stop=self._presence.leave),
         )
 
-    def _static(self, roles: Roles) -> Component:
+    def _calls(self) -> ReplicaCalls:
+        wait_s = self._environment.options.slave_timeout / 1000 + SUCCESSION_S
+        return ReplicaCalls(Caller(unreachable(Code.BROKER_UNREACHABLE, "the replica")), wait_s)
+
+    def _static(self, roles: Roles) -> tuple[Component, Member]:
         options, environment = self._environment.options, self._environment
         file = environment.path / "config" / "replicas.json"
-        return StaticMember(
+        masters = Masters(options.namesrvs, options.broker_cluster_name, options.broker_name)
+        return Step(stop=masters.close), StaticMember(
             roles,
             StaticCoordinator(environment.disk, file, environment.writer),
-            Masters(options.namesrvs, options.broker_cluster_name, options.broker_name),
+            masters,
+            self._presence.identity.address,
+            self._calls(),
         )
 
-    def _elected(self, roles: Roles) -> tuple[Component, ...]:
+    def _elected(self, roles: Roles) -> tuple[Component, Member]:
         options, environment = self._environment.options, self._environment
         group = f"{options.broker_cluster_name}/{options.broker_name}"
         etcd = EtcdClient(options.etcd_addresses, timeout_s=options.etcd_lease_ttl / 2)
@@ -106,16 +128,27 @@ class ReplicaProcess:
             )
 
         address = self._presence.identity.address
-        return Step(stop=etcd.close), ElectedMember(roles, coordinator, address)
+        member = ElectedMember(roles, coordinator, address, self._calls())
+        return Step(stop=etcd.close), member
 
     def _warn(self) -> None:
         structlog.get_logger().warning(
             "replication_incomplete",
-            missing="no command shows a group or changes its master",
+            missing="no name space campaign and no figures are published yet",
         )
 
     def _refusal(self) -> NotServed:
         return NotServed("starting", "") if self._roles is None else self._roles.refusal()
+
+    def _status(self) -> ReplicaStatus:
+        if self._roles is None:
+            raise self._refusal()
+        return replica_status(self._roles, self._presence.identity.address)
+
+    def _promotable(self) -> Member:
+        if self._member is None:
+            raise self._refusal()
+        return self._member
 
 
 class OpenedStore(Component):

@@ -3,6 +3,7 @@
 a master is known            → its slave, until it is another one, or its port refuses
 none, and in the set         → candidate: after its wait, a claim at the coordinator
 elected                      → master, until another is elected, or its disk fails
+promoted                     → the master hands over, then this replica claims its key
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from aerobee_broker.errors import StoreReadOnly
+from aerobee_broker.errors import NotElectable, NotPromoted, StoreReadOnly
 from aerobee_broker.replication.coordinators.candidates import (
     RANK_MS,
     rank,
@@ -29,30 +30,41 @@ from aerobee_broker.replication.coordinators.coordinator import (
     View,
 )
 from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import Members
 from aerobee_broker.roles.master import MasterRole
+from aerobee_broker.roles.members.member import Member
 from aerobee_broker.roles.roles import Roles
+from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
 from aerobee_chassis.addresses import split_address
 from aerobee_chassis.background import PeriodicTask, until_one_ends
-from aerobee_chassis.lifecycle import Component, Lifecycle
-from aerobee_wire.status import MqError
+from aerobee_chassis.lifecycle import Lifecycle
+from aerobee_wire.status import Code, MqError
 
 AGAIN_S = 1.0  # after a role that could not be taken
 COORDINATOR_PAUSE_S = 0.2  # after an answer of the coordinator that did not come
 CANDIDACY_S = 1.0  # between two looks at what this replica says of itself
 PROBES, PROBE_PAUSE_S = 2, 0.3  # of a master's port, after its stream broke
 PROBE_TIMEOUT_S = 1.0
+CLAIMS = 5  # of a promotion: the in-sync set may change between a look and a claim
 
 
-class ElectedMember(Component):
+class ElectedMember(Member):
     """`make_coordinator`: for this replica, whose store is open then. `address`: "host:port" that
     slaves dial."""
 
     def __init__(
-        self, roles: Roles, make_coordinator: Callable[[Replica], Coordinator], address: str
+        self,
+        roles: Roles,
+        make_coordinator: Callable[[Replica], Coordinator],
+        address: str,
+        calls: ReplicaCalls,
     ) -> None:
-        self._roles = roles
+        super().__init__(roles, calls)
+        self._coordinator: Coordinator | None = None
+        self._claiming = asyncio.Lock()
+        self._won: Mastership | None = None  # by a promotion, until the role is taken
         self._make_coordinator = make_coordinator
         self._address = address
         self._options = roles.own.environment.options
@@ -63,7 +75,7 @@ class ElectedMember(Component):
         self._told = ""
 
     async def start(self) -> None:
-        coordinator = self._make_coordinator(self._roles.own.replica)
+        coordinator = self._coordinator = self._make_coordinator(self._roles.own.replica)
         coordinator.announce(self._candidacy())
         await self._lifecycle.start(
             PeriodicTask("candidacy", CANDIDACY_S, lambda: self._announce(coordinator))
@@ -75,6 +87,7 @@ class ElectedMember(Component):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await super().stop()
 
     def _candidacy(self) -> Candidacy:
         own = self._roles.own
@@ -117,7 +130,9 @@ class ElectedMember(Component):
     async def _take_role(self, coordinator: Coordinator) -> None:
         """By the present view; returns when another one is to be looked at."""
         view = coordinator.view or await coordinator.changed(None)
-        mastership = coordinator.claimed_in(view)
+        async with self._claiming:
+            mastership, self._won = self._won, None
+        mastership = mastership or coordinator.claimed_in(view)
         if mastership is None:
             if view.master is not None and not self._is_own(view.master):
                 self._vacant_since_ms = None
@@ -160,10 +175,65 @@ class ElectedMember(Component):
         return True
 
     async def _elect(self, coordinator: Coordinator, view: View, why: str) -> Mastership | None:
-        mastership = await coordinator.elect(view)
+        async with self._claiming:
+            mastership = await coordinator.elect(view)
         if mastership is not None:
             structlog.get_logger().warning("elected", epoch=mastership.epoch, why=why)
         return mastership
+
+    # ---- promoted ----
+
+    async def promote(self, *, unclean: bool) -> Promotion:
+        coordinator = self._coordinator
+        assert coordinator is not None, "the port calls what has started"
+        async with self._promoting:
+            if (promotion := self.as_master()) is not None:
+                return promotion
+            self.check_finished()
+            try:
+                epoch, handed_over = await self._claim_by_hand(coordinator, unclean=unclean)
+            except (CoordinatorAway, CoordinatorDamaged) as error:
+                raise NotPromoted(str(error)) from error
+            await self.until_master(epoch)
+        return Promotion(epoch, handed_over)
+
+    async def _claim_by_hand(self, coordinator: Coordinator, *, unclean: bool) -> tuple[int, bool]:
+        """Returns the epoch, and whether the master has handed over."""
+        me = self._roles.own.replica
+        for _ in range(CLAIMS):
+            view = await coordinator.read()
+            if not (unclean or view.may_be_elected(me)):
+                raise NotElectable(_not_in_sync(view, me))
+            handed_over = await self._ask_master(view, me, unclean=unclean)
+            async with self._claiming:
+                seen = await coordinator.read()  # the set may have changed while it handed over
+                if seen.master != view.master or not (unclean or seen.may_be_elected(me)):
+                    continue
+                mastership = await coordinator.elect(seen, unclean=unclean)
+                if mastership is not None:
+                    why = "unclean promotion" if unclean else "promotion"
+                    structlog.get_logger().warning("elected", epoch=mastership.epoch, why=why)
+                    self._won = mastership
+                    return mastership.epoch, handed_over
+        raise NotPromoted("the coordinator's state changes all the time")
+
+    async def _ask_master(self, view: View, me: Replica, *, unclean: bool) -> bool:
+        """Whether it has handed over. One that does not answer is replaced all the same, which
+        loses nothing: whoever is elected from the set has what is acknowledged."""
+        master = view.master
+        if master is None:
+            return False
+        try:
+            await self.calls.hand_over(master.address, master.epoch, me)
+        except MqError as error:
+            if error.code in (Code.BROKER_UNREACHABLE, Code.SERVICE_NOT_AVAILABLE):
+                structlog.get_logger().warning("not_handed_over", reason=error.message)
+                return False
+            raise
+        return True
+
+    async def note_epoch(self, epoch: int) -> LogDescription:
+        raise NotElectable("etcd decides who is master of this group, not options")
 
     def _tell(self, event: str, view: View) -> None:
         """Once, while it is so."""
@@ -302,6 +372,16 @@ class ElectedMember(Component):
             await coordinator.resign(mastership)
         except (CoordinatorAway, CoordinatorDamaged) as error:
             structlog.get_logger().warning("not_resigned", reason=str(error))
+
+
+def _not_in_sync(view: View, me: Replica) -> str:
+    if view.state is None:
+        return "no master of this group was ever elected: its replicas elect the first one alone"
+    members = ", ".join(sorted(map(str, view.state.in_sync)))
+    return (
+        f"replica {me} is not in sync, {members} are: wait until it has caught up, promote one of "
+        "these, or, if they are gone for good, give up what only they have (--unclean)"
+    )
 
 
 class KeptSet:

@@ -149,7 +149,7 @@ def hello_of(request: pb.FollowRequest) -> Hello:
     if request.WhichOneof("kind") != "hello":
         raise StreamBroken("the slave's first message is no hello")
     hello = request.hello
-    slave = _description(hello.slave, from_last_file=hello.from_last_file)
+    slave = description_of(hello.slave, from_last_file=hello.from_last_file)
     return Hello(slave, hello.learner)
 
 
@@ -175,7 +175,7 @@ def message_of(response: pb.FollowResponse) -> Welcome | LogChunk:
     match response.WhichOneof("kind"):
         case "welcome":
             welcome = response.welcome
-            return Welcome(_description(welcome.master), welcome.crc32)
+            return Welcome(description_of(welcome.master), welcome.crc32)
         case "chunk":
             chunk = response.chunk
             return LogChunk(
@@ -210,7 +210,7 @@ def replica_message(described: LogDescription) -> pb.LogReplica:
     )
 
 
-def _description(replica: pb.LogReplica, *, from_last_file: bool = False) -> LogDescription:
+def description_of(replica: pb.LogReplica, *, from_last_file: bool = False) -> LogDescription:
     entries = tuple(
         EpochEntry(entry.epoch, entry.store_id, entry.start_offset) for entry in replica.epochs
     )

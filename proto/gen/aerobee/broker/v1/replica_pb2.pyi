@@ -1,0 +1,118 @@
+from aerobee.broker.v1 import replication_pb2 as _replication_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetReplicationStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetReplicationStatusResponse(_message.Message):
+    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ELECTED_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWING_FIELD_NUMBER: _ClassVar[int]
+    COPYING_FIELD_NUMBER: _ClassVar[int]
+    MASTER_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_FIELD_NUMBER: _ClassVar[int]
+    replica: _replication_pb2.LogReplica
+    address: str
+    role: str
+    reason: str
+    master_address: str
+    synced_offset: int
+    total_replicas: int
+    elected: bool
+    following: bool
+    copying: bool
+    master_end_offset: int
+    master: MasterStatus
+    learner: bool
+    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ...) -> None: ...
+
+class MasterStatus(_message.Message):
+    __slots__ = ("synchronous", "required_replicas", "in_sync", "followers")
+    SYNCHRONOUS_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
+    synchronous: bool
+    required_replicas: int
+    in_sync: _containers.RepeatedScalarFieldContainer[int]
+    followers: _containers.RepeatedCompositeFieldContainer[FollowerStatus]
+    def __init__(self, synchronous: _Optional[bool] = ..., required_replicas: _Optional[int] = ..., in_sync: _Optional[_Iterable[int]] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ...) -> None: ...
+
+class FollowerStatus(_message.Message):
+    __slots__ = ("replica_id", "store_id", "in_sync", "connected", "learner", "synced_offset", "lag_bytes", "behind_ms")
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    replica_id: int
+    store_id: str
+    in_sync: bool
+    connected: bool
+    learner: bool
+    synced_offset: int
+    lag_bytes: int
+    behind_ms: int
+    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., in_sync: _Optional[bool] = ..., connected: _Optional[bool] = ..., learner: _Optional[bool] = ..., synced_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
+
+class PromoteRequest(_message.Message):
+    __slots__ = ("unclean",)
+    UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    unclean: bool
+    def __init__(self, unclean: _Optional[bool] = ...) -> None: ...
+
+class PromoteResponse(_message.Message):
+    __slots__ = ("epoch", "handed_over", "was_master")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HANDED_OVER_FIELD_NUMBER: _ClassVar[int]
+    WAS_MASTER_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    handed_over: bool
+    was_master: bool
+    def __init__(self, epoch: _Optional[int] = ..., handed_over: _Optional[bool] = ..., was_master: _Optional[bool] = ...) -> None: ...
+
+class HandOverRequest(_message.Message):
+    __slots__ = ("epoch", "replica_id", "store_id")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    replica_id: int
+    store_id: str
+    def __init__(self, epoch: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ...) -> None: ...
+
+class HandOverResponse(_message.Message):
+    __slots__ = ("end_offset",)
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    end_offset: int
+    def __init__(self, end_offset: _Optional[int] = ...) -> None: ...
+
+class NoteEpochRequest(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class NoteEpochResponse(_message.Message):
+    __slots__ = ("replica",)
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    replica: _replication_pb2.LogReplica
+    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ...) -> None: ...

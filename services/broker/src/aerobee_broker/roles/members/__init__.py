@@ -1,0 +1,1 @@
+"""What decides who is master: elections by etcd, or options and a person."""

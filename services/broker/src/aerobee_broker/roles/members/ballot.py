@@ -1,0 +1,78 @@
+"""Whether a replica of a group without etcd may become master, by what the others say. Pure.
+
+What was acknowledged is on `required` of `totalReplicas` replicas. So among any totalReplicas -
+required + 1 of them one has all of it, and it is the one whose log goes furthest in the newest
+epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.errors import NotElectable
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.status import ReplicaStatus, Role
+
+GIVE_UP = "or give up what only they have (--unclean)"
+
+
+def master_among(found: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
+    """The one of the highest epoch, if one is master in it: a lower one is no master any more."""
+    highest = max((each.log.epoch for each in found), default=0)
+    masters = [each for each in found if each.role is Role.MASTER and each.log.epoch == highest]
+    return masters[0] if masters else None
+
+
+def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStatus) -> None:
+    """Raises NotElectable: as master this replica would acknowledge with fewer copies."""
+    asked = master.master
+    assert asked is not None, "a master tells its set"
+    alone = asked.synchronous and not options.is_synchronous
+    if alone or options.required_replicas < asked.required:
+        raise NotElectable(
+            f"replica {own.log.replica} would acknowledge with fewer copies than its master, which "
+            f"asks for {asked.required}: set inSyncReplicas on it too"
+        )
+
+
+def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
+    """`found`: this replica and the others that answer. Raises NotElectable."""
+    total, required = options.total_replicas, _least(options)
+    if total < 2:
+        raise NotElectable(
+            "the master cannot be reached, and totalReplicas does not say how many copies there "
+            "are: set it on all replicas, bring the master back, "
+            "or give up what only it has (--unclean)"
+        )
+    needed = total - required + 1
+    counted = [each for each in found if not (each.copying or each.learner)]
+    if len(counted) < needed:
+        names = ", ".join(sorted(str(each.log.replica.replica_id) for each in counted))
+        raise NotElectable(
+            f"the master cannot be reached, and of {total} replicas {names} answer: a message that "
+            f"was acknowledged with {required} of them may be on none of these. Bring others back "
+            f"until {needed} answer, {GIVE_UP}"
+        )
+
+
+def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
+    """Raises NotElectable: another log goes further."""
+    furthest = max(others, key=_reach, default=own)
+    if _reach(furthest) > _reach(own):
+        number = furthest.replica.replica_id
+        raise NotElectable(
+            f"replica {furthest.replica} has more of the log than {own.replica}: promote that one "
+            f"(--to {number})"
+        )
+
+
+def _reach(log: LogDescription) -> tuple[int, int]:
+    return log.history.newest_epoch, log.end
+
+
+def _least(options: BrokerOptions) -> int:
+    """The fewest replicas that an acknowledged message is on."""
+    if options.enable_auto_in_sync_replicas:
+        return options.min_in_sync_replicas
+    return options.required_replicas

@@ -1,0 +1,219 @@
+"""A member of a group without etcd: master or slave as its options say, until a person promotes
+another one; then as the epochs say, which outlive a restart.
+
+    promote → every replica that answers tells what it has → the master hands over, if it lives
+    → each notes the new epoch, so that the old one confirms nothing more → this one is master
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from aerobee_broker.cluster.masters import Masters
+from aerobee_broker.config import FORMER_MASTER_ID
+from aerobee_broker.errors import MasterOutdated
+from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.status import ReplicaStatus, Role
+from aerobee_broker.roles.master import MasterRole
+from aerobee_broker.roles.members.ballot import (
+    check_copies,
+    check_enough,
+    check_furthest,
+    master_among,
+)
+from aerobee_broker.roles.members.member import Member
+from aerobee_broker.roles.members.status import replica_status
+from aerobee_broker.roles.roles import Roles
+from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
+from aerobee_chassis.background import until_one_ends
+from aerobee_wire.status import MqError
+
+AGAIN_S = 1.0  # after a role that could not be taken
+
+
+class StaticMember(Member):
+    """Starts once the store is open, and has started when it has its role. Nobody is elected: a
+    master that hears of a higher epoch, which a person has begun elsewhere, follows."""
+
+    def __init__(
+        self,
+        roles: Roles,
+        coordinator: StaticCoordinator,
+        masters: Masters,
+        address: str,
+        calls: ReplicaCalls,
+    ) -> None:
+        """`address`: "host:port" of this replica."""
+        super().__init__(roles, calls)
+        self._coordinator = coordinator
+        self._masters = masters
+        self._address = address
+        self._options = roles.own.environment.options
+        self._task: asyncio.Task[None] | None = None
+        self._tried = roles.taken  # set too once a role could not be taken
+        self._promoted = asyncio.Event()
+        self._promoted_to = 0  # the epoch of a promotion, until the role is taken
+
+    async def start(self) -> None:
+        self._coordinator.load()
+        self._task = asyncio.create_task(self._run(), name="role")
+        await self._tried.wait()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await super().stop()
+
+    # ---- which role ----
+
+    async def _run(self) -> None:
+        leads = self._is_master()
+        while True:
+            try:
+                epoch, self._promoted_to = self._promoted_to, 0
+                self._promoted.clear()
+                if epoch:
+                    await self._lead(epoch)
+                elif leads and not await self._is_superseded():
+                    await self._lead(self._next_epoch())
+                else:
+                    await until_one_ends(self._follow(), self._until_promoted())
+                leads = False
+                continue
+            except (MqError, OSError, ValueError) as error:
+                structlog.get_logger().error("role_not_taken", reason=str(error))
+            except Exception:
+                structlog.get_logger().exception("role_failed")
+            self._tried.set()
+            await asyncio.sleep(AGAIN_S)
+            await self._reopen()
+
+    async def _until_promoted(self) -> None:
+        await self._promoted.wait()
+
+    def _is_master(self) -> bool:
+        """As far as this replica knows: by its options before the first promotion, later as the
+        one that was master last."""
+        state, highest = self._coordinator.state, self._roles.own.highest_epoch()
+        if state is None:
+            return self._options.broker_role != "SLAVE"
+        if highest > state.epoch:
+            structlog.get_logger().warning(
+                "master_superseded", epoch=highest, own_epoch=state.epoch
+            )
+        return highest <= state.epoch
+
+    def _next_epoch(self) -> int:
+        state = self._coordinator.state
+        return max(self._roles.own.highest_epoch(), state.epoch if state else 0) + 1
+
+    async def _reopen(self) -> None:
+        try:
+            await self._roles.own.reopen()
+        except (MqError, OSError) as error:
+            structlog.get_logger().error("store_not_opened", reason=str(error))
+
+    async def _lead(self, epoch: int) -> None:
+        await self._coordinator.begin(epoch, self._roles.own.replica)
+        await self._roles.lead(epoch, self._coordinator, self._until_outdated)
+
+    async def _until_outdated(self, role: MasterRole) -> None:
+        epoch = await asyncio.shield(role.over)
+        if not epoch:  # its disk fails, and nobody elects another: it is read and told about
+            await asyncio.Event().wait()
+        structlog.get_logger().warning("master_superseded", epoch=epoch)
+
+    async def _is_superseded(self) -> bool:
+        """Whether the name servers know a master of a higher epoch than this log."""
+        group = await self._masters.group()
+        highest = self._roles.own.epochs.history.highest
+        if group.epoch > highest:
+            structlog.get_logger().warning(
+                "master_superseded", epoch=group.epoch, own_epoch=highest, master=group.master
+            )
+        return group.epoch > highest
+
+    async def _follow(self) -> None:
+        number = self._options.broker_id or FORMER_MASTER_ID
+        await self._roles.follow(self._find_master, number)
+
+    async def _find_master(self) -> str:
+        """haMasterAddress is where the master was at first: name servers know of promotions."""
+        group = await self._masters.group()
+        registered = "" if group.master == self._address else group.master
+        if registered and group.epoch >= self._roles.own.highest_epoch():
+            return registered
+        return self._options.ha_master_address or registered
+
+    # ---- promoted ----
+
+    async def promote(self, *, unclean: bool) -> Promotion:
+        async with self._promoting:
+            if (promotion := self.as_master()) is not None:
+                return promotion
+            self.check_finished()
+            own = replica_status(self._roles, self._address)
+            found = await self._others()
+            master = master_among(found)
+            if master is not None:
+                check_copies(own, self._options, master)
+                await self.calls.hand_over(master.address, master.log.epoch, own.log.replica)
+            elif not unclean:
+                check_enough([own, *found], self._options)
+                check_furthest(own.log, [each.log for each in found])
+            epoch = max(each.log.epoch for each in (own, *found))
+            epoch = max(epoch + 1, self._next_epoch())
+            noted = await self._note_at([each.address for each in found], epoch)
+            if master is None and not unclean:
+                known = {log.replica for log in noted}
+                answered = [each for each in found if each.log.replica in known]
+                check_enough([own, *answered], self._options)
+                check_furthest(self._roles.own.describe(), noted)
+            self._promoted_to = epoch
+            self._promoted.set()
+            await self.until_master(epoch)
+        return Promotion(epoch, handed_over=master is not None)
+
+    async def _others(self) -> list[ReplicaStatus]:
+        """The replicas that the name servers know, or the options, and that answer."""
+        group = await self._masters.group()
+        addresses = {*group.addresses.values(), self._options.ha_master_address}
+        asked = [self.calls.status(each) for each in addresses - {self._address, ""}]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found: dict[int, ReplicaStatus] = {}
+        for answer in answers:
+            if isinstance(answer, ReplicaStatus):
+                found[answer.log.replica.replica_id] = answer
+            elif isinstance(answer, MqError):
+                structlog.get_logger().warning("replica_does_not_answer", reason=answer.message)
+            else:
+                raise answer
+        return [each for each in found.values() if each.role is not Role.REFUSED]
+
+    async def _note_at(self, addresses: list[str], epoch: int) -> list[LogDescription]:
+        asked = (self.calls.note_epoch(address, epoch) for address in addresses)
+        noted = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, LogDescription):
+                noted.append(answer)
+            elif isinstance(answer, MqError):
+                structlog.get_logger().warning("epoch_not_noted", reason=answer.message)
+            else:
+                raise answer
+        return noted
+
+    async def note_epoch(self, epoch: int) -> LogDescription:
+        own = self._roles.own
+        self.check_finished()
+        note = partial(own.epochs.change, lambda history: history.note(epoch))
+        await own.environment.flusher(note)
+        if own.highest_epoch() > epoch:
+            raise MasterOutdated("that is to be master", epoch, own.highest_epoch())
+        if self._roles.master is not None:
+            self._roles.master.end(epoch)
+        return own.describe()

@@ -1,0 +1,36 @@
+"""What a replica of this process is at the moment."""
+
+from __future__ import annotations
+
+from aerobee_broker.errors import NotServed
+from aerobee_broker.replication.status import ReplicaStatus, Role
+from aerobee_broker.roles.roles import Roles
+
+
+def replica_status(roles: Roles, address: str) -> ReplicaStatus:
+    """`address`: "host:port" of this replica. Raises NotServed while its store opens."""
+    own, options = roles.own, roles.own.environment.options
+    if not own.is_open:
+        raise NotServed("about to open its store", "")
+    store, slave, master = own.store, roles.slave, roles.master
+    role, reason = Role.CANDIDATE, store.flush.read_only_reason
+    if master is not None:
+        role = Role.MASTER
+    elif slave is not None:
+        role = Role.REFUSED if slave.refusal else Role.SLAVE
+        reason = slave.refusal or reason
+    return ReplicaStatus(
+        own.describe(),
+        address,
+        role,
+        store.flushed_offset,
+        options.total_replicas,
+        options.is_elected,
+        reason=reason,
+        master_address=address if master else slave.master_address if slave else "",
+        following=roles.is_following,
+        copying=own.is_unfinished,
+        master_end=slave.master_end if slave else 0,
+        learner=options.is_learner,
+        master=None if master is None else master.status(),
+    )

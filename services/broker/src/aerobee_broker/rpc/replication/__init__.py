@@ -1,0 +1,1 @@
+"""Replication over gRPC: the stream between replicas, and what is told of a replica."""

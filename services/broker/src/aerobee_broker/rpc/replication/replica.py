@@ -1,0 +1,186 @@
+"""ReplicaService: what a replica is, how it is made master, and the same calls to other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from aerobee.broker.v1 import replica_pb2 as pb
+
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.status import (
+    FollowerStatus,
+    MasterStatus,
+    ReplicaStatus,
+    Role,
+)
+from aerobee_broker.rpc.replication.stream import description_of, replica_message
+from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire import rpcs
+
+STATUS_S = 2.0
+NOTE_S = 5.0
+
+
+class Promotion(NamedTuple):
+    """`handed_over`: the master before did so. `was_master`: this replica was it already."""
+
+    epoch: int
+    handed_over: bool = False
+    was_master: bool = False
+
+
+class Member(Protocol):
+    """A replica that can be made master. What it raises is MqError, OSError."""
+
+    async def promote(self, *, unclean: bool) -> Promotion: ...
+
+    async def hand_over(self, epoch: int, successor: Replica) -> int:
+        """Returns the end of the log."""
+
+    async def note_epoch(self, epoch: int) -> LogDescription: ...
+
+
+class ReplicaRpcs:
+    """ReplicaService."""
+
+    def __init__(self, status: Callable[[], ReplicaStatus], member: Callable[[], Member]) -> None:
+        self._status = status
+        self._member = member
+
+    async def get_replication_status(
+        self, request: pb.GetReplicationStatusRequest, call: Call
+    ) -> pb.GetReplicationStatusResponse:
+        return status_message(self._status())
+
+    async def promote(self, request: pb.PromoteRequest, call: Call) -> pb.PromoteResponse:
+        promotion = await self._member().promote(unclean=request.unclean)
+        return pb.PromoteResponse(
+            epoch=promotion.epoch,
+            handed_over=promotion.handed_over,
+            was_master=promotion.was_master,
+        )
+
+    async def hand_over(self, request: pb.HandOverRequest, call: Call) -> pb.HandOverResponse:
+        successor = Replica(request.replica_id, request.store_id)
+        end = await self._member().hand_over(request.epoch, successor)
+        return pb.HandOverResponse(end_offset=end)
+
+    async def note_epoch(self, request: pb.NoteEpochRequest, call: Call) -> pb.NoteEpochResponse:
+        noted = await self._member().note_epoch(request.epoch)
+        return pb.NoteEpochResponse(replica=replica_message(noted))
+
+
+class ReplicaCalls:
+    """To other replicas of the group, by "host:port". Raises MqError."""
+
+    def __init__(self, caller: Caller, hand_over_s: float) -> None:
+        """`hand_over_s`: what a master may take to hand over."""
+        self._caller = caller
+        self._hand_over_s = hand_over_s
+
+    async def status(self, address: str) -> ReplicaStatus:
+        request = pb.GetReplicationStatusRequest()
+        answer = await self._caller.call(
+            address, rpcs.GET_REPLICATION_STATUS, request, timeout_s=STATUS_S
+        )
+        return status_of(answer)
+
+    async def hand_over(self, address: str, epoch: int, successor: Replica) -> int:
+        request = pb.HandOverRequest(
+            epoch=epoch, replica_id=successor.replica_id, store_id=successor.store_id
+        )
+        answer = await self._caller.call(
+            address, rpcs.HAND_OVER, request, timeout_s=self._hand_over_s
+        )
+        return answer.end_offset
+
+    async def note_epoch(self, address: str, epoch: int) -> LogDescription:
+        request = pb.NoteEpochRequest(epoch=epoch)
+        answer = await self._caller.call(address, rpcs.NOTE_EPOCH, request, timeout_s=NOTE_S)
+        return description_of(answer.replica)
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+
+# ---- messages ----
+
+
+def status_message(status: ReplicaStatus) -> pb.GetReplicationStatusResponse:
+    return pb.GetReplicationStatusResponse(
+        replica=replica_message(status.log),
+        address=status.address,
+        role=status.role.value,
+        reason=status.reason,
+        master_address=status.master_address,
+        synced_offset=status.synced,
+        total_replicas=status.total_replicas,
+        elected=status.elected,
+        following=status.following,
+        copying=status.copying,
+        master_end_offset=status.master_end,
+        learner=status.learner,
+        master=None if status.master is None else _master_message(status.master),
+    )
+
+
+def _master_message(master: MasterStatus) -> pb.MasterStatus:
+    return pb.MasterStatus(
+        synchronous=master.synchronous,
+        required_replicas=master.required,
+        in_sync=sorted(replica.replica_id for replica in master.in_sync),
+        followers=[
+            pb.FollowerStatus(
+                replica_id=each.replica.replica_id,
+                store_id=each.replica.store_id,
+                in_sync=each.in_sync,
+                connected=each.connected,
+                learner=each.learner,
+                synced_offset=each.synced,
+                lag_bytes=each.lag_bytes,
+                behind_ms=each.behind_ms,
+            )
+            for each in master.followers
+        ],
+    )
+
+
+def status_of(answer: pb.GetReplicationStatusResponse) -> ReplicaStatus:
+    """Raises StreamBroken: it is no status of a replica."""
+    log = description_of(answer.replica)
+    return ReplicaStatus(
+        log,
+        answer.address,
+        Role(answer.role),
+        answer.synced_offset,
+        answer.total_replicas,
+        answer.elected,
+        reason=answer.reason,
+        master_address=answer.master_address,
+        following=answer.following,
+        copying=answer.copying,
+        master_end=answer.master_end_offset,
+        learner=answer.learner,
+        master=_master_of(answer, log.replica) if answer.HasField("master") else None,
+    )
+
+
+def _master_of(answer: pb.GetReplicationStatusResponse, master: Replica) -> MasterStatus:
+    found = answer.master
+    followers = tuple(
+        FollowerStatus(
+            Replica(each.replica_id, each.store_id),
+            each.in_sync,
+            each.connected,
+            each.learner,
+            each.synced_offset,
+            each.lag_bytes,
+            each.behind_ms,
+        )
+        for each in found.followers
+    )
+    members = {each.replica for each in followers if each.in_sync} | {master}
+    return MasterStatus(found.synchronous, found.required_replicas, frozenset(members), followers)
