@@ -12,6 +12,8 @@ from typing import Any, Self
 import grpc
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 
+from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync
@@ -137,6 +139,22 @@ class BrokerGroup:
             return {name.split()[0] for name in members}
 
         until_sync(lambda: in_sync() == wanted, f"in sync: {sorted(wanted)}", timeout_s=60)
+
+    async def statuses(self) -> dict[int, d.ReplicaDescription]:
+        """What the replicas that answer say, by number."""
+        async with AsyncAdminClient(self.namesrv) as admin:
+            found = await admin.replicas(BROKER, silent=[])
+        return {each.replica_id: each for each in found}
+
+    async def until_confirmed(self, master: Member, *slaves: Member) -> None:
+        """Until the slaves show everything that the master's log has now."""
+        end = (await self.statuses())[master.number].end_offset
+
+        async def confirmed() -> bool:
+            known = await self.statuses()
+            return all(known[slave.number].confirmed_offset >= end for slave in slaves)
+
+        await until(confirmed, f"confirmed up to {end}", timeout_s=60)
 
     def until_alike(self, master: Member, *slaves: Member) -> None:
         """Until the slaves have the master's log, byte for byte. The master may still append to it:

@@ -64,6 +64,8 @@ COMMANDS = {
     "group members",
     "broker status",
     "broker drain",
+    "broker ha-status",
+    "broker promote",
 }
 PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
 

@@ -145,7 +145,9 @@ def _text(key: str, value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """A value in words, as tables have it."""
+    """A value in words, as tables have it; "" for None: nobody knows."""
+    if value is None:
+        return ""
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, (list, tuple)):

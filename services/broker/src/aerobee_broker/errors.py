@@ -36,9 +36,6 @@ MqError (aerobee_wire.status)
 ├── ReplicaRefused      ILLEGAL_OPERATION       a slave with another log, or with other options
 ├── StreamBroken        SYSTEM_ERROR            a replica said what cannot be: it begins again
 ├── MasterOutdated      SERVICE_NOT_AVAILABLE   there is a higher epoch than this master's
-├── NotElectable        ILLEGAL_OPERATION       as master it might lack acknowledged messages
-├── NotCaughtUp         FLUSH_SLAVE_TIMEOUT     nobody can take over without a loss yet
-├── NotPromoted         SERVICE_NOT_AVAILABLE   it is not master, and may be tried again
 └── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
 
@@ -419,30 +416,6 @@ class MasterOutdated(MqError):
             "ask a name server for the master again",
         )
         self.highest = highest
-
-
-class NotElectable(MqError):
-    """`reason`: and what to do instead."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(Code.ILLEGAL_OPERATION, f"not made master: {reason}", about="brokerId")
-
-
-class NotCaughtUp(MqError):
-    def __init__(self, behind: int, timeout_ms: int) -> None:
-        super().__init__(
-            Code.FLUSH_SLAVE_TIMEOUT,
-            f"the replicas in sync lack {behind} bytes of the master's log, after {timeout_ms} ms "
-            "(slaveTimeout): it stays master; try again once they have caught up",
-            retryable=True,
-        )
-
-
-class NotPromoted(MqError):
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            Code.SERVICE_NOT_AVAILABLE, f"not made master: {reason}; try again", retryable=True
-        )
 
 
 class MessagesUnreadable(MqError):

@@ -120,8 +120,7 @@ async def test_a_new_master_keeps_the_leases_of_the_old_one(group: BrokerGroup) 
         await caller.put_group("g")
         await caller.send("orders", b"leased", b"not yet")
         assert await popped(caller, 1) == [b"leased"]
-        await caller.send("orders", b"tells the slave that the lease is confirmed")
-    group.until_alike(master, slave)
+    await group.until_confirmed(master, slave)
     master.process.kill()
     slave.process.stop()
     leases = decode((slave.store / "config" / "popLeases.json").read_bytes())
@@ -146,8 +145,9 @@ async def test_a_replica_that_joins_late_gets_what_the_log_no_longer_tells(
 ) -> None:
     """An empty one copies from where the master's log begins; one that ends before is wiped."""
     keep = ("retainBytes=1048576", "cleanResourceInterval=200", SOON)
-    master = group.add(ASYNC, COPIES, *keep)
-    slave = group.add(SLAVE, COPIES, SOON)
+    copies = "totalReplicas=3"
+    master = group.add(ASYNC, copies, *keep)
+    slave = group.add(SLAVE, copies, SOON)
     group.until_in_sync(master, slave)
     async with BrokerCaller(master.address) as caller:
         admin = Admin(caller)
@@ -164,7 +164,7 @@ async def test_a_replica_that_joins_late_gets_what_the_log_no_longer_tells(
         for number in range(60):
             await send_until_taken(caller, "orders", b"%d" % number * 50_000)
         await until(lambda: not first.exists(), "the first file has gone", timeout_s=60)
-        late = group.add(SLAVE, COPIES, SOON)
+        late = group.add(SLAVE, copies, SOON)
         slave.start()
         group.until_in_sync(master, slave, late)
         await caller.send("deleted", b"again")
@@ -172,7 +172,7 @@ async def test_a_replica_that_joins_late_gets_what_the_log_no_longer_tells(
         until_tables_alike(master, slave, late)
         master.process.stop()
     for replica in (late, slave):
-        promoted = group.restart_as(replica, 0, ASYNC, COPIES, SOON)
+        promoted = group.restart_as(replica, 0, ASYNC, copies, SOON)
         group.until_leads(promoted)
         async with BrokerCaller(promoted.address) as caller:
             assert [

@@ -1,9 +1,9 @@
-"""`aerobee broker`: run one, show its state, drain it."""
+"""`aerobee broker`: run one, show its state and its replicas, drain it, make a replica master."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -11,13 +11,28 @@ from typer.core import TyperGroup
 from aerobee_cli import output
 from aerobee_cli.durations import parse_duration
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
+from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm
+from aerobee_cli.output import Column, number
 from aerobee_cli.processes.become import become, inherit_namesrv
 
 if TYPE_CHECKING:
-    from aerobee_client.admin.descriptions import BrokerBacklog
+    from aerobee_client.admin.descriptions import BrokerBacklog, ReplicaDescription
+    from aerobee_wire.status import MqError
 
 POLL_S = 2.0
+
+REPLICA_COLUMNS = (
+    number("replica", "replica_id"),
+    Column("role", "role"),
+    Column("in sync", "in_sync"),
+    number("epoch", "epoch"),
+    number("end", "end_offset"),
+    number("confirmed", "confirmed_offset"),
+    number("lag (bytes)", "lag_bytes"),
+    number("behind (ms)", "behind_ms"),
+    Column("address", "address"),
+    Column("remark", "remark"),
+)
 
 
 class ServiceGroup(TyperGroup):
@@ -66,6 +81,91 @@ def status(
     output.show_each(items, as_json=json)
     if not items:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
+
+
+@app.command("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
+def ha_status(
+    context: typer.Context,
+    *,
+    name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show the replicas of a broker: who is master, who is in sync, how far each has got.
+
+    A replica in sync has everything that was acknowledged, and may become master without a loss.
+    Exit code 3: a replica did not answer.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        found = admin.replicas(name, silent=silent)
+    items = output.items_of(found)
+    if not json:
+        items = [item | {"remark": _remark(item)} for item in items]
+    output.show_list(items, REPLICA_COLUMNS, as_json=json)
+    if not found:
+        output.note(f"{name} keeps one copy: it has no replicas")
+    for each in found:
+        if each.synchronous is not None and each.required_replicas is not None:
+            output.note(_requirement(each))
+    for error in silent:
+        output.note(error.message)
+    if silent:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _remark(item: dict[str, Any]) -> str:
+    remarks = [item["reason"]]
+    if item["copying"]:
+        remarks.append("copies its master's log")
+    if item["learner"]:
+        remarks.append("only reads, and never becomes master")
+    if item["connected"] is False:
+        remarks.append("does not follow")
+    return "; ".join(filter(None, remarks))
+
+
+def _requirement(master: ReplicaDescription) -> str:
+    if not master.synchronous:
+        return "asynchronous: a send is acknowledged when the master has it on its disk"
+    return (
+        f"synchronous: a send is acknowledged when all in sync have it on their disks, at least "
+        f"{master.required_replicas}"
+    )
+
+
+@app.command(epilog="Example: aerobee broker promote broker-a --to 2")
+def promote(
+    context: typer.Context,
+    *,
+    name: Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")],
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to", metavar="ID", help="A replica. Default: the one in sync that has the most."
+        ),
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Though acknowledged messages may be lost. Asks first."),
+    ] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Make a replica of a broker its master.
+
+    The present master hands over when it can be reached: it takes no more messages, the others
+    catch up, and sends wait for the new master instead of failing. Without it, a replica is made
+    master only if no acknowledged message can be lost, unless --unclean.
+    """
+    if unclean:
+        confirm(f"Acknowledged messages of {name} may be lost. Go on?", yes)
+    with admin_client(context, namesrv) as admin:
+        done = admin.promote_replica(name, to=to, unclean=unclean)
+    output.show_one(output.items_of([done])[0], as_json=json)
+    if done.was_master:
+        output.note(f"replica {done.replica_id} is master already")
 
 
 @app.command(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")

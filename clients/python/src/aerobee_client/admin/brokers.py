@@ -85,12 +85,20 @@ class Brokers:
             address = masters[broker]
         return await self.ask(broker, address, rpc, request)
 
-    async def ask(self, broker_name: str, address: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Asks one broker. A refusal names it."""
+    async def ask(
+        self,
+        broker_name: str,
+        address: str,
+        rpc: Rpc[Q, R],
+        request: Q,
+        *,
+        timeout_s: float | None = None,
+    ) -> R:
+        """Asks one broker. A refusal names it. `timeout_s`: None, that of each call."""
+        if timeout_s is None:
+            timeout_s = self._timeout_s
         try:
-            return await self._instance.transport.call(
-                address, rpc, request, timeout_s=self._timeout_s
-            )
+            return await self._instance.transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:
             if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
                 error.add_context(f"broker {broker_name}")

@@ -14,6 +14,7 @@ from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import numbers_fit
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.lite import LiteAdmin
+from aerobee_client.admin.replicas import ReplicaAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
@@ -21,7 +22,7 @@ from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.status import Code, MqError
 
 
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, ReplicaAdmin):
     """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
 
     `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,

@@ -58,6 +58,9 @@ class AdminClient(Facade[AsyncAdminClient]):
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
 
+    replicas = blocking(AsyncAdminClient.replicas)
+    promote_replica = blocking(AsyncAdminClient.promote_replica)
+
     browse = blocking(AsyncAdminClient.browse)
     get_message = blocking(AsyncAdminClient.get_message)
     query_messages = blocking(AsyncAdminClient.query_messages)

@@ -17,7 +17,8 @@ from aerobee.broker.v1 import replication_pb2
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import Deposed, MasterOutdated, NotCaughtUp, NotElectable
+from aerobee_broker.errors import Deposed, MasterOutdated
+from aerobee_broker.replication.errors import NotCaughtUp, NotElectable
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
 from aerobee_broker.replication.leader import Leader, SetAtCoordinator

@@ -38,6 +38,7 @@ from aerobee_client.admin.descriptions.lite import (
     LiteTopics,
 )
 from aerobee_client.admin.descriptions.messages import Browsed
+from aerobee_client.admin.descriptions.replicas import PromotionResult, ReplicaDescription
 from aerobee_client.admin.descriptions.topics import (
     MESSAGE_TYPE,
     QueueOffset,
@@ -70,10 +71,12 @@ __all__ = [
     "LiteTopics",
     "LiveBroker",
     "MemberConflict",
+    "PromotionResult",
     "QueueOffset",
     "QueueProgress",
     "QueueStatus",
     "Rebalanced",
+    "ReplicaDescription",
     "RouteDescription",
     "RouteQueues",
     "SubscriptionConflict",

@@ -1,11 +1,13 @@
 """The coordinator of a group without etcd: each replica has a file, `config/replicas.json`.
 
-    {"epoch": 3, "master": {…}, "inSync": [{…}, …]}
+    {"configured": "master", "epoch": 3, "master": {…}, "inSync": [{…}, …]}
 
 A master writes the epoch that it begins there, then its in-sync set at each change. Nobody elects:
-who is master is said by the options, so no other process ever writes the set of an epoch, and what
-is read is what was written last. A write that fails is unknown until one succeeds: the file may or
-may not have been replaced.
+no other process ever writes the set of an epoch, and what is read is what was written last. A write
+that fails is unknown until one succeeds: the file may or may not have been replaced.
+
+`configured` is what the options made of this replica at its last start. Where they say something
+else at the next one, a person has decided; else the epochs say who is master.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ from aerobee_wire.checked_json import decode, encode
 
 
 class StaticCoordinator:
-    """`state`: as it is in the file, since `load`; None: this replica was never master."""
+    """`state`: as it is in the file, since `load`; None: this replica was never master.
+    `configured`: "master", "slave", or "" at the first start."""
 
     def __init__(self, disk: Disk, path: Path, writer: Worker) -> None:
         self.state: State | None = None
+        self.configured = ""
         self._disk = disk
         self._path = path
         self._writer = writer
@@ -37,15 +41,23 @@ class StaticCoordinator:
     def load(self) -> None:
         """Raises ConfigFileDamaged."""
         try:
-            self.state = _state(decode(read_file(self._disk, self._path)))
+            content = decode(read_file(self._disk, self._path))
+            self.state = _state(content) if "epoch" in content else None
+            self.configured = str(content["configured"])
         except FileNotFoundError:
-            self.state = None
+            self.state, self.configured = None, ""
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error}") from error
 
     async def begin(self, epoch: int, me: Replica) -> None:
         """This replica becomes master, and is the set. Durable on return. Raises OSError."""
         await self._save(State(epoch, me, frozenset({me})))
+
+    async def configure(self, role: str) -> None:
+        """ "master" or "slave", durably. Raises OSError."""
+        if role != self.configured:
+            self.configured = role
+            await self._save(self.state)
 
     async def write(self, members: Members) -> Members | None:
         state = self.state
@@ -65,8 +77,9 @@ class StaticCoordinator:
         assert state is not None, "a master has begun its epoch"
         return await self.write(state.in_sync)
 
-    async def _save(self, state: State) -> None:
-        data = encode(_content(state))
+    async def _save(self, state: State | None) -> None:
+        content: dict[str, Any] = {"configured": self.configured}
+        data = encode(content if state is None else content | _content(state))
 
         def write() -> None:
             self._disk.make_directory(self._path.parent)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.errors import NotElectable
+from aerobee_broker.replication.errors import NotElectable
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.status import ReplicaStatus, Role
 

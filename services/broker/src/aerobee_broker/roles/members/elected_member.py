@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from aerobee_broker.errors import NotElectable, NotPromoted, StoreReadOnly
+from aerobee_broker.errors import StoreReadOnly
 from aerobee_broker.replication.coordinators.candidates import (
     RANK_MS,
     rank,
@@ -30,6 +30,7 @@ from aerobee_broker.replication.coordinators.coordinator import (
     View,
 )
 from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.errors import NotElectable, NotPromoted
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import Members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aerobee_broker.errors import NotPromoted
+from aerobee_broker.replication.errors import NotPromoted
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.roles.roles import Roles

@@ -72,7 +72,7 @@ class StaticMember(Member):
     # ---- which role ----
 
     async def _run(self) -> None:
-        leads = self._is_master()
+        leads = await self._is_master()
         while True:
             try:
                 epoch, self._promoted_to = self._promoted_to, 0
@@ -96,16 +96,18 @@ class StaticMember(Member):
     async def _until_promoted(self) -> None:
         await self._promoted.wait()
 
-    def _is_master(self) -> bool:
-        """As far as this replica knows: by its options before the first promotion, later as the
-        one that was master last."""
+    async def _is_master(self) -> bool:
+        """As far as this replica knows: by its options at first, and where they were changed; else
+        it was master last."""
+        by_options = self._options.broker_role != "SLAVE"
+        role, before = "master" if by_options else "slave", self._coordinator.configured
+        await self._coordinator.configure(role)
         state, highest = self._coordinator.state, self._roles.own.highest_epoch()
-        if state is None:
-            return self._options.broker_role != "SLAVE"
-        if highest > state.epoch:
-            structlog.get_logger().warning(
-                "master_superseded", epoch=highest, own_epoch=state.epoch
-            )
+        if state is None or before not in ("", role):
+            return by_options
+        if by_options and highest > state.epoch:
+            log = structlog.get_logger()
+            log.warning("master_superseded", epoch=highest, own_epoch=state.epoch)
         return highest <= state.epoch
 
     def _next_epoch(self) -> int:

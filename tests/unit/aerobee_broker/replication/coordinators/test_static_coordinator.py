@@ -64,3 +64,16 @@ async def test_a_damaged_file_is_told() -> None:
     file.pwrite(b"?", 3)
     with pytest.raises(ConfigFileDamaged):
         coordinator(disk)
+
+
+async def test_what_the_options_made_of_a_replica_is_kept_beside_its_set() -> None:
+    disk = SimulatedDisk(1)
+    slave = coordinator(disk)
+    assert slave.configured == ""
+    await slave.configure("slave")
+    again = coordinator(disk.after_power_cut(2))
+    assert (again.configured, again.state) == ("slave", None)
+    await again.begin(2, replica_of(0))
+    await again.configure("master")
+    assert again.state == State(2, replica_of(0), ALONE)
+    assert again.configured == "master"

@@ -1,0 +1,108 @@
+"""The replicas of a broker group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from aerobee.broker.v1 import replica_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDescription:
+    """One replica, by what it says itself and, for `in_sync`, `connected`, `lag_bytes` and
+    `behind_ms`, its master. Offsets are physical ones of the commit log, in bytes.
+
+    `role`: "master", "slave", "refused" (a slave that follows nobody until somebody changes
+    something: `reason`) or "candidate" (without a role). `replica_id`: its brokerId by its options,
+    the same in every role. `epoch`: the highest that it has heard of. `in_sync`: it may become
+    master without a loss; None: no master tells. `lag_bytes`, `behind_ms`: what it lacks of its
+    master's log and for how long it has lacked any; None: nobody knows. `epochs`: epoch → physical
+    offset where the log of its master began.
+    """
+
+    broker_name: str
+    replica_id: int
+    address: str
+    role: str
+    epoch: int
+    in_sync: bool | None
+    connected: bool | None
+    lag_bytes: int | None
+    behind_ms: int | None
+    reason: str
+    master_address: str
+    learner: bool
+    copying: bool
+    elected: bool
+    total_replicas: int
+    synchronous: bool | None
+    required_replicas: int | None
+    lowest_offset: int
+    end_offset: int
+    synced_offset: int
+    confirmed_offset: int
+    store_id: str
+    epochs: Mapping[int, int]
+
+    @classmethod
+    def of(
+        cls,
+        status: replica_pb2.GetReplicationStatusResponse,
+        master: replica_pb2.GetReplicationStatusResponse | None,
+    ) -> Self:
+        """`master`: the status of the group's master; None: there is none that answers."""
+        log = status.replica
+        is_master = status.role == "master"
+        seen = _seen_by(master, log.replica_id)
+        return cls(
+            broker_name=log.broker_name,
+            replica_id=log.replica_id,
+            address=status.address,
+            role=status.role,
+            epoch=log.epoch,
+            in_sync=None if master is None else log.replica_id in master.master.in_sync,
+            connected=True if is_master else seen.connected if seen else None,
+            lag_bytes=0 if is_master else seen.lag_bytes if seen else None,
+            behind_ms=0 if is_master else seen.behind_ms if seen and seen.behind_ms >= 0 else None,
+            reason=status.reason,
+            master_address=status.master_address,
+            learner=status.learner,
+            copying=status.copying,
+            elected=status.elected,
+            total_replicas=status.total_replicas,
+            synchronous=status.master.synchronous if is_master else None,
+            required_replicas=status.master.required_replicas if is_master else None,
+            lowest_offset=log.lowest_offset,
+            end_offset=log.end_offset,
+            synced_offset=status.synced_offset,
+            confirmed_offset=log.confirmed_offset,
+            store_id=log.store_id,
+            epochs={entry.epoch: entry.start_offset for entry in log.epochs},
+        )
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far its log goes, and in which epoch: the highest has the most."""
+        return max(self.epochs, default=0), self.end_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromotionResult:
+    """`handed_over`: the master before it did so, and no send failed for it; else that one could
+    not be reached. `was_master`: it was master already."""
+
+    broker_name: str
+    replica_id: int
+    address: str
+    epoch: int
+    handed_over: bool
+    was_master: bool
+
+
+def _seen_by(
+    master: replica_pb2.GetReplicationStatusResponse | None, replica_id: int
+) -> replica_pb2.FollowerStatus | None:
+    followers = master.master.followers if master is not None else ()
+    return next((each for each in followers if each.replica_id == replica_id), None)

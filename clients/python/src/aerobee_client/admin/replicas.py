@@ -1,0 +1,131 @@
+"""Looking at the replicas of a broker, and making one of them master: part of AsyncAdminClient."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aerobee.broker.v1 import replica_pb2
+
+from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.brokers import BrokerAdmin
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+PROMOTION_S = 60.0  # the replicas catch up, and the new master restores what it delivers
+
+Statuses = list[replica_pb2.GetReplicationStatusResponse]
+
+
+class ReplicaAdmin(BrokerAdmin):
+    async def replicas(
+        self, broker_name: str, *, silent: list[MqError] | None = None
+    ) -> list[d.ReplicaDescription]:
+        """The replicas of a broker that name servers know, by replica id; none where it keeps one
+        copy. `silent`: collects the errors of those that do not answer; without it, or when none
+        answers, they are raised. Raises BROKER_NOT_EXIST."""
+        addresses = await self._addresses_of(broker_name)
+        statuses = await self._statuses(broker_name, addresses, silent)
+        master = _master(statuses)
+        found = [d.ReplicaDescription.of(status, master) for status in statuses]
+        return sorted(found, key=lambda each: each.replica_id)
+
+    async def promote_replica(
+        self, broker_name: str, *, to: int | None = None, unclean: bool = False
+    ) -> d.PromotionResult:
+        """Makes a replica master, and returns once it serves. `to`: its replica id; None: the one
+        in sync, besides the master, whose log goes furthest. A master that can be reached hands
+        over: no send fails. `unclean`: though acknowledged messages may be lost.
+
+        Raises BROKER_NOT_EXIST, ILLEGAL_OPERATION (there is no such replica, or messages might be
+        lost), FLUSH_SLAVE_TIMEOUT (the replicas do not catch up).
+        """
+        found = await self.replicas(broker_name, silent=[])
+        target = _chosen(broker_name, found, to)
+        answer = await self._brokers.ask(
+            f"{broker_name}, replica {target.replica_id}",
+            target.address,
+            rpcs.PROMOTE,
+            replica_pb2.PromoteRequest(unclean=unclean),
+            timeout_s=PROMOTION_S,
+        )
+        return d.PromotionResult(
+            broker_name=broker_name,
+            replica_id=target.replica_id,
+            address=target.address,
+            epoch=answer.epoch,
+            handed_over=answer.handed_over,
+            was_master=answer.was_master,
+        )
+
+    async def _addresses_of(self, broker_name: str) -> list[str]:
+        info = await self._brokers.cluster_info()
+        known = {data.broker_name: data.addresses for data in info.brokers}
+        if broker_name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise MqError(
+                Code.BROKER_NOT_EXIST, f"no broker {broker_name!r} is registered: there are {names}"
+            )
+        return sorted(set(known[broker_name].values()))
+
+    async def _statuses(
+        self, broker_name: str, addresses: Sequence[str], silent: list[MqError] | None
+    ) -> Statuses:
+        request = replica_pb2.GetReplicationStatusRequest()
+        asked = (
+            self._brokers.ask(broker_name, address, rpcs.GET_REPLICATION_STATUS, request)
+            for address in addresses
+        )
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found: Statuses = []
+        failed: list[MqError] = []
+        for answer in answers:
+            if isinstance(answer, replica_pb2.GetReplicationStatusResponse):
+                found.append(answer)
+            elif not isinstance(answer, MqError):
+                raise answer
+            elif answer.code is not Code.REQUEST_CODE_NOT_SUPPORTED:  # a broker of one copy
+                failed.append(answer)
+        if failed and (silent is None or not found):
+            raise failed[0]
+        if silent is not None:
+            silent += failed
+        return found
+
+
+def _master(statuses: Statuses) -> replica_pb2.GetReplicationStatusResponse | None:
+    """The one of the highest epoch: an earlier one may not have heard yet."""
+    masters = [each for each in statuses if each.role == "master"]
+    return max(masters, key=lambda each: each.replica.epoch, default=None)
+
+
+def _chosen(
+    broker_name: str, found: Sequence[d.ReplicaDescription], to: int | None
+) -> d.ReplicaDescription:
+    """Raises ILLEGAL_OPERATION."""
+    if not found:
+        reason = f"broker {broker_name} keeps one copy: there is no other one to be made master"
+        raise MqError(Code.ILLEGAL_OPERATION, reason)
+    if to is not None:
+        for each in found:
+            if each.replica_id == to:
+                return each
+        known = ", ".join(str(each.replica_id) for each in found)
+        raise MqError(
+            Code.ILLEGAL_OPERATION,
+            f"no replica {to} of broker {broker_name} answers: there are {known}",
+        )
+    able = [
+        each
+        for each in found
+        if each.role in ("slave", "candidate")
+        and not (each.learner or each.copying)
+        and each.in_sync is not False
+    ]
+    if not able:
+        raise MqError(
+            Code.ILLEGAL_OPERATION,
+            f"no other replica of broker {broker_name} is in sync: wait until one has caught up "
+            "(aerobee broker ha-status)",
+        )
+    return max(able, key=lambda each: each.reach)

@@ -1,0 +1,34 @@
+"""Why a replica is not made master. The code crosses the wire, the class does not.
+
+NotElectable    ILLEGAL_OPERATION      as master it might lack acknowledged messages
+NotCaughtUp     FLUSH_SLAVE_TIMEOUT    nobody can take over without a loss yet
+NotPromoted     SERVICE_NOT_AVAILABLE  it is not master, and may be tried again
+"""
+
+from __future__ import annotations
+
+from aerobee_wire.status import Code, MqError
+
+
+class NotElectable(MqError):
+    """`reason`: and what to do instead."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.ILLEGAL_OPERATION, f"not made master: {reason}", about="brokerId")
+
+
+class NotCaughtUp(MqError):
+    def __init__(self, behind: int, timeout_ms: int) -> None:
+        super().__init__(
+            Code.FLUSH_SLAVE_TIMEOUT,
+            f"the replicas in sync lack {behind} bytes of the master's log, after {timeout_ms} ms "
+            "(slaveTimeout): it stays master; try again once they have caught up",
+            retryable=True,
+        )
+
+
+class NotPromoted(MqError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE, f"not made master: {reason}; try again", retryable=True
+        )

@@ -1,0 +1,234 @@
+"""Looking at a broker group, and making another replica master by hand."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_client import AdminClient, Message, Producer
+from aerobee_wire.status import Code
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until, until_sync
+from support.codes import raises_code
+from support.etcd.etcd_process import etcd_members
+from support.processes.broker_group import (
+    BROKER,
+    BrokerGroup,
+    Member,
+    broker_group,
+    send_until_taken,
+)
+from support.processes.service import run
+
+MASTER, SLAVE, THREE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE", "totalReplicas=3"
+STRICT = "inSyncReplicas=2"
+TOPIC = "orders"
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[BrokerGroup]:
+    with broker_group(tmp_path) as group:
+        yield group
+
+
+def three(group: BrokerGroup) -> tuple[Member, Member, Member]:
+    """A master and two slaves, in sync."""
+    master = group.add(MASTER, THREE)
+    one, two = group.add_all(2, SLAVE, THREE, STRICT)
+    group.until_in_sync(master, one, two)
+    return master, one, two
+
+
+class Sending:
+    """Sends until it is stopped. `sent`: the bodies that were acknowledged; `failed`: of sends that
+    raised."""
+
+    def __init__(self, namesrv: str) -> None:
+        self.sent: list[bytes] = []
+        self.failed: list[Exception] = []
+        self._namesrv = namesrv
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Sending:
+        with AdminClient(self._namesrv) as admin:
+            admin.create_topic(TOPIC, queues=1)
+        self._thread.start()
+        until_sync(lambda: len(self.sent) > 20, "sends are acknowledged", timeout_s=60)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def until_more(self) -> None:
+        """Until sends that begin now are acknowledged."""
+        count = len(self.sent)
+        until_sync(lambda: len(self.sent) > count + 20, "sends go on", timeout_s=60)
+
+    def _run(self) -> None:
+        with Producer("p", namesrv=self._namesrv) as producer:
+            number = 0
+            while not self._stopped.is_set():
+                body = b"%d" % number
+                try:
+                    producer.send(Message(TOPIC, body), timeout=timedelta(seconds=30))
+                except Exception as error:
+                    self.failed.append(error)
+                else:
+                    self.sent.append(body)
+                number += 1
+
+
+async def bodies(address: str) -> set[bytes]:
+    async with BrokerCaller(address) as caller:
+        return {message.body for message in await caller.read(TOPIC)}
+
+
+async def test_a_slave_is_promoted_and_the_master_hands_over_without_a_send_that_fails(
+    group: BrokerGroup,
+) -> None:
+    master, one, two = three(group)
+    with AdminClient(group.namesrv) as admin, Sending(group.namesrv) as sending:
+        done = admin.promote_replica(BROKER, to=one.number)
+        assert (done.replica_id, done.epoch, done.handed_over) == (one.number, 2, True)
+        assert one.leads_now()
+        sending.until_more()
+        group.until_in_sync(one, master, two)
+        again = admin.promote_replica(BROKER, to=one.number)
+        assert (again.epoch, again.was_master) == (2, True)
+    assert not sending.failed
+    assert set(sending.sent) <= await bodies(one.address)
+    group.until_alike(one, master, two)
+
+
+async def test_roles_outlive_restarts_once_a_replica_was_promoted(group: BrokerGroup) -> None:
+    """The options still say that the first one is the master."""
+    master, one, two = three(group)
+    with AdminClient(group.namesrv) as admin:
+        admin.promote_replica(BROKER, to=one.number)
+    group.until_in_sync(one, master, two)
+    for member in (master, one):
+        member.process.stop()
+    master.start()
+    one.start()
+    until_sync(one.leads_now, "the promoted one leads again", timeout_s=60)
+    group.until_in_sync(one, master, two)
+    assert not master.leads_now()
+
+
+async def test_without_its_master_a_replica_is_promoted_where_enough_answer(
+    group: BrokerGroup,
+) -> None:
+    """Of three copies two have what was acknowledged: one alone may lack it."""
+    master, one, two = three(group)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+    master.process.kill()
+    two.process.kill()
+    with AdminClient(group.namesrv) as admin:
+        with raises_code(Code.ILLEGAL_OPERATION):
+            admin.promote_replica(BROKER, to=one.number)
+        two.start()
+
+        async def both_answer() -> bool:
+            return {one.number, two.number} <= set(await group.statuses())
+
+        await until(both_answer, "both slaves answer", timeout_s=60)
+        done = admin.promote_replica(BROKER, to=one.number)
+    assert not done.handed_over
+    group.until_in_sync(one, two)
+    async with BrokerCaller(one.address) as caller:
+        await send_until_taken(caller, TOPIC, b"after")
+    master.start()
+    group.until_in_sync(one, two, master)
+    assert not master.leads_now()
+    assert await bodies(one.address) == {b"before", b"after"}
+    group.until_alike(one, two, master)
+
+
+async def test_a_replica_alone_is_promoted_only_by_who_gives_up_the_rest(
+    group: BrokerGroup,
+) -> None:
+    master, slave = (
+        group.add("brokerRole=ASYNC_MASTER", "totalReplicas=2"),
+        group.add(SLAVE, "totalReplicas=2"),
+    )
+    group.until_in_sync(master, slave)
+    master.process.kill()
+    with AdminClient(group.namesrv) as admin:
+        with raises_code(Code.ILLEGAL_OPERATION):
+            admin.promote_replica(BROKER, to=slave.number)
+        assert not slave.leads_now()
+        done = admin.promote_replica(BROKER, to=slave.number, unclean=True)
+    assert (done.epoch, done.handed_over) == (2, False)
+    assert slave.leads_now()
+
+
+async def test_what_would_acknowledge_with_fewer_copies_is_not_promoted(
+    group: BrokerGroup,
+) -> None:
+    master, slave = group.add(MASTER, "totalReplicas=2"), group.add(SLAVE, "totalReplicas=2")
+    group.until_in_sync(master, slave)
+    with AdminClient(group.namesrv) as admin:
+        with raises_code(Code.ILLEGAL_OPERATION):
+            admin.promote_replica(BROKER)
+        with raises_code(Code.ILLEGAL_OPERATION):
+            admin.promote_replica(BROKER, to=7)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"goes on")
+
+
+async def test_a_replica_of_a_group_with_etcd_is_promoted(tmp_path: Path) -> None:
+    with etcd_members(tmp_path) as [etcd], broker_group(tmp_path / "group", first=1) as group:
+        members = group.add_all(3, MASTER, THREE, f"etcdEndpoints={etcd.endpoint}")
+
+        def leading() -> Member | None:
+            return next((member for member in members if member.leads_now()), None)
+
+        master = until_sync(leading, "a member leads", timeout_s=60)
+        assert master is not None
+        others = [member for member in members if member is not master]
+        group.until_in_sync(master, *others)
+        with AdminClient(group.namesrv) as admin, Sending(group.namesrv) as sending:
+            done = admin.promote_replica(BROKER, to=others[0].number)
+            assert (done.epoch, done.handed_over) == (2, True)
+            assert others[0].leads_now()
+            sending.until_more()
+            group.until_in_sync(others[0], master, others[1])
+        assert not sending.failed
+        assert set(sending.sent) <= await bodies(others[0].address)
+
+
+async def test_the_commands_show_a_group_and_promote(group: BrokerGroup) -> None:
+    master, one, two = three(group)
+    shown = shown_by(group, "broker", "ha-status", BROKER)
+    assert [(each["replica_id"], each["role"], each["in_sync"]) for each in shown] == [
+        (0, "master", True),
+        (1, "slave", True),
+        (2, "slave", True),
+    ]
+    assert {each["epoch"] for each in shown} == {1}
+    listed = shown_by(group, "cluster", "list")
+    assert {(each["broker_id"], each["role"]) for each in listed} == {
+        (0, "master"),
+        (1, "slave"),
+        (2, "slave"),
+    }
+    done = shown_by(group, "broker", "promote", BROKER)
+    assert done["handed_over"]
+    assert done["replica_id"] in (one.number, two.number)
+    assert not master.leads_now()
+
+
+def shown_by(group: BrokerGroup, *arguments: str) -> Any:
+    """The JSON that the command prints."""
+    done = run("aerobee_cli", *arguments, "--json", "--namesrv", group.namesrv)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,67 @@
+"""What a master tells of its replicas, and how it travels."""
+
+from __future__ import annotations
+
+from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
+from aerobee_broker.replication.status import ReplicaStatus, Role, master_status
+from aerobee_broker.rpc.replication.replica import status_message, status_of
+from support.etcd.coordinator_contract import replica_of
+
+
+def in_sync_set() -> InSyncSet:
+    """Of replica 0, whose log ends at 100. Replica 1 has all of it and has joined; 2 has 40 and had
+    all at 1,000 ms, when the log ended there; 3 has reported nothing."""
+    found = InSyncSet(replica_of(0), 0, InSyncRules(synchronous=True, in_sync_replicas=2))
+    found.stored(0, 40, 40, 1_000)
+    for number in (1, 2, 3):
+        found.began(replica_of(number), 0, 0, learner=number == 3)
+    for number in (1, 2):
+        found.reported(replica_of(number), 40, 1_000)
+    found.stored(0, 100, 100, 1_500)
+    found.reported(replica_of(1), 100, 1_600)
+    found.ended(replica_of(2))
+    found.next_change(1_600)
+    found.change_ended({replica_of(0), replica_of(1)})
+    return found
+
+
+def test_a_master_tells_what_each_replica_lacks() -> None:
+    told = master_status(in_sync_set(), 100, 3_000)
+    assert (told.synchronous, told.required) == (True, 2)
+    assert told.in_sync == {replica_of(0), replica_of(1)}
+    one, *others = told.followers
+    assert (one.replica, one.in_sync, one.lag_bytes, one.behind_ms) == (replica_of(1), True, 0, 0)
+    never = next(each for each in others if each.replica == replica_of(3))
+    assert (never.learner, never.lag_bytes, never.behind_ms) == (True, 100, -1)
+
+
+def test_a_status_travels_as_it_is() -> None:
+    history = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(3, "t", 64)), 4)
+    log = LogDescription("c", "b", replica_of(0), history, 4, 0, 100, 90, 1 << 20, {"key": "value"})
+    master = ReplicaStatus(
+        log,
+        "host:1",
+        Role.MASTER,
+        100,
+        3,
+        elected=True,
+        reason="its disk is full",
+        master_address="host:1",
+        master=master_status(in_sync_set(), 100, 3_000),
+    )
+    slave = ReplicaStatus(
+        log,
+        "host:2",
+        Role.REFUSED,
+        90,
+        1,
+        elected=False,
+        following=True,
+        copying=True,
+        master_end=100,
+        learner=True,
+    )
+    for status in (master, slave):
+        assert status_of(status_message(status)) == status
