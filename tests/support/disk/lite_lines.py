@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
+from aerobee_broker.store.lite.expirations import Expirations
 from aerobee_broker.store.lite.lite_queue import LiteQueue, UnitSource
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import Unit
@@ -42,7 +43,7 @@ class Units:
         return [at for at, found in enumerate(self.codes) if found == code and at >= low]
 
 
-def opened(units: Units, disk: Disk) -> LiteQueue:
-    queue = LiteQueue(disk, FOLDER, OpenFiles(disk, 4), units.source())
+def opened(units: Units, disk: Disk, expirations: Expirations | None = None) -> LiteQueue:
+    queue = LiteQueue(disk, FOLDER, OpenFiles(disk, 4), units.source(), expirations)
     queue.open()
     return queue

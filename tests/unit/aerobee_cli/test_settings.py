@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee_cli.options import BadOption
-from aerobee_cli.settings import attributes_of, wanted
+from aerobee_cli.settings import attributes_of, lite_ttl_attributes, wanted
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
@@ -123,3 +123,12 @@ def test_a_group_that_is_wrong_is_refused(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadOption):
         wanted("group", None, {}, file)
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [("1m", "1"), ("60s", "1"), ("2h", "120"), ("30d", "43200"), ("never", "-1")],
+)
+def test_the_ttl_of_lite_topics_is_an_attribute_in_minutes(given: str, minutes: str) -> None:
+    assert lite_ttl_attributes(given) == {"lite.topic.expiration": minutes}
+    assert lite_ttl_attributes(None) == {}

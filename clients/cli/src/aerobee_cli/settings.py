@@ -31,6 +31,7 @@ from aerobee_wire.retry_policy import ExponentialRetryPolicy
 # update_group.
 Arguments: TypeAlias = dict[str, Any]
 
+NEVER = "never"  # as a TTL
 PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
 
 
@@ -192,6 +193,21 @@ def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
             raise BadOption(f"--attribute {option!r}: write NAME=VALUE, or NAME= to remove it")
         attributes[name] = value
     return attributes or None
+
+
+def lite_ttl_attributes(ttl: str | None) -> dict[str, str]:
+    """The attribute of a topic that says when its lite topics expire. Raises BadOption."""
+    if ttl is None:
+        return {}
+    if ttl == NEVER:
+        return {lite.TTL_ATTRIBUTE: str(lite.NO_TTL)}
+    try:
+        minutes = parse_duration(ttl) / timedelta(minutes=1)
+    except ValueError as error:
+        raise BadOption(f"--lite-ttl: {error}, or {NEVER}") from None
+    if not minutes.is_integer() or not 1 <= minutes <= lite.MAX_TTL_MINUTES:
+        raise BadOption(f"--lite-ttl {ttl}: give 1m to 30d, in whole minutes, or {NEVER}")
+    return {lite.TTL_ATTRIBUTE: str(int(minutes))}
 
 
 def lite_attributes(

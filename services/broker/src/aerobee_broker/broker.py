@@ -140,6 +140,7 @@ class Broker:
             self.consuming.leases,
             BackgroundTask("lease expiry", self.consuming.lease_expiry.run),
             self.lite.state,
+            self.lite.ttl,
             BackgroundTask("lite lease expiry", self.lite.expiry.run),
         )
 

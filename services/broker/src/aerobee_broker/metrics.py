@@ -76,6 +76,15 @@ class BrokerMetrics:
             "Times that the members of a group came to subscribe differently.",
             "consumer_group",
         )
+        self._lite_topics = counter(
+            "lite_topics_expired", "Lite topics that their TTL has removed.", "topic"
+        )
+        self._lite_unsettled = counter(
+            "lite_messages_expired_unsettled",
+            "Messages that a group had not settled in lite topics that their TTL has removed.",
+            "topic",
+            "consumer_group",
+        )
         self._corrupted = counter("corrupted_records", "Records that failed their check.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
         # Looked up once a topic and group: finding a counter by its labels costs 3 µs a request.
@@ -146,6 +155,12 @@ class BrokerMetrics:
         self._half_topics |= by_topic.keys()
         for topic in self._half_topics:
             self._half.labels(*self._node, topic).set(by_topic.get(topic, 0))
+
+    def lite_topics_expired(self, parent: str, count: int, unsettled: Mapping[str, int]) -> None:
+        """`unsettled`: consumer group → messages that it had not settled."""
+        self._lite_topics.labels(*self._node, parent).inc(count)
+        for consumer_group, messages in unsettled.items():
+            self._lite_unsettled.labels(*self._node, parent, consumer_group).inc(messages)
 
     def corrupted(self) -> None:
         self.corrupted_records += 1

@@ -13,6 +13,7 @@ from aerobee_chassis.rpc.server import Server
 STORE_UPKEEP_MS = 1_000
 HEALTH_MS = 1_000
 LITE_UPKEEP_MS = 10_000
+LITE_TTL_MS = 30_000
 CLIENT_SCAN_MS = 10_000
 LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
 MEASURE_MS = 10_000
@@ -56,6 +57,7 @@ def periodic_work(
             ("leases", LEASE_SNAPSHOT_MS, broker.consuming.lease_journal.save_snapshot),
             ("lite leases", LEASE_SNAPSHOT_MS, broker.lite.state.save),
             ("lite topics", LITE_UPKEEP_MS, keep_lite_topics),
+            ("lite ttl", LITE_TTL_MS, broker.lite.ttl.round),
             ("store", STORE_UPKEEP_MS, keep_store),
             ("health", HEALTH_MS, report_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from aerobee_client import (
+    AdminClient,
     Code,
     Message,
     Producer,
@@ -18,7 +19,9 @@ from aerobee_client import (
 )
 from aerobee_client.testing import RocketMq
 from aerobee_client.testing.suite_process import SuiteProcess
+from support.clock.polling import until_sync
 from support.codes import raises_code
+from support.processes.command import aerobee_json
 from support.processes.service import run
 from support.proxy.client import GROUP, Client
 
@@ -138,6 +141,36 @@ def test_retention_deletes_what_is_old_enough(tmp_path_factory: pytest.TempPathF
         assert len(rocketmq.messages(topic)) < 30
         producer.send(Message(topic=topic, body=b"new"))
         assert rocketmq.messages(topic)[-1].body == b"new"
+
+
+def test_a_lite_topic_without_messages_for_its_ttl_is_gone(rocketmq: RocketMq) -> None:
+    """And stays gone when the broker is killed and started again; the next message begins anew."""
+    parent, group = rocketmq.unused_topic("sessions"), rocketmq.unused_topic("agents")
+    namesrv = rocketmq.namesrv
+    create = ("topic", "create", parent, "--type", "lite", "--queues", "1", "--lite-ttl", "30m")
+    aerobee_json(*create, namesrv=namesrv)
+    aerobee_json("group", "create", group, "--lite-topic", parent, namesrv=namesrv)
+
+    def counts() -> dict[str, int]:
+        with AdminClient(namesrv) as admin:
+            found = admin.list_lite_topics(parent, group=group)
+            return {each.lite_topic: each.lag for each in found.topics}
+
+    with Producer(namesrv=namesrv) as producer:
+        producer.send(Message(parent, b"0", lite_topic="old"))
+        producer.send(Message(parent, b"0", lite_topic="kept"))
+        rocketmq.advance(minutes=25)
+        producer.send(Message(parent, b"1", lite_topic="kept"))
+        assert counts() == {"old": 1, "kept": 2}
+        rocketmq.advance(minutes=10)
+        until_sync(lambda: counts() == {"kept": 2}, "the lite topic is gone")
+        rocketmq.kill_broker()
+        rocketmq.restart_broker()
+        until_sync(lambda: counts() == {"kept": 2}, "the other one is left")
+        producer.send(Message(parent, b"2", lite_topic="old"))
+        until_sync(lambda: counts() == {"kept": 2, "old": 1}, "it begins anew")
+    changed = aerobee_json("topic", "update", parent, "--lite-ttl", "never", namesrv=namesrv)
+    assert "lite.topic.expiration" in str(changed)
 
 
 def test_test_control_is_told_at_every_start_and_refused_as_an_option(

@@ -48,6 +48,15 @@ Kind = Annotated[
     ),
 ]
 
+LiteTtl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="30m|2h|never",
+        help="With --type lite: how long a lite topic stays after its last message, consumed or "
+        "not. Default: never removed.",
+    ),
+]
+
 
 @app.command(epilog="Example: aerobee topic create orders --queues 8")
 def create(
@@ -59,6 +68,7 @@ def create(
     read_queues: ReadQueues = None,
     write_queues: WriteQueues = None,
     permission: PermissionOption = None,
+    lite_ttl: LiteTtl = None,
     attribute: Attributes = None,
     file: From = None,
     dry_run: DryRun = False,
@@ -76,6 +86,7 @@ def create(
         read_queues=read_queues,
         write_queues=write_queues,
         permission=permission,
+        lite_ttl=lite_ttl,
         attribute=attribute,
     )
     wanted = settings.wanted("topic", topic, given, file)
@@ -94,6 +105,7 @@ def update(
     read_queues: ReadQueues = None,
     write_queues: WriteQueues = None,
     permission: PermissionOption = None,
+    lite_ttl: LiteTtl = None,
     attribute: Attributes = None,
     file: From = None,
     dry_run: DryRun = False,
@@ -116,6 +128,7 @@ def update(
         read_queues=read_queues,
         write_queues=write_queues,
         permission=permission,
+        lite_ttl=lite_ttl,
         attribute=attribute,
     )
     wanted = settings.wanted("topic", topic, given, file)
@@ -256,16 +269,21 @@ def _given(
     read_queues: int | None,
     write_queues: int | None,
     permission: Permission | None,
+    lite_ttl: str | None,
     attribute: list[str] | None,
 ) -> dict[str, Any]:
     """The settings of the options by the names that a file gives them."""
+    attributes = {
+        **(settings.attributes_of(attribute) or {}),
+        **settings.lite_ttl_attributes(lite_ttl),
+    }
     return {
         "type": kind,
         "queues": queues,
         "read_queues": read_queues,
         "write_queues": write_queues,
         "permission": permission,
-        "attributes": settings.attributes_of(attribute),
+        "attributes": attributes or None,
     }
 
 

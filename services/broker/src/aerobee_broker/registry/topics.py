@@ -238,16 +238,15 @@ class TopicRegistry:
                 reserved = whole_number(value)
                 allowed = reserved is not None and reserved >= -1
             elif name == lite.TTL_ATTRIBUTE:
-                # Lite topics do not expire yet: -1 and 0, for ever, are what it may say.
-                allowed = lite.ttl_minutes(config.attributes) is None
+                allowed = config.message_type == lite.LITE
             else:
                 allowed = value == fixed
             if not allowed:
                 raise InvalidParameter(
                     f"attribute {name}={value} is not supported: message.type is one of "
                     f"{', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType), "
-                    "queue.type SimpleCQ, cleanup.policy DELETE, lite.topic.expiration -1 (lite "
-                    "topics do not expire)"
+                    "queue.type SimpleCQ, cleanup.policy DELETE, lite.topic.expiration minutes of "
+                    "a topic of the type LITE (-1: for ever)"
                 )
 
     # ---- at the start ----

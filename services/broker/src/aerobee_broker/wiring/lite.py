@@ -11,6 +11,7 @@ from aerobee_broker.delivery.lite.ready import ReadyLines
 from aerobee_broker.delivery.lite.state import LiteState
 from aerobee_broker.delivery.lite.subscriptions import Subscriptions
 from aerobee_broker.delivery.lite.syncing import Syncing
+from aerobee_broker.delivery.lite.ttl import LiteTtl
 from aerobee_broker.delivery.pop.acks import Acknowledgements
 from aerobee_broker.delivery.pop.dead_letters import DeadLetters
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, LeaseExpiry
@@ -29,7 +30,7 @@ class Lite:
         environment, store, lines = core.environment, core.store, core.lines
         clock, options = environment.clock, environment.options
         topic = names.lite_journal_topic(options.broker_cluster_name)
-        self.positions = positions = LitePositions(clock)
+        self.positions = positions = LitePositions(clock, lines.expirations)
         self.table = table = LineLeases(clock, lambda: store.max_offset(topic, QUEUE_ID), positions)
         self.journal = journal = LeaseJournal(
             log=core.log,
@@ -90,6 +91,21 @@ class Lite:
         )
         store.cleaning.protect(self.state.needed_from)
         self._wire_pop(core)
+        self.ttl = self._ttl(core)
+
+    def _ttl(self, core: Core) -> LiteTtl:
+        return LiteTtl(
+            store=core.store,
+            lines=core.lines,
+            ready=self.dispatch.ready,
+            table=self.table,
+            positions=self.positions,
+            journal=self.journal,
+            topics=core.tables.topics,
+            groups=core.groups,
+            metrics=core.environment.metrics,
+            clock=core.environment.clock,
+        )
 
     def _wire_pop(self, core: Core) -> None:
         environment, lines = core.environment, core.lines

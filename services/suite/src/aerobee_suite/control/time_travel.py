@@ -26,9 +26,9 @@ OVERDUE_WAIT_S = 2.0
 OVERDUE_STEP_MS = 10_000
 POLL_S = 0.001
 QUIET_WAIT_S = 5.0
-# Periodic work of a broker that looks at the time: retention, and checks of transactions.
-UPKEEP = frozenset({"store", "transactions"})
-UPKEEP_MS = 1_000  # between two rounds of each
+# Periodic work of a broker that looks at the time: retention, checks of transactions, and the TTL
+# of lite topics. Its time between two rounds, ms.
+UPKEEP_MS = {"store": 1_000, "transactions": 1_000, "lite ttl": 30_000}
 UPKEEP_WAIT_S = 2.0
 # For a producer that was asked about a transaction: one that does not know says nothing.
 ANSWER_WAIT_S = 0.25
@@ -88,9 +88,13 @@ class TimeTravel:
     async def _step(self, step_ms: int) -> None:
         """Moves time, and lets what looks at it now and then have a look."""
         asks = self._asks_producers(step_ms)
-        rounds = [(task, task.rounds) for task in self.runner.upkeep if task.name in UPKEEP]
+        rounds = [
+            (task, task.rounds)
+            for task in self.runner.upkeep
+            if step_ms >= UPKEEP_MS.get(task.name, LONGEST_MS)
+        ]
         self.clock.move(step_ms)
-        if step_ms >= UPKEEP_MS:
+        if rounds:
             await _until(lambda: all(task.rounds > seen for task, seen in rounds), UPKEEP_WAIT_S)
         if asks:
             broker = self.runner.running

@@ -26,6 +26,7 @@ from support.lite.broker_client import (
     make_parent,
     send_lite,
 )
+from support.lite.derived_files import lose_derived_files
 
 NAMES = [f"n{number}" for number in range(6)]
 PATH = Path("/data")
@@ -115,20 +116,6 @@ def check(world: World, found: Sequence[Place]) -> None:
     for name in NAMES:
         numbers = [number for its, number in found if its == name]
         assert numbers == sorted(numbers)
-
-
-def lose_derived_files(disk: SimulatedDisk, rng: random.Random) -> None:
-    """Some of what only spares a start its time: gone, or with a bit that has flipped."""
-    lite = [
-        path
-        for path, data in sorted(disk.files().items())
-        if data and ("lite" in path.parts or path.name == "liteOffsets")
-    ]
-    for path in rng.sample(lite, rng.randrange(len(lite) + 1)):
-        if rng.random() < 0.5:
-            disk.remove(path)
-        else:
-            disk.flip(path, rng.randrange(8 * len(disk.files()[path])))
 
 
 @pytest.mark.parametrize("ending", ["power cut", "kill"])

@@ -108,19 +108,6 @@ def test_follows_on_when_it_missed_units() -> None:
     assert queue.offsets(2, 0, 10) == [1, 3]
 
 
-def test_a_lite_topic_that_was_forgotten_begins_anew() -> None:
-    units, disk = Units(), SimulatedDisk()
-    queue = opened(units, disk)
-    extended(queue, units, [1, 1, 2])
-    assert queue.codes_below(2) == [1]
-    queue.forget(1)
-    assert queue.last(1) is None
-    assert len(queue) == 1
-    extended(queue, units, [1])
-    assert queue.last(1) == (3, 0)
-    assert queue.offsets(1, 0, 10) == [3]
-
-
 def test_expired_messages_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """With their links, file by file, and the heads of lite topics that have nothing else."""
     rng, units, disk = random.Random(3), Units(), SimulatedDisk()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from aerobee_broker.delivery.lite.lines import line
 from aerobee_broker.delivery.lite.positions import LitePositions
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue
+from aerobee_broker.delivery.pop.lease_journal_format import ExpireRecord, JournalRecord
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_chassis.clock import Clock
 
@@ -59,9 +60,15 @@ class LineLeases(LeaseTable):
         """Whether `forget` would drop anything."""
         return bool(
             self.keys_of(consumer_group=consumer_group, topic=topic)
-            or (topic and self._positions.groups_of(topic))
+            or (topic and topic in self._positions.parents())
             or (consumer_group and self._positions.has_group(consumer_group))
         )
+
+    def apply(self, record: JournalRecord) -> None:
+        if isinstance(record, ExpireRecord):
+            self._positions.expire(*record)
+        else:
+            super().apply(record)
 
     def drop_idle(self, *, at_once: bool = False) -> int:
         """A round: drops the lines of which nothing was in flight in the last one either. Returns

@@ -17,6 +17,7 @@ import structlog
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import InvalidParameter, StoreReadError
 from aerobee_broker.metadata.topics import MESSAGE_TYPE
+from aerobee_broker.store.lite.expirations import ParentExpirations
 from aerobee_broker.store.lite.lite_queue import Capture, LiteQueue, UnitSource, lite_code
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.message_store import MessageStore
@@ -104,17 +105,25 @@ class LiteLines:
         self._folder = folder
         self._open_files = OpenFiles(disk, _OPEN_FILES)
         self._parents: dict[str, dict[int, LiteQueue]] = {}
+        self.expirations = ParentExpirations()
         self.flush = store.flush
 
     # ---- parents ----
 
     def open(self, parents: Sequence[str]) -> None:
-        """At the start, with the topics of the type LITE. Removes what others have left. Raises
-        OSError, StoreReadError."""
+        """At the start, with the topics of the type LITE. Removes what others have left. No queue
+        is read before `expirations` has what the journal says. Raises OSError."""
         for name in set(self._disk.list(self._folder)) - set(parents):
             self._disk.remove_tree(self._folder / name)
         for parent in parents:
-            self.add_parent(parent)
+            self._store.set_tags_code(parent, lite_unit_code)
+            self._parents[parent] = {}
+
+    def open_queues(self) -> None:
+        """Of all parents, after `open`. Raises OSError, StoreReadError."""
+        for parent in self._parents:
+            for queue_id in self._store.queues(parent):
+                self._queue(parent, queue_id)
 
     def add_parent(self, parent: str) -> None:
         """A topic of the type LITE, new or with messages."""
@@ -148,7 +157,8 @@ class LiteLines:
                 partial(store.units, parent, queue_id),
             )
             folder = self._folder / parent / str(queue_id)
-            queue = LiteQueue(self._disk, folder, self._open_files, source)
+            expirations = self.expirations.of(parent, queue_id)
+            queue = LiteQueue(self._disk, folder, self._open_files, source, expirations)
             queue.open()
             queues[queue_id] = queue
         return queue

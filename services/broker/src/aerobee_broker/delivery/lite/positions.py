@@ -1,11 +1,13 @@
-"""Where each group is in each lite topic: `liteOffsets`. Arrays, no object for a lite topic.
+"""Where each group is in each lite topic, and which of them have expired: `liteOffsets`. Arrays, no
+object for a lite topic.
 
 A position is a queue offset of the parent, of the next message to consume. What moves it is in the
 lease journal of lite topics, durably; this file only makes the start fast. It says up to where in
 the journal it has everything, and is written when enough has changed, never by time alone.
 
     header, then for each group and queue of a parent: lengths, names, slots of the table, its
-    columns; numbers of the table in the byte order of the machine, all others big-endian
+    columns; then for each queue of a parent with expirations the same, without a group: all ends,
+    all floors; numbers of the tables in the byte order of the machine, all others big-endian
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from aerobee_broker.delivery.lite.lines import line
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.lite.code_table import CODE_BYTES, CodeTable
+from aerobee_broker.store.lite.expirations import OFFSET_BYTES, ParentExpirations
 from aerobee_chassis.clock import Clock
 
 _HEADER = struct.Struct(
@@ -35,11 +38,13 @@ _TABLE = struct.Struct(
     ">H"  # bytes of the group's name
     "H"  # bytes of the parent's
     "i"  # queue id
-    "I"  # slots
+    "I"  # slots; of expirations their number
 )
 assert (_HEADER.size, _TABLE.size) == (24, 12)
+assert OFFSET_BYTES == CODE_BYTES
 _CRC_BYTES = 4
-_MAGIC, _VERSION = b"ALOF", 1
+_MAGIC, _VERSION = b"ALOF", 2
+_READ_VERSIONS = (1, _VERSION)  # 1: without expirations
 _BYTE_ORDER = int(sys.byteorder == "big")
 _FEWEST_CHANGES = 1_024
 
@@ -50,14 +55,15 @@ class LitePositions(ConsumerOffsets):
     """Takes the place of ConsumerOffsets where leases are of lines. `changes`: since the last
     `to_bytes`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, expirations: ParentExpirations) -> None:
         super().__init__(clock)
+        self.expirations = expirations
         self._tables: dict[_Key, CodeTable] = {}
         self.changes = 0
         self.loaded_position = 0  # in the journal, of the file
 
     def __len__(self) -> int:
-        return sum(map(len, self._tables.values()))
+        return sum(map(len, self._tables.values())) + len(self.expirations)
 
     @property
     def is_due(self) -> bool:
@@ -108,16 +114,41 @@ class LitePositions(ConsumerOffsets):
 
     def remove_parent(self, parent: str) -> None:
         self._forget([key for key in self._tables if key[1] == parent])
+        self.changes += self.expirations.remove_parent(parent)
 
     def remove_group(self, consumer_group: str) -> None:
         self._forget([key for key in self._tables if key[0] == consumer_group])
 
-    def groups_of(self, parent: str) -> set[str]:
-        """Groups with a position in a lite topic of this parent."""
-        return {group for group, its_parent, _ in self._tables if its_parent == parent}
+    def parents(self) -> set[str]:
+        """Those of which anything is in here."""
+        return {parent for _, parent, _ in self._tables} | self.expirations.parents()
 
     def has_group(self, consumer_group: str) -> bool:
         return any(key[0] == consumer_group for key in self._tables)
+
+    # ---- expiry by TTL ----
+
+    def expire(self, parent: str, queue_id: int, end: int, floor: int) -> None:
+        """Notes an expiration."""
+        self.changes += self.expirations.of(parent, queue_id).add(end, floor)
+
+    def note_change(self) -> None:
+        """The expirations have changed."""
+        self.changes += 1
+
+    def forget_code(self, parent: str, queue_id: int, code: int) -> None:
+        """Every group's position in a lite topic that has expired."""
+        for (_, its_parent, its_queue_id), table in self._tables.items():
+            if (its_parent, its_queue_id) == (parent, queue_id):
+                self.changes += table.remove(code)
+
+    def keep_only(self, parent: str, queue_id: int, codes: set[int]) -> None:
+        """Drops the positions in lite topics other than these: those without a message. A message
+        that follows lies behind any position."""
+        for (_, its_parent, its_queue_id), table in self._tables.items():
+            if (its_parent, its_queue_id) == (parent, queue_id):
+                for code in set(table) - codes:
+                    self.changes += table.remove(code)
 
     def _forget(self, keys: list[_Key]) -> None:
         for key in keys:
@@ -128,11 +159,12 @@ class LitePositions(ConsumerOffsets):
     def to_bytes(self, journal_position: int) -> list[bytes]:
         """The content of the file, in parts, without the CRC of its header."""
         self.changes = 0
-        head = _HEADER.pack(_MAGIC, _VERSION, _BYTE_ORDER, journal_position, len(self._tables), 0)
-        parts = [head]
-        for (group, parent, queue_id), table in self._tables.items():
+        tables = [(*key, table.to_bytes()) for key, table in self._tables.items()]
+        for parent, queue_id, expirations in self.expirations:
+            tables.append(("", parent, queue_id, expirations.to_bytes()))
+        parts = [_HEADER.pack(_MAGIC, _VERSION, _BYTE_ORDER, journal_position, len(tables), 0)]
+        for group, parent, queue_id, columns in tables:
             names = group.encode(), parent.encode()
-            columns = table.to_bytes()
             slots = len(columns[0]) // CODE_BYTES
             parts.append(_TABLE.pack(len(names[0]), len(names[1]), queue_id, slots))
             parts += (*names, *columns)
@@ -144,7 +176,7 @@ class LitePositions(ConsumerOffsets):
             return False
         magic, version, order, position, count, crc = _HEADER.unpack_from(data)
         rest = data[_HEADER.size :]
-        if (magic, version, order) != (_MAGIC, _VERSION, _BYTE_ORDER):
+        if (magic, order) != (_MAGIC, _BYTE_ORDER) or version not in _READ_VERSIONS:
             return False
         if crc != crc32(rest, crc32(data[: _HEADER.size - _CRC_BYTES])):
             return False
@@ -156,11 +188,17 @@ class LitePositions(ConsumerOffsets):
             return rest[at - size : at]
 
         self._tables = {}
+        self.expirations.clear()
         for _ in range(count):
             group_bytes, parent_bytes, queue_id, slots = _TABLE.unpack(take(_TABLE.size))
             names = take(group_bytes).decode(), take(parent_bytes).decode()
-            table = self._tables[(*names, queue_id)] = CodeTable(1)
-            table.load([take(slots * CODE_BYTES), take(slots * CODE_BYTES)])
+            columns = take(slots * CODE_BYTES), take(slots * CODE_BYTES)
+            group, parent = names
+            if group:
+                table = self._tables[group, parent, queue_id] = CodeTable(1)
+                table.load(columns)
+            else:
+                self.expirations.of(parent, queue_id).load(*columns)
         self.loaded_position = position
         return True
 

@@ -8,7 +8,7 @@ loop but for the futures of receives that wait. Knows neither messages nor offse
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -145,6 +145,13 @@ class ReadyLines:
         del queue.lines[line]
         self._owners[consumer_group].pop(line, None)
         return True
+
+    def discard(self, consumer_groups: Iterable[str], line: ReadyLine) -> None:
+        """The line has no messages any more."""
+        for consumer_group in consumer_groups:
+            owner = self._owners.get(consumer_group, {}).pop(line, None)
+            if owner is not None:
+                self._queue(consumer_group, owner).lines.pop(line, None)
 
     def stuck(self) -> list[tuple[str, str, list[ReadyLine]]]:
         """A round: the lines of clients that have not asked since the last one and wait for none,

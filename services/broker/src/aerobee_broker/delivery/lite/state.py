@@ -8,7 +8,7 @@ The lease journal of lite topics has everything. Leases (`liteLeases.json`) and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import structlog
@@ -70,7 +70,21 @@ class LiteState(Component):
         self.table.loaded_position = known
         if parents or known:
             self.leases.restore()
+            self._forget_recreated(parents)
+            self.lines.open_queues()
+            for parent in parents:
+                for queue_id, queue in self.lines.lite_queues(parent):
+                    self.positions.keep_only(parent, queue_id, set(queue.codes()))
             self.table.drop_idle(at_once=True)
+
+    def _forget_recreated(self, parents: Collection[str]) -> None:
+        """A kill right after a parent's deletion may leave positions and expirations. When it is
+        made again, its queue offsets begin at 0 again, and these would hide its messages."""
+        for parent in self.positions.parents():
+            queues = self.store.queues(parent) if parent in parents else ()
+            if not any(self.store.max_offset(parent, queue_id) for queue_id in queues):
+                self.table.forget(topic=parent)
+                self.journal.write_until_durable([DeleteRecord("", parent)])
 
     async def start(self) -> None:
         if self.in_use:

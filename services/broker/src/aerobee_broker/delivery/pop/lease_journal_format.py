@@ -106,7 +106,19 @@ class DeleteRecord(NamedTuple):
     topic: str
 
 
-JournalRecord = LeaseRecord | SettleRecord | ChangeRecord | ResetRecord | DeleteRecord
+class ExpireRecord(NamedTuple):
+    """Lite topics in a queue of this parent were removed by their TTL: when it ended at `end`,
+    those without a message at `floor` or behind."""
+
+    topic: str
+    queue_id: int
+    end: int
+    floor: int
+
+
+JournalRecord = (
+    LeaseRecord | SettleRecord | ChangeRecord | ResetRecord | DeleteRecord | ExpireRecord
+)
 # "kind" → its class, and the members in the order of the fields.
 _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
     "lease": (LeaseRecord, ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues")),
@@ -114,6 +126,7 @@ _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
     "show": (ChangeRecord, ("leases",)),
     "move": (ResetRecord, ("group", "topic", "queue", "offset")),
     "forget": (DeleteRecord, ("group", "topic")),
+    "expire": (ExpireRecord, ("topic", "queue", "end", "floor")),
 }
 _KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 

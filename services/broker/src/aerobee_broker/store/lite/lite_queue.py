@@ -5,6 +5,9 @@ from nothing else. An offset is the queue offset in the parent, which nothing ch
 rebuild nor the loss of these files moves a group. The *number* of a message counts from 0 within
 its lite topic; it serves to count, and a rebuild begins again with the first message that is there.
 
+A lite topic that its TTL removes (`expire`) is as one that never was: its next message begins a
+chain of its own. Which ones that were is in `Expirations`, and a rebuild finds the same.
+
 In memory: a *head* for each lite topic, 56 bytes and the free slots of the table; the links that
 are in no complete block. On the disk: 32 bytes a message (`links.py`), and the heads as of the last
 snapshot (`head_snapshot.py`).
@@ -22,6 +25,7 @@ from typing import NamedTuple, TypeVar
 from aerobee_broker.disk import Disk
 from aerobee_broker.store.lite import head_snapshot
 from aerobee_broker.store.lite.code_table import CodeTable
+from aerobee_broker.store.lite.expirations import Expirations
 from aerobee_broker.store.lite.head_snapshot import HeadSnapshot, Position
 from aerobee_broker.store.lite.links import LINK, NO_LINK, Link, LinkDamaged, LinkFile
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -91,17 +95,26 @@ class Capture:
 class LiteQueue:
     """Of one queue of a parent, with its files in `folder`. Owned by one thread."""
 
-    def __init__(self, disk: Disk, folder: Path, open_files: OpenFiles, source: UnitSource) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        open_files: OpenFiles,
+        source: UnitSource,
+        expirations: Expirations | None = None,
+    ) -> None:
         self._disk = disk
         self.folder = folder
         self._source = source
+        self._expirations = Expirations() if expirations is None else expirations
+        self._floor = 0  # a lite topic whose last message lies below is removed
         self._links = LinkFile(disk, folder, open_files)
         self._heads = CodeTable(6)
         self._captured = 0  # `end` of the last capture
         self.rebuilt = 0  # how often
 
     def __len__(self) -> int:
-        """Lite topics that have a message."""
+        """Lite topics that have a message, or that `forget_expired` has still to forget."""
         return len(self._heads)
 
     @property
@@ -118,6 +131,7 @@ class LiteQueue:
     def open(self) -> None:
         """Loads what was captured, as far as it fits the queue, and follows to its end. Raises
         StoreReadError, OSError."""
+        self._expirations.drop_beyond(self._source.max_offset())
         loaded = head_snapshot.load(self._disk, self.folder, self._heads)
         if loaded is None or not self._fits(loaded[0]):
             self.rebuild()
@@ -129,6 +143,7 @@ class LiteQueue:
             return
         self._captured = position.end
         self.catch_up()
+        self._forget_all_expired()
 
     def _fits(self, position: Position) -> bool:
         end = position.end
@@ -147,6 +162,7 @@ class LiteQueue:
         self._links.start_at(self._source.min_offset())
         self._captured = 0
         self.catch_up()
+        self._forget_all_expired()
 
     def catch_up(self) -> None:
         """Takes in the units that are not in here yet. Raises StoreReadError, OSError."""
@@ -174,22 +190,25 @@ class LiteQueue:
         return codes
 
     def _extend(self, codes: Iterable[int]) -> None:
+        until = self.end
         try:
-            for code in codes:
+            for at, code in enumerate(codes, self.end):
+                if at >= until:
+                    self._floor, until = self._expirations.at(at)
                 if code == NO_CODE:
                     self._links.append(NO_LINK)
                 else:
-                    self._add(code)
+                    self._add(code, at)
         except LinkDamaged:
             self.rebuild()  # to the end of the queue: the rest too
         if len(self._links.tail) >= _WRITE_BYTES:
             with suppress(OSError):  # they stay in memory, and the next `write` tells
                 self._links.write()
 
-    def _add(self, code: int) -> None:
-        heads, at = self._heads, self.end
+    def _add(self, code: int, at: int) -> None:
+        heads = self._heads
         slot = heads.slot(code)
-        if slot < 0:
+        if slot < 0 or heads.columns[_LAST][slot] < self._floor:
             self._links.append(LINK.pack(0, -1, at, 0))
             heads.put(code, at, 0, at, 0, at, 0)
             return
@@ -214,7 +233,8 @@ class LiteQueue:
         if slot < 0:
             return None
         columns = self._heads.columns
-        return Found(columns[_LAST][slot], columns[_NUMBER][slot])
+        queue_offset = columns[_LAST][slot]
+        return Found(queue_offset, columns[_NUMBER][slot]) if queue_offset >= self._floor else None
 
     def first_from(self, code: int, queue_offset: int) -> Found | None:
         """The first message of a lite topic at this queue offset or behind. Raises StoreReadError,
@@ -258,22 +278,59 @@ class LiteQueue:
     def codes(self) -> list[int]:
         return list(self._heads)
 
-    def forget(self, code: int) -> None:
-        """The lite topic has no messages any more; its next one has the number 0."""
-        self._heads.remove(code)
+    # ---- expiry by TTL ----
 
-    def _head_link(self, code: int) -> tuple[int, Link]:
-        slot = self._heads.slot(code)
+    def expire(self, floor: int) -> list[tuple[int, int]]:
+        """Removes every lite topic that has no message at this queue offset or behind. Returns the
+        code and the last queue offset of each: `forget_expired` frees its memory."""
+        end = self.end
+        expired = self._heads.codes_where_below(_LAST, min(floor, end))
+        if not expired or not self._expirations.add(end, min(floor, end)):
+            return []
+        before, (self._floor, _) = self._floor, self._expirations.at(end)
         columns = self._heads.columns
-        last = columns[_LAST][slot]
-        found = self._links.get(last)
+        found = [(code, columns[_LAST][self._heads.slot(code)]) for code in expired]
+        return [(code, last) for code, last in found if last >= before]
+
+    def count_back(self, last: int, queue_offset: int) -> int:
+        """How many messages of the lite topic of the message at `last` lie at this queue offset or
+        behind, up to that one; also where it has expired. Raises StoreReadError, OSError."""
+        low = max(queue_offset, self._source.min_offset())
+        if last < low:
+            return 0
+
+        def count() -> int:
+            link = self._link(last)
+            return link.number - self._descend_from(last, link, low, -1).number + 1
+
+        return self._guarded(count)
+
+    def forget_expired(self, code: int) -> None:
+        """Frees the memory of an expired lite topic, unless it has begun anew."""
+        slot = self._heads.slot(code)
+        if slot >= 0 and self._heads.columns[_LAST][slot] < self._floor:
+            self._heads.remove(code)
+
+    def _forget_all_expired(self) -> None:
+        self._floor, _ = self._expirations.at(self.end)
+        if self._floor:
+            for code in self.codes_below(self._floor):
+                self._heads.remove(code)
+
+    # ---- steps ----
+
+    def _link(self, queue_offset: int) -> Link:
+        found = self._links.get(queue_offset)
         if found is None:
-            raise LinkDamaged(f"there is no link for queue offset {last}")
-        return last, found
+            raise LinkDamaged(f"there is no link for queue offset {queue_offset}")
+        return found
 
     def _descend(self, code: int, low: int, number: int) -> Found:
         """From the last message back to the first one that is not below either."""
-        at, link = self._head_link(code)
+        at = self._heads.columns[_LAST][self._heads.slot(code)]
+        return self._descend_from(at, self._link(at), low, number)
+
+    def _descend_from(self, at: int, link: Link, low: int, number: int) -> Found:
         while True:
             if link.jump >= low and link.jump_number >= number and link.jump != at:
                 before = link.jump
@@ -290,10 +347,7 @@ class LiteQueue:
         at = self._descend(code, first.queue_offset, number).queue_offset
         offsets = [at]
         while at > first.queue_offset:
-            link = self._links.get(at)
-            if link is None:
-                raise LinkDamaged(f"there is no link for queue offset {at}")
-            at = link.previous
+            at = self._link(at).previous
             offsets.append(at)
         offsets.reverse()
         return offsets
@@ -320,6 +374,7 @@ class LiteQueue:
         """Drops what belongs to messages that have expired. Raises OSError, StoreReadError."""
         low = self._source.min_offset()
         self._links.trim_to(low)
+        self._expirations.trim_to(low)
         for code in self.codes_below(low):
             self._heads.remove(code)
 

@@ -1,0 +1,161 @@
+"""The TTL of lite topics: removes those of a parent whose last message is older than it says.
+
+A lite topic goes as a whole, with what nobody has consumed; subscriptions stay, and clients are not
+told. What remains is one expiration for all that went at once, in the journal and in `liteOffsets`:
+it is in force before it is durable, and stands in the log before any message that follows. To
+forget the rest takes time in proportion to what went, so it is done in slices, between which the
+loop serves others. The messages stay in the log until retention takes them, for whoever pulls the
+parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from aerobee_broker.delivery.lite.line_leases import LineLeases
+from aerobee_broker.delivery.lite.lines import LiteLines, line
+from aerobee_broker.delivery.lite.positions import LitePositions
+from aerobee_broker.delivery.lite.ready import ReadyLine, ReadyLines
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import ExpireRecord, ResetRecord
+from aerobee_broker.metadata.topics import Topics
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.store.lite.lite_queue import LiteQueue
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
+from aerobee_wire.queues import lite
+from aerobee_wire.status import MqError
+
+SLICE = 200  # lite topics between two turns of the loop: a few milliseconds
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Expired:
+    """Lite topics of one queue that go at once. `lasts`: code → queue offset of its last message.
+    `unsettled`: consumer group → messages in them that it had not settled."""
+
+    parent: str
+    queue_id: int
+    queue: LiteQueue
+    lasts: Mapping[int, int]
+    unsettled: Counter[str] = field(default_factory=Counter)
+
+    def count(self, consumer_group: str, code: int, position: int) -> None:
+        """Messages from this queue offset on; none, which is logged, where that cannot be read: the
+        number only informs."""
+        try:
+            self.unsettled[consumer_group] += self.queue.count_back(self.lasts[code], position)
+        except (OSError, MqError) as error:
+            structlog.get_logger().warning(
+                "unsettled_lite_messages_not_counted", topic=self.parent, reason=str(error)
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteTtl(Component):
+    """`clock`: by which messages are stored."""
+
+    store: MessageStore
+    lines: LiteLines
+    ready: ReadyLines
+    table: LineLeases
+    positions: LitePositions
+    journal: LeaseJournal
+    topics: Topics
+    groups: GroupRegistry
+    metrics: BrokerMetrics
+    clock: Clock
+
+    async def start(self) -> None:
+        """Before anybody is served: what has expired while the broker was down is not delivered."""
+        await self.round()
+
+    async def round(self) -> None:
+        """Every 30 s. A failure is logged; the next round tries again."""
+        for config in list(self.topics.all()):
+            if config.message_type != lite.LITE:
+                continue
+            minutes = lite.ttl_minutes(config.attributes)
+            if minutes is not None:
+                before_ms = self.clock.now_ms() - minutes * _MINUTE_MS
+                for queue_id, queue in list(self.lines.lite_queues(config.topic)):
+                    try:
+                        await self._expire(config.topic, queue_id, queue, before_ms)
+                    except (OSError, MqError) as error:
+                        structlog.get_logger().error(
+                            "lite_topics_not_expired", topic=config.topic, reason=str(error)
+                        )
+
+    async def _expire(self, parent: str, queue_id: int, queue: LiteQueue, before_ms: int) -> None:
+        """Raises DiskFull, StoreReadOnly, what a read raises; then nothing is done. And what kept
+        the expiration from the disk; it is written again."""
+        end = queue.end
+        floor = min(end, self.store.search_offset(parent, queue_id, before_ms))
+        if not queue.codes_below(floor):
+            return
+        self.journal.check_open_to_appends()
+        lasts = dict(queue.expire(floor))
+        if not lasts:
+            return
+        self.positions.note_change()
+        expired = _Expired(parent, queue_id, queue, lasts)
+        resets = self._void_leases(expired)
+        # The resets first: without them, a lease would wait for messages that are gone.
+        expiration = ExpireRecord(parent, queue_id, end, floor)
+        durable = self.journal.write_until_durable([*resets, expiration])
+        await self._forget(expired)
+        self.metrics.lite_topics_expired(parent, len(lasts), expired.unsettled)
+        structlog.get_logger().info(
+            "lite_topics_expired",
+            topic=parent,
+            queue=queue_id,
+            lite_topics=len(lasts),
+            unsettled=dict(expired.unsettled),
+        )
+        await asyncio.shield(durable)
+
+    def _void_leases(self, expired: _Expired) -> list[ResetRecord]:
+        """What is in flight of these lite topics counts as settled, so that a consumer that is
+        still at it may acknowledge it."""
+        records = []
+        queue_id, end = expired.queue_id, expired.queue.end
+        for consumer_group, topic in self.table.keys_of(topic=expired.parent):
+            code = line(topic).code
+            leases = self.table.in_use(consumer_group, topic, queue_id)
+            if code in expired.lasts and leases is not None and leases.in_flight:
+                expired.count(consumer_group, code, leases.committed_offset)
+                leases.reset(end)
+                self.positions.commit(consumer_group, topic, queue_id, end)
+                records.append(ResetRecord(consumer_group, topic, queue_id, end))
+        return records
+
+    async def _forget(self, expired: _Expired) -> None:
+        """Heads, positions and what is ready, of those that have not begun anew."""
+        parent, queue_id, queue = expired.parent, expired.queue_id, expired.queue
+        groups = [
+            group.consumer_group
+            for group in self.groups.table.all()
+            if group.attributes.get(lite.BIND_ATTRIBUTE) == parent
+        ]
+        codes = list(expired.lasts)
+        for begin in range(0, len(codes), SLICE):
+            if begin:
+                await asyncio.sleep(0)
+            if dict(self.lines.lite_queues(parent)).get(queue_id) is not queue:
+                return  # the parent was deleted meanwhile
+            for code in codes[begin : begin + SLICE]:
+                for group in groups:
+                    position = self.positions.position(group, parent, queue_id, code) or 0
+                    expired.count(group, code, position)
+                if queue.last(code) is None:
+                    self.positions.forget_code(parent, queue_id, code)
+                    self.ready.discard(groups, ReadyLine(queue_id, code))
+                    queue.forget_expired(code)
