@@ -60,6 +60,8 @@ SUITES = {
     "clients.leases": ("client_simple_consumer_1k",),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
     "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),
+    "lite.topics": ("lite_send_1k", "lite_topic_memory", "lite_restart", "lite_list_top_s"),
+    "lite.drain": ("lite_drain_10k_s",),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (
         "store_recovery",

@@ -126,12 +126,9 @@ class LiteTraffic:
     def dead(self) -> Counter[tuple[str, str]]:
         """Lite topic and body of each dead letter."""
         with AdminClient(self._namesrv) as admin:
-            topic = f"%DLQ%{self.group}"
-            if topic not in {each.topic for each in admin.list_topics()}:
-                return Counter()
             return Counter(
                 (message.lite_topic, message.body.decode())
-                for queue in admin.topic_status(topic)
+                for queue in admin.topic_status(f"%DLQ%{self.group}")
                 for message in admin.browse(
                     queue.topic, queue.broker_name, queue.queue_id, queue.min_offset
                 ).messages()

@@ -171,6 +171,24 @@ async def test_a_client_without_a_stream_is_refused(cluster: WholeCluster) -> No
     assert client.code == d.Code.BAD_REQUEST
 
 
+async def test_a_proxy_that_has_not_seen_the_client_gives_it_its_lite_topics(
+    cluster: WholeCluster,
+) -> None:
+    """And not the messages of the parent, from their begin."""
+    client = LiteClient(cluster)
+    await client.open()
+    await client.sync("PARTIAL_ADD", ["a"])
+    await send(cluster, lite_message("a", b"0"), lite_message("b", b"0"))
+    got = await client.receive()
+    assert await client.ack(*got) == OK
+    elsewhere = LiteClient(cluster.another_proxy())
+    assert await elsewhere.receive() == []
+    await send(cluster, lite_message("a", b"1"), lite_message("b", b"1"))
+    got = await elsewhere.receive()
+    assert told(got) == [("a", b"1", 1)]
+    assert await elsewhere.ack(*got) == OK
+
+
 async def test_a_receive_wakes_through_any_proxy(cluster: WholeCluster) -> None:
     client = LiteClient(cluster)
     await client.open()
@@ -215,6 +233,18 @@ async def test_a_client_whose_stream_is_cut_leaves_its_messages_to_others(
     await other.sync("PARTIAL_ADD", ["a"])
     await gone.cut()
     assert told(await other.receive()) == [("a", b"0", 1)]
+
+
+async def test_the_clients_of_a_proxy_that_stops_keep_their_subscriptions(
+    cluster: WholeCluster,
+) -> None:
+    client = LiteClient(cluster)
+    await client.open()
+    await client.sync("PARTIAL_ADD", ["a"])
+    cluster.proxy.telemetry.close()
+    await asyncio.sleep(0.1)
+    await send(cluster, lite_message("a", b"0"))
+    assert told(await LiteClient(cluster.another_proxy()).receive()) == [("a", b"0", 1)]
 
 
 async def test_a_client_that_terminates_is_gone(cluster: WholeCluster) -> None:

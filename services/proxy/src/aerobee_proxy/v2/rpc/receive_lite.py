@@ -1,9 +1,9 @@
 """ReceiveMessage of a lite client: messages on lease, of the lite topics that it subscribes to.
 
-Whether a client is one is decided by its settings, not by the request. A batch may hold several
-lite topics, each in order. The receipt handle names the lite topic, so that SDKs that do not send
-it settle all the same. Codes: those of ReceiveMessage. Only the broker that the client names is
-asked: SDKs hold a receive at each.
+Whether a client is one is decided by its settings, and by its group where another proxy has those,
+not by the request. A batch may hold several lite topics, each in order. The receipt handle names
+the lite topic, so that SDKs that do not send it settle all the same. Codes: those of
+ReceiveMessage. Only the broker that the client names is asked: SDKs hold a receive at each.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def receive_lite(
     receiver: Receiver, options: ProxyOptions, request: ReceiveMessageRequest, caller: Caller
 ) -> None:
     session = caller.session
-    if not session.streams:
+    if session.settings is not None and not session.streams:
         raise Refused(
             Code.BAD_REQUEST, "this client has no telemetry stream, which lite topics need"
         )

@@ -160,7 +160,8 @@ class Telemetry:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             caller.session.streams.discard(stream)
-            if not caller.session.streams:
+            # The clients of a proxy that stops go on through another one.
+            if not caller.session.streams and not self._closing.is_set():
                 self._departures.left(caller.session)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:

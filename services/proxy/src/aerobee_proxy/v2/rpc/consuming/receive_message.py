@@ -41,7 +41,7 @@ async def receive_message(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
-    if is_lite(caller.session):
+    if await _is_lite(group_configs, request, caller):
         await receive_lite(receiver, options, request, caller)
         return
     pop, ordered = await _pop_request(group_configs, options, request, caller)
@@ -69,6 +69,17 @@ async def receive_message(
         if not written:  # it is unknown what arrived, so all of it is redelivered
             receiver.give_back(list(handles()))
     receiver.delivered(len(records))
+
+
+async def _is_lite(
+    group_configs: GroupConfigCache, request: ReceiveMessageRequest, caller: Caller
+) -> bool:
+    """Whether the client gets lite topics. Of one whose settings another proxy has, its group
+    says: it would get all messages of the parent otherwise."""
+    if caller.session.settings is not None:
+        return is_lite(caller.session)
+    policy = await group_configs.policy(group_name(request.group))
+    return policy.lite is not None
 
 
 def delivery_timestamp(clock: Clock) -> ReceiveMessageResponse:
