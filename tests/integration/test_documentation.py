@@ -39,6 +39,18 @@ RUN_ELSEWHERE = {
         "tests/integration/client/testing/test_plugin.py",
         "run_pytest(python, tmp_path, TEST_FILE)",
     ),
+    "aerobee up --replicas 3 --set brokerName=orders": (
+        "tests/integration/command/test_up.py",
+        '"--replicas", "3"',
+    ),
+    "aerobee broker ha-status orders": (
+        "tests/integration/broker/roles/test_promotion.py",
+        '"ha-status"',
+    ),
+    "aerobee broker promote orders": (
+        "tests/integration/broker/roles/test_promotion.py",
+        '"promote"',
+    ),
     "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
     "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
     "docker compose --profile spark run --rm report --group billing": (
@@ -147,7 +159,11 @@ class Up:
     """`aerobee up` as the page has it, but with free ports, in a directory of its own."""
 
     def __init__(self, directory: Path) -> None:
-        [command] = [b.commands[0] for b in blocks() if b.text.startswith("aerobee up")]
+        [command] = [
+            b.commands[0]
+            for b in blocks()
+            if b.text.startswith("aerobee up") and b.page == "docs/usage.md"
+        ]
         self.directory = directory
         free_ports = ["--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0"]
         self._process = subprocess.Popen(

@@ -150,3 +150,30 @@ def test_a_service_can_be_run_alone(service: str) -> None:
     done = aerobee(service, "--print-config", "--port", "4711")
     assert done.returncode == 0
     assert json.loads(done.stdout)["listenPort"] == 4711
+
+
+def test_a_group_of_brokers_replicates_and_one_that_dies_comes_back(tmp_path: Path) -> None:
+    with Up(tmp_path, "--replicas", "3", "--set", "brokerName=group") as up:
+        assert len(up.broker.split(",")) == 3
+
+        def replicas() -> dict[int, dict[str, object]]:
+            shown = aerobee("broker", "ha-status", "group", "--json", namesrv=up.namesrv)
+            found = json.loads(shown.stdout) if shown.stdout else []
+            return {each["replica_id"]: each for each in found}
+
+        def all_in_sync() -> bool:
+            found = replicas()
+            return len(found) == 3 and all(each["in_sync"] for each in found.values())
+
+        until_sync(all_in_sync, "three in sync", timeout_s=60)
+        aerobee_json("topic", "create", "t", namesrv=up.namesrv)
+        aerobee_json("message", "send", "t", "before", namesrv=up.namesrv)
+        assert replicas()[0]["role"] == "master"
+        os.kill(up.service_pid("brokerId=0"), signal.SIGKILL)
+        until_sync(
+            lambda: replicas().get(0, {}).get("epoch") == 2 and all_in_sync(),
+            "the master is back",
+            timeout_s=60,
+        )
+        aerobee_json("message", "send", "t", "after", namesrv=up.namesrv)
+        assert up.end(signal.SIGTERM) == 0

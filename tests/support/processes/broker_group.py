@@ -35,7 +35,7 @@ class Member:
             "aerobee_broker",
             *("--port", "0", "--data", str(data), "--namesrv", namesrv),
             *(f"--set=brokerName={BROKER}", f"--set=brokerId={number}"),
-            *("--set=replicationPreview=true", f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}"),
+            f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}",
             *(f"--set={setting}" for setting in settings),
         )
 

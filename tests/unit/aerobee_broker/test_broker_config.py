@@ -59,11 +59,12 @@ def test_no_key_is_both_supported_and_not() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        "brokerRole=SLAVE",
-        "brokerRole=SYNC_MASTER",
         "enableDLegerCommitLog=true",
+        "enableControllerMode=true",
+        "controllerAddr=10.0.0.1:9878",
+        "slaveReadEnable=true",
+        "allAckInSyncStateSet=false",
         "inSyncReplicas=2",
-        "etcdEndpoints=10.0.0.1:2379",
         "aclEnable=true",
         "authenticationEnabled=TRUE",
         "useTLS=true",
@@ -126,12 +127,12 @@ def test_keys_of_replication_that_contradict_each_other_are_refused(
     about: str, settings: list[str]
 ) -> None:
     with raises_about(ConfigError, about):
-        load(BrokerOptions, sets=["replicationPreview=true", *settings])
+        load(BrokerOptions, sets=[*settings])
 
 
 def test_how_many_copies_a_master_asks_for_goes_by_its_role() -> None:
     def options(*sets: str) -> BrokerOptions:
-        return load(BrokerOptions, sets=["replicationPreview=true", *sets])
+        return load(BrokerOptions, sets=[*sets])
 
     alone, synchronous = options(), options("brokerRole=sync_master")
     asynchronous = options("brokerRole=ASYNC_MASTER", "totalReplicas=2")

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_broker.rocketmq_keys import NO_REPLICATION, PROMISES, WITHOUT_EFFECT
+from aerobee_broker.rocketmq_keys import PROMISES, WITHOUT_EFFECT
 from aerobee_chassis.config import Milliseconds, Options, Port, Promise
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
@@ -112,8 +112,6 @@ class BrokerOptions(Options):
     clean_file_forcibly_enable: bool = True
 
     # ---- replication ----
-    # Ours: takes the keys below, which are refused without it while replication is incomplete.
-    replication_preview: bool = False
     broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"] = "ASYNC_MASTER"
     ha_master_address: str = ""
     total_replicas: int = Field(default=1, ge=1)
@@ -265,19 +263,20 @@ class BrokerOptions(Options):
 
     @model_validator(mode="after")
     def _replication(self) -> Self:
-        if not self.replication_preview:
+        if self.is_replicated:
+            self._check_group()
+        else:
             for key, asks in (
-                ("brokerRole", self.broker_role != "ASYNC_MASTER"),
                 ("haMasterAddress", bool(self.ha_master_address)),
-                ("totalReplicas", self.total_replicas != 1),
                 ("inSyncReplicas", self.in_sync_replicas > 1),
                 ("minInSyncReplicas", self.min_in_sync_replicas != 1),
-                ("etcdEndpoints", self.is_elected),
             ):
                 if asks:
-                    raise ConfigError(f"option {key}: {NO_REPLICATION}", key)
-        elif self.is_replicated:
-            self._check_group()
+                    raise ConfigError(
+                        f"option {key}: this broker has no replicas; set brokerRole = SYNC_MASTER "
+                        "or SLAVE, or totalReplicas (docs/replication.md)",
+                        key,
+                    )
         return self
 
     def _check_group(self) -> None:

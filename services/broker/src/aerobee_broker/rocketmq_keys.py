@@ -13,9 +13,13 @@ from aerobee_chassis.config import Promise, keys_in
 
 WITHOUT_EFFECT = keys_in(Path(__file__).with_name("rocketmq_keys.txt"))
 
-NO_REPLICATION = (
-    "replication is not complete: remove the key, and keep the store on a disk that survives "
-    "(replicationPreview = true takes the key all the same, to try what is there)"
+_OTHER_REPLICATION = (
+    "replicas are a master and its slaves (brokerRole, totalReplicas, inSyncReplicas), and etcd "
+    "elects the master (etcdEndpoints): remove the key, and set these (docs/replication.md)"
+)
+_ALWAYS_ALL = (
+    "a send is acknowledged when the whole in-sync set has it, or a replica without it might be "
+    "elected: remove the key"
 )
 _NO_ACCESS_CONTROL = (
     "a broker does not ask who calls: remove the key, turn authenticationEnabled and "
@@ -33,15 +37,19 @@ _NO_TEST_CONTROL = (
     "faults and virtual time are for tests: give --test-control to aerobee_suite on its command "
     "line, and never to what has messages that count"
 )
+_NO_SLAVE_READS = "a slave serves no reads: remove the key, the master serves them"
 _FALSE = frozenset({"", "false"})
+_TRUE = frozenset({"", "true"})
 _UNSET = frozenset({""})
 
 PROMISES: Mapping[str, Promise] = {
-    "enableDLegerCommitLog": Promise(_FALSE, NO_REPLICATION),
-    "enableControllerMode": Promise(_FALSE, NO_REPLICATION),
-    "enableSlaveActingMaster": Promise(_FALSE, NO_REPLICATION),
-    "duplicationEnable": Promise(_FALSE, NO_REPLICATION),
-    "allAckInSyncStateSet": Promise(_FALSE, NO_REPLICATION),
+    "enableDLegerCommitLog": Promise(_FALSE, _OTHER_REPLICATION),
+    "enableControllerMode": Promise(_FALSE, _OTHER_REPLICATION),
+    "controllerAddr": Promise(_UNSET, _OTHER_REPLICATION),
+    "enableSlaveActingMaster": Promise(_FALSE, _OTHER_REPLICATION),
+    "duplicationEnable": Promise(_FALSE, _OTHER_REPLICATION),
+    "slaveReadEnable": Promise(_FALSE, _NO_SLAVE_READS),
+    "allAckInSyncStateSet": Promise(_TRUE, _ALWAYS_ALL),
     "aclEnable": Promise(_FALSE, _NO_ACCESS_CONTROL),
     "authenticationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),
     "authorizationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),

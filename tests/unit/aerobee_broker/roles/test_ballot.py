@@ -33,7 +33,7 @@ def status(number: int, role: Role = Role.SLAVE, *, epoch: int = 1) -> ReplicaSt
 
 
 def options(*settings: str) -> BrokerOptions:
-    return load(BrokerOptions, sets=["replicationPreview=true", *settings])
+    return load(BrokerOptions, sets=[*settings])
 
 
 def slave(*settings: str) -> BrokerOptions:

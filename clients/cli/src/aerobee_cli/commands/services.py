@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aerobee_cli.options import DEFAULT_NAMESRV
+from aerobee_cli.options import DEFAULT_NAMESRV, BadOption
 from aerobee_cli.processes.become import become, inherit_namesrv
 
 DEFAULT_DATA = Path("data")
@@ -42,16 +42,32 @@ def up(
         bool,
         typer.Option("--one-process", help="All three in one process: less memory, one core."),
     ] = False,
+    replicas: Annotated[
+        int, typer.Option(metavar="N", min=1, max=9, help="Copies of each message, one a broker.")
+    ] = 1,
+    etcd: Annotated[
+        str,
+        typer.Option(metavar="H:P,H:P", help="With --replicas: etcd, which elects the master."),
+    ] = "",
 ) -> None:
     """Run a name server, a broker and a proxy as local processes, or as one.
 
     Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
-    stderr. Ctrl-C and SIGTERM stop them.
+    stderr. Ctrl-C and SIGTERM stop them. With --replicas N brokers run, on ports one after the
+    other; one that dies is started again.
     """
+    from aerobee_cli.processes.replicas import Replicas
     from aerobee_cli.processes.suite import SuiteOptions
     from aerobee_cli.processes.up import serve
 
-    options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port)
+    group = Replicas(replicas, etcd)
+    if replicas == 1 and etcd:
+        raise BadOption("--etcd: needs --replicas 2 or more")
+    if replicas > 1 and one_process:
+        raise BadOption("--one-process and --replicas exclude each other")
+    if reason := group.check(sets or ()):
+        raise BadOption(reason)
+    options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port, group)
     asyncio.run(serve(options, one_process=one_process))
 
 

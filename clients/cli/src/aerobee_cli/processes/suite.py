@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from aerobee_cli.processes.replicas import ONE_COPY, Replicas
 from aerobee_cli.processes.supervise import Child, LineSink
 
 NAMESRV = "namesrv"
@@ -22,13 +23,15 @@ MAX_RESTARTS = 5
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
     """`sets`: "key=value" for the broker, "namesrv.key=value" and "proxy.key=value" for the others.
-    Port 0: a free one. `proxy_port` None: no proxy."""
+    Port 0: a free one; further brokers of a group have the ports behind `broker_port`. `proxy_port`
+    None: no proxy."""
 
     data: Path
     namesrv_port: int = 0
     broker_port: int = 0
     sets: Sequence[str] = ()
     proxy_port: int | None = None
+    replicas: Replicas = ONE_COPY
 
     @property
     def creates_topics(self) -> bool:
@@ -38,8 +41,16 @@ class SuiteOptions:
     def namesrv_arguments(self) -> list[str]:
         return ["--port", str(self.namesrv_port), "--data", str(self.data), *self._sets(NAMESRV)]
 
-    def broker_arguments(self) -> list[str]:
-        return ["--port", str(self.broker_port), "--data", str(self.data), *self._sets(BROKER)]
+    def broker_arguments(self, number: int = 0, port: int | None = None) -> list[str]:
+        """Of the broker with this number in its group, from 0 on. `port`: where it served before;
+        None: its first start."""
+        if port is None:
+            port = self.broker_port and self.broker_port + number
+        data = self.data / f"replica-{number}" if number else self.data
+        arguments = ["--port", str(port), "--data", str(data)]
+        for setting in self.replicas.settings(number):
+            arguments += ["--set", setting]
+        return [*arguments, *self._sets(BROKER)]
 
     def proxy_arguments(self) -> list[str]:
         return ["--port", str(self.proxy_port or 0), *self._sets(PROXY)]
@@ -61,11 +72,11 @@ def set_of(item: str) -> tuple[str, str]:
 
 
 class Suite:
-    """A name server and a broker, and a proxy when there is a port for it.
+    """A name server and a broker or a group of them, and a proxy when there is a port for it.
 
     `on_line` gets every line of their logs. With `restart_broker` a broker that dies is started
     again, on the same port and data; `on_restart` gets the reason. The addresses are "host:port",
-    "" before `start` has returned.
+    of a group with commas between, "" before `start` has returned.
     """
 
     def __init__(
@@ -77,7 +88,6 @@ class Suite:
         on_restart: LineSink = print,
     ) -> None:
         self.namesrv_address = ""
-        self.broker_address = ""
         self.proxy_address = ""
         self._options = options
         self._on_line = on_line
@@ -85,10 +95,18 @@ class Suite:
         self._on_restart = on_restart
         self._restarts = 0
         self._namesrv = self._child(NAMESRV, options.namesrv_arguments())
-        self._broker = self._child(BROKER, options.broker_arguments())
+        self._addresses: list[str] = []
+        self._brokers = [
+            self._child(BROKER, options.broker_arguments(number))
+            for number in range(options.replicas.copies)
+        ]
         self._proxy: Child | None = None
         if options.proxy_port is not None:
             self._proxy = self._child(PROXY, options.proxy_arguments())
+
+    @property
+    def broker_address(self) -> str:
+        return ",".join(self._addresses)
 
     def _child(self, service: str, arguments: Sequence[str]) -> Child:
         return Child(service, f"aerobee_{service}", arguments, self._on_line)
@@ -100,23 +118,23 @@ class Suite:
         self.namesrv_address = str((await self._namesrv.until_ready())["address"])
         if self._proxy is not None:
             await self._proxy.begin("--namesrv", self.namesrv_address)
-        await self._broker.begin("--namesrv", self.namesrv_address)
-        self.broker_address = str((await self._broker.until_ready())["address"])
+        for broker in self._brokers:
+            await broker.begin("--namesrv", self.namesrv_address)
+        ready = [await broker.until_ready() for broker in self._brokers]
+        self._addresses = [str(each["address"]) for each in ready]
         if self._proxy is not None:
             self.proxy_address = str((await self._proxy.until_ready())["address"])
 
     def _children(self) -> list[Child]:
         """In the order of their stop: each can still unregister from the next."""
-        return [*([self._proxy] if self._proxy else []), self._broker, self._namesrv]
+        return [*([self._proxy] if self._proxy else []), *self._brokers, self._namesrv]
 
     async def watch(self) -> None:
         """Never returns. Raises ProcessEnded when a child has ended and is not started again."""
-        watches = {
-            asyncio.create_task(
-                self._keep_broker() if child is self._broker else self._until_end(child)
-            )
-            for child in self._children()
-        }
+        others = [child for child in self._children() if child not in self._brokers]
+        watches = {asyncio.create_task(self._until_end(child)) for child in others}
+        for number in range(len(self._brokers)):
+            watches.add(asyncio.create_task(self._keep_broker(number)))
         try:
             done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -129,19 +147,20 @@ class Suite:
         await child.wait()
         raise child.failure()
 
-    async def _keep_broker(self) -> None:
+    async def _keep_broker(self, number: int) -> None:
         while True:
-            await self._broker.wait()
-            failure = self._broker.failure()
+            broker = self._brokers[number]
+            await broker.wait()
+            failure = broker.failure()
             if not self._restart_broker or self._restarts >= MAX_RESTARTS:
                 raise failure
             self._restarts += 1
             self._on_restart(str(failure))
-            port = int(self.broker_address.rpartition(":")[2])
-            options = replace(self._options, broker_port=port)
-            self._broker = self._child(BROKER, options.broker_arguments())
-            await self._broker.launch()
-            await self._broker.begin("--namesrv", self.namesrv_address)
+            port = int(self._addresses[number].rpartition(":")[2])
+            broker = self._child(BROKER, self._options.broker_arguments(number, port))
+            self._brokers[number] = broker
+            await broker.launch()
+            await broker.begin("--namesrv", self.namesrv_address)
 
     async def stop(self) -> None:
         """Stops one service after the other. May be called twice."""

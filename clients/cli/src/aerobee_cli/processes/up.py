@@ -22,7 +22,13 @@ async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
     """
     signals = StopSignals()
     on_line = partial(print, file=sys.stderr, flush=True)
-    suite = OneProcessSuite(options, on_line) if one_process else Suite(options, on_line)
+    suite: Suite | OneProcessSuite
+    if one_process:
+        suite = OneProcessSuite(options, on_line)
+    else:
+        # A broker of a group comes back and follows, or the others would have one copy less.
+        restart = options.replicas.copies > 1
+        suite = Suite(options, on_line, restart_broker=restart, on_restart=on_line)
     try:
         await signals.guard(suite.start())
         print(
@@ -32,6 +38,8 @@ async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
         )
         if options.creates_topics:
             print(AUTO_CREATION, flush=True)
+        if options.replicas.remark:
+            print(options.replicas.remark, flush=True)
         await signals.guard(suite.watch())
     except Stopped:
         return

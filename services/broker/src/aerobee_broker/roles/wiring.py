@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -88,7 +87,6 @@ class ReplicaProcess:
             server.set_serving(roles.serves)
 
         return (
-            Step(start=self._warn),
             OpenedStore(own),
             closing,
             member,
@@ -130,12 +128,6 @@ class ReplicaProcess:
         address = self._presence.identity.address
         member = ElectedMember(roles, coordinator, address, self._calls())
         return Step(stop=etcd.close), member
-
-    def _warn(self) -> None:
-        structlog.get_logger().warning(
-            "replication_incomplete",
-            missing="no name space campaign and no figures are published yet",
-        )
 
     def _refusal(self) -> NotServed:
         return NotServed("starting", "") if self._roles is None else self._roles.refusal()
