@@ -7,12 +7,14 @@ import re
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.roles.members.metrics import ReplicaMetrics
 from support.repository.tree import ROOT
 
 
 def test_every_metric_is_described() -> None:
     registry = CollectorRegistry()
     BrokerMetrics(registry, cluster="DefaultCluster", node_id="broker-a")
+    ReplicaMetrics(registry, "DefaultCluster", "broker-a", 0)
     exposed = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry
+
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
 from aerobee_broker.replication.status import ReplicaStatus, Role, master_status
+from aerobee_broker.roles.members.metrics import ReplicaMetrics
 from aerobee_broker.rpc.replication.replica import status_message, status_of
 from support.etcd.coordinator_contract import replica_of
 
@@ -37,11 +40,13 @@ def test_a_master_tells_what_each_replica_lacks() -> None:
     assert (never.learner, never.lag_bytes, never.behind_ms) == (True, 100, -1)
 
 
-def test_a_status_travels_as_it_is() -> None:
-    history = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(3, "t", 64)), 4)
-    log = LogDescription("c", "b", replica_of(0), history, 4, 0, 100, 90, 1 << 20, {"key": "value"})
-    master = ReplicaStatus(
-        log,
+HISTORY = EpochHistory((EpochEntry(0, "s", 0), EpochEntry(3, "t", 64)), 4)
+LOG = LogDescription("c", "b", replica_of(0), HISTORY, 4, 0, 100, 90, 1 << 20, {"key": "value"})
+
+
+def master() -> ReplicaStatus:
+    return ReplicaStatus(
+        LOG,
         "host:1",
         Role.MASTER,
         100,
@@ -51,8 +56,11 @@ def test_a_status_travels_as_it_is() -> None:
         master_address="host:1",
         master=master_status(in_sync_set(), 100, 3_000),
     )
-    slave = ReplicaStatus(
-        log,
+
+
+def slave() -> ReplicaStatus:
+    return ReplicaStatus(
+        LOG,
         "host:2",
         Role.REFUSED,
         90,
@@ -63,5 +71,28 @@ def test_a_status_travels_as_it_is() -> None:
         master_end=100,
         learner=True,
     )
-    for status in (master, slave):
+
+
+def test_a_status_travels_as_it_is() -> None:
+    for status in (master(), slave()):
         assert status_of(status_message(status)) == status
+
+
+def test_metrics_tell_a_role_and_what_slaves_lack_until_there_is_another() -> None:
+    registry = CollectorRegistry()
+    metrics = ReplicaMetrics(registry, "c", "b", 0)
+    node = {"cluster": "c", "node_type": "broker", "node_id": "b", "replica_id": "0"}
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"rocketmq_replica_{name}", node | labels)
+
+    metrics.measure(master())
+    assert (value("role", role="master"), value("role", role="slave")) == (1, 0)
+    assert (value("epoch"), value("in_sync"), value("required")) == (4, 2, 2)
+    assert value("unconfirmed_bytes") == 10
+    assert (value("lag_bytes", slave="1"), value("lag_bytes", slave="3")) == (0, 100)
+    assert value("behind_seconds", slave="3") is None  # it never was up to date
+    metrics.measure(slave())
+    assert (value("role", role="master"), value("role", role="refused")) == (0, 1)
+    assert (value("in_sync"), value("following"), value("copying")) == (0, 1, 1)
+    assert value("lag_bytes", slave="1") is None

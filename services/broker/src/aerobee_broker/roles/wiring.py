@@ -26,6 +26,7 @@ from aerobee_broker.replication.status import ReplicaStatus
 from aerobee_broker.roles.master import SUCCESSION_S
 from aerobee_broker.roles.members.elected_member import ElectedMember
 from aerobee_broker.roles.members.member import Member
+from aerobee_broker.roles.members.metrics import ReplicaMetrics
 from aerobee_broker.roles.members.static_member import StaticMember
 from aerobee_broker.roles.members.status import replica_status
 from aerobee_broker.roles.presence import Presence
@@ -67,6 +68,7 @@ class ReplicaProcess:
         self._reader = reader
         self._roles: Roles | None = None
         self._member: Member | None = None
+        self._metrics: ReplicaMetrics | None = None
         self._switch = Switch(_SERVICES, self._refusal)
         replica = bind(_REPLICA_SERVICE, ReplicaRpcs(self._status, self._promotable))
         self.services: list[Service] = [*self._switch.services, replica]
@@ -85,6 +87,8 @@ class ReplicaProcess:
 
         async def report_health() -> None:
             server.set_serving(roles.serves)
+            if own.is_open:
+                self._measure(self._status())
 
         return (
             OpenedStore(own),
@@ -128,6 +132,14 @@ class ReplicaProcess:
         address = self._presence.identity.address
         member = ElectedMember(roles, coordinator, address, self._calls())
         return Step(stop=etcd.close), member
+
+    def _measure(self, status: ReplicaStatus) -> None:
+        if self._metrics is None:  # not before the port is open, which may be tried twice
+            options, registry = self._environment.options, self._environment.metrics.registry
+            self._metrics = ReplicaMetrics(
+                registry, options.broker_cluster_name, options.broker_name, options.broker_id
+            )
+        self._metrics.measure(status)
 
     def _refusal(self) -> NotServed:
         return NotServed("starting", "") if self._roles is None else self._roles.refusal()
