@@ -154,6 +154,9 @@ async def test_lite_topics_and_their_clients_are_shown(up: Up) -> None:
     (client,) = aerobee_json("lite", "clients", PARENT, namesrv=up.namesrv)
     assert (client["client_id"], client["lite_topics"], client["ready"]) == ("agent-1", 1, 1)
     assert "agent-1" in aerobee("lite", "clients", PARENT, namesrv=up.namesrv).stdout
+    progress = aerobee_json("group", "progress", AGENTS, "--topic", PARENT, namesrv=up.namesrv)
+    assert sum(each["lag"] for each in progress) == 6
+    assert {each["consumer_offset"] for each in progress} == {None}
     for refused in (("show", PARENT, "none"), ("list", "none"), ("clients", "none")):
         done = aerobee("lite", *refused, namesrv=up.namesrv)
         assert (done.returncode, done.stdout) == (1, "") and "none" in done.stderr

@@ -18,7 +18,8 @@ from aerobee.broker.v1 import (
 from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
-from aerobee_broker.delivery.gauges import Backlog, Gauges
+from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
+from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
@@ -91,16 +92,7 @@ class Broker:
             lite=self.lite.state,
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
-        self.draining = Draining(
-            drain=tables.drain,
-            saved_drain=tables.saved_drain,
-            store=store,
-            topics=core.topics,
-            groups=core.groups,
-            offset_queries=self.consuming.offset_queries,
-            leases=self.consuming.leases,
-            backlog=backlog,
-        )
+        self.draining = self._make_draining(tables, backlog)
         self.report = StatusReport(
             identity=identity,
             store=store,
@@ -121,6 +113,21 @@ class Broker:
             groups=core.groups,
             clients=core.clients,
             offset_queries=self.consuming.offset_queries,
+        )
+        self.lite_gauges = LiteGauges(self.lite.lag, environment.metrics)
+
+    def _make_draining(self, tables: Tables, backlog: Backlog) -> Draining:
+        return Draining(
+            drain=tables.drain,
+            saved_drain=tables.saved_drain,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offset_queries=self.consuming.offset_queries,
+            leases=self.consuming.leases,
+            lite_lag=self.lite.lag,
+            lite_leases=self.lite.state.leases,
+            backlog=backlog,
         )
 
     def components(self) -> tuple[Component, ...]:
@@ -194,6 +201,8 @@ class Broker:
             ),
             broker_name=broker_name,
         )
+        queries = consuming.offset_queries
+        offsets = OffsetRpcs(queries, GroupProgress(queries, self.lite.lag))
         lite = LiteRpcs(
             self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
         )
@@ -210,7 +219,7 @@ class Broker:
             bind(contract.DESCRIPTOR.services_by_name[name], handlers)
             for contract, name, handlers in (
                 (message_pb2, "MessageService", messages),
-                (offset_pb2, "OffsetService", OffsetRpcs(consuming.offset_queries)),
+                (offset_pb2, "OffsetService", offsets),
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),

@@ -63,5 +63,6 @@ def periodic_work(
             ("clients", CLIENT_SCAN_MS, scan_clients),
             ("transactions", TRANSACTION_ROUND_MS, check_transactions),
             ("measures", MEASURE_MS, measure),
+            ("lite measures", MEASURE_MS, broker.lite_gauges.measure),
         )
     ]

@@ -88,7 +88,7 @@ async def test_what_remains_is_counted_until_it_is_gone(harness: BrokerHarness) 
     offsets.commit("g", "t", 0, 1)
     await harness.broker.draining.put(True)
 
-    remaining = harness.broker.draining.remaining()
+    remaining = await harness.broker.draining.remaining()
     assert remaining.draining_since_ms == harness.tables.drain.since_ms
     assert remaining.lags == [("g", "t", 1)]
     assert sum(remaining.delayed_messages.values()) == 1
@@ -100,5 +100,6 @@ async def test_what_remains_is_counted_until_it_is_gone(harness: BrokerHarness) 
     entry = Entry(record.physical_offset, delay_level=-1)
     await harness.broker.sending.send_back.send_back("g", [entry])
     offsets.commit("g", "t", 0, 2)
-    assert harness.broker.draining.remaining().lags == []
-    assert harness.broker.draining.remaining().dead_letters == {"%DLQ%g": 1}
+    remaining = await harness.broker.draining.remaining()
+    assert remaining.lags == []
+    assert remaining.dead_letters == {"%DLQ%g": 1}

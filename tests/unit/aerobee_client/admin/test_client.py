@@ -226,12 +226,16 @@ async def test_progress_counts_what_is_stored_and_not_consumed(
         response.queues.add(topic=TOPIC, queue_id=1, max_offset=10, consumer_offset=4)
         response.queues.add(topic=TOPIC, queue_id=0, min_offset=5, max_offset=9)
         response.queues.add(topic=TOPIC, queue_id=2, min_offset=5, max_offset=9, consumer_offset=2)
+        response.queues.add(
+            topic=TOPIC, queue_id=3, min_offset=5, max_offset=9, lag=1
+        )  # a parent's
+        response.queues.add(topic=TOPIC, queue_id=4, min_offset=5, max_offset=9, lag=0)
         return response
 
     cluster.answers["GetConsumeStats"] = stats
     progress = await admin.consume_progress("g")
     lags = [(q.queue_id, q.consumer_offset, q.lag) for q in progress]
-    assert lags == [(0, None, 4), (1, 4, 6), (2, 2, 4)]
+    assert lags == [(0, None, 4), (1, 4, 6), (2, 2, 4), (3, None, 1), (4, None, 0)]
 
 
 async def test_an_unknown_group_is_refused(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:

@@ -140,7 +140,7 @@ class GetConsumeStatsResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[QueueConsumeStats, _Mapping]]] = ...) -> None: ...
 
 class QueueConsumeStats(_message.Message):
-    __slots__ = ("topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "last_timestamp_ms", "client_id")
+    __slots__ = ("topic", "queue_id", "min_offset", "max_offset", "consumer_offset", "last_timestamp_ms", "client_id", "lag")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +148,7 @@ class QueueConsumeStats(_message.Message):
     CONSUMER_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     min_offset: int
@@ -155,4 +156,5 @@ class QueueConsumeStats(_message.Message):
     consumer_offset: int
     last_timestamp_ms: int
     client_id: str
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., consumer_offset: _Optional[int] = ..., last_timestamp_ms: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
+    lag: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., consumer_offset: _Optional[int] = ..., last_timestamp_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., lag: _Optional[int] = ...) -> None: ...

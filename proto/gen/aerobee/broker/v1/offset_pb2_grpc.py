@@ -110,7 +110,8 @@ class OffsetServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetConsumeStats(self, request, context):
-        """How far a group is behind, queue by queue, over its topics and its retry topic.
+        """How far a group is behind, queue by queue, over its topics and its retry topic, and the topic
+        whose lite topics it is bound to.
         SUBSCRIPTION_GROUP_NOT_EXIST (26)
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from aerobee_broker.delivery.gauges import Backlog
+from aerobee_broker.delivery.lite.lag import LiteLag
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.metadata.drain import Drain
@@ -50,6 +51,8 @@ class Draining:
     groups: GroupRegistry
     offset_queries: OffsetQueries
     leases: Leases
+    lite_lag: LiteLag
+    lite_leases: Leases
     backlog: Backlog
 
     async def put(self, draining: bool) -> tuple[bool, list[str]]:
@@ -64,9 +67,14 @@ class Draining:
             structlog.get_logger().info("draining_began" if draining else "draining_ended")
         return changed, unreachable
 
-    def remaining(self) -> Remaining:
-        leases = self.leases.counts()
-        lags = list(self._lags())
+    async def remaining(self) -> Remaining:
+        """Raises what a read of lite topics raises."""
+        counts = self.leases.counts(), self.lite_leases.counts()
+        bound = dict(self.lite_lag.bound())
+        lags = [lag for lag in self._lags() if bound.get(lag[0]) != lag[1]]
+        for consumer_group, parent in bound.items():
+            total = await self.lite_lag.total(consumer_group, parent)
+            lags.append((consumer_group, parent, total))
         read = {topic for _, topic, _ in lags}
         stored = {
             config.topic: messages
@@ -76,7 +84,7 @@ class Draining:
         return Remaining(
             draining_since_ms=self.drain.since_ms,
             lags=[lag for lag in lags if lag[2]],
-            in_flight=leases.leased + leases.waiting,
+            in_flight=sum(leases.leased + leases.waiting for leases in counts),
             delayed_messages=self.backlog.delayed(),
             half_messages=self.backlog.transactions.table.by_topic(),
             dead_letters={

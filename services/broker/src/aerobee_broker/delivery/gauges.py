@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import structlog
 
 from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
+from aerobee_broker.delivery.lite.lag import LiteLag
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
@@ -15,6 +18,9 @@ from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire.status import MqError
+
+LITE_TOPICS_A_ROUND = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,32 @@ class Gauges:
         self.metrics.half_messages(backlog.transactions.table.by_topic())
         for consumer_group, topic, lag in self.offset_queries.lags():
             self.metrics.lag(topic, consumer_group, lag)
+
+
+@dataclass(slots=True, eq=False)
+class LiteGauges:
+    """The lag of groups that are bound to a parent of lite topics, as a gauge. After a round that
+    looked at many lite topics come so many idle ones that it is at most `LITE_TOPICS_A_ROUND` each
+    on average."""
+
+    lag: LiteLag
+    metrics: BrokerMetrics
+    _idle: int = field(default=0, init=False)  # rounds
+
+    async def measure(self) -> None:
+        """Every 10 s. A queue that cannot be read is logged."""
+        if self._idle:
+            self._idle -= 1
+            return
+        looked_at = 0
+        for consumer_group, parent in list(self.lag.bound()):
+            looked_at += self.lag.size(parent)
+            try:
+                total = await self.lag.total(consumer_group, parent)
+            except (OSError, MqError) as error:
+                structlog.get_logger().warning(
+                    "lite_lag_not_measured", group=consumer_group, topic=parent, reason=str(error)
+                )
+            else:
+                self.metrics.lag(parent, consumer_group, total)
+        self._idle = looked_at // LITE_TOPICS_A_ROUND

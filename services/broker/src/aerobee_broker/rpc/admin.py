@@ -151,7 +151,7 @@ class AdminRpcs:
         return pb.SetDrainingResponse(changed=changed, unreachable_namesrvs=unreachable)
 
     async def get_backlog(self, request: pb.GetBacklogRequest, call: Call) -> pb.GetBacklogResponse:
-        remaining = asdict(self.draining.remaining())
+        remaining = asdict(await self.draining.remaining())
         remaining["lags"] = [
             pb.GetBacklogResponse.GroupLag(consumer_group=group, topic=topic, messages=messages)
             for group, topic, messages in remaining["lags"]

@@ -13,14 +13,16 @@ from dataclasses import asdict
 
 from aerobee.broker.v1 import offset_pb2 as pb
 
+from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
 from aerobee_broker.errors import InvalidParameter
 from aerobee_chassis.rpc.call import Call
 
 
 class OffsetRpcs:
-    def __init__(self, queries: OffsetQueries) -> None:
+    def __init__(self, queries: OffsetQueries, progress: GroupProgress) -> None:
         self._queries = queries
+        self._progress = progress
 
     async def query_consumer_offsets(
         self, request: pb.QueryConsumerOffsetsRequest, call: Call
@@ -94,7 +96,7 @@ class OffsetRpcs:
     async def get_consume_stats(
         self, request: pb.GetConsumeStatsRequest, call: Call
     ) -> pb.GetConsumeStatsResponse:
-        progress = self._queries.progress(request.consumer_group, request.topic)
+        progress = await self._progress.of(request.consumer_group, request.topic)
         return pb.GetConsumeStatsResponse(
             queues=[pb.QueueConsumeStats(**asdict(queue)) for queue in progress]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aerobee_broker.delivery.lite.dispatch import LiteDispatch
 from aerobee_broker.delivery.lite.inspection import LiteInspection
+from aerobee_broker.delivery.lite.lag import LiteLag
 from aerobee_broker.delivery.lite.line_leases import LineLeases
 from aerobee_broker.delivery.lite.lite_pop import LitePop
 from aerobee_broker.delivery.lite.positions import LitePositions, PositionsFile
@@ -75,6 +76,7 @@ class Lite:
             groups=core.groups,
             clock=clock.real,
         )
+        self.lag = LiteLag(lines, positions, core.groups)
         self.inspection = LiteInspection(dispatch, self.syncing, clock.real)
         self.state = LiteState(
             store=store,

@@ -54,7 +54,7 @@ class QueueProgress:
     queue_id: int
     min_offset: int
     max_offset: int
-    # None: the group has not consumed from this queue.
+    # None: the group has not consumed from this queue, or has an offset in each lite topic of it.
     consumer_offset: int | None
     # Messages that are stored and not consumed yet.
     lag: int
@@ -67,7 +67,7 @@ class QueueProgress:
     def of(cls, broker_name: str, stats: offset_pb2.QueueConsumeStats) -> Self:
         offset = stats.consumer_offset if stats.HasField("consumer_offset") else None
         consumed_to = stats.min_offset if offset is None else max(offset, stats.min_offset)
-        lag = max(stats.max_offset - consumed_to, 0)
+        lag = stats.lag if stats.HasField("lag") else max(stats.max_offset - consumed_to, 0)
         return like(cls, stats, broker_name=broker_name, consumer_offset=offset, lag=lag)
 
 

@@ -43,7 +43,8 @@ class TopicBounds:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A group in one message queue. `consumer_offset` None: it has not consumed from it."""
+    """A group in one message queue. `consumer_offset` None: it has not consumed from it, or it has
+    an offset in each lite topic of it: then `lag` says how many messages it has not settled."""
 
     topic: str
     queue_id: int
@@ -52,6 +53,7 @@ class Progress:
     consumer_offset: int | None
     last_timestamp_ms: int
     client_id: str = ""  # of the last pull
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

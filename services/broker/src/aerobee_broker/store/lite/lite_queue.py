@@ -268,6 +268,10 @@ class LiteQueue:
     def count_from(self, code: int, queue_offset: int) -> int:
         """How many messages of a lite topic lie at this queue offset or behind. Raises
         StoreReadError, OSError."""
+        head = self.last(code)
+        if head is None or not head.number:  # it is the first: no link has to be read
+            low = max(queue_offset, self._source.min_offset())
+            return int(head is not None and head.queue_offset >= low)
         first, head = self.first_from(code, queue_offset), self.last(code)
         return head.number - first.number + 1 if first and head else 0
 
