@@ -84,6 +84,8 @@ ROWS = {
     " next goes on",
     "L15": "500 and 10,000 lite topics of one client: each message once",
     "L16": "a listener works for longer than a lease: nothing comes again",
+    "L17": "a lite topic that had no message for the TTL of its parent is gone; its subscribers get"
+    " what is sent later",
     "L18": "a wildcard group gets every lite topic",
     "L19": "`kill -9` of proxies and brokers: consumers of lite topics go on, in order; nothing is"
     " lost, and nothing acknowledged comes again",

@@ -31,6 +31,7 @@ from support.proxy.sdk_cluster import (
 LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 42902
 QUOTA_CODES = (LITE_SUBSCRIPTION_QUOTA_EXCEEDED, 429)  # Node.js has a number of its own
 TOLD_S = 20.0
+EXPIRED_S = 150.0  # a minute, until that is looked for, and what a busy machine adds
 ALL_OF_THEM_S = 35.0  # SDKs synchronise their whole subscription every 30 s
 MANY = 500  # of which RocketMQ 5.5.0 delivers 495 within 70 s
 TEN_THOUSAND = 10_000
@@ -119,6 +120,24 @@ def until_settled(cluster: Cluster, parent: str, group: str) -> None:
             return not any(each.lag for each in held)
 
         until_sync(settled, "settled", timeout_s=SOON_S)
+
+
+@scenario(needs="lite", lasting=True)
+def l17_an_idle_lite_topic_expires(cluster: Cluster, sdk: Commands) -> None:
+    """With what nobody consumed; its subscriber gets what is sent later."""
+    parent = cluster.topic("LITE", attributes={"lite.topic.expiration": "1"})
+    sender, group = Sender(sdk, parent), lite_group(cluster, parent)
+    sender.round("a", 3)
+    consumer(sdk, group, parent, "b", id="early")
+    with AdminClient(cluster.namesrv.address) as admin:
+        until_sync(
+            lambda: admin.list_lite_topics(parent).total == 0, "none is left", timeout_s=EXPIRED_S
+        )
+    sender.round("b", 2)
+    assert by_name(delivered(sdk, "early", 2)) == {"b": sender.sent["b"]}
+    consumer(sdk, group, parent, "a", id="late")
+    until_delivered(sdk, sender.send("a"), "late")
+    assert by_name(sdk.events("delivered", "late")) == {"a": ["a 3"]}
 
 
 @scenario(needs="lite", lasting=True)

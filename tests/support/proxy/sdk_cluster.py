@@ -5,7 +5,7 @@ create topics and groups, send, receive, read dead letters.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,11 @@ class Cluster:
         return self.proxies[0]
 
     def topic(
-        self, message_type: str = "NORMAL", queues: int = 4, brokers: int | None = None
+        self,
+        message_type: str = "NORMAL",
+        queues: int = 4,
+        brokers: int | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> str:
         """A new topic, with that many queues on every broker, or on the first ones only."""
         name = f"{message_type}_{next(NUMBERS)}"
@@ -55,7 +59,7 @@ class Cluster:
             read_queue_count=queues,
             write_queue_count=queues,
             permission=6,
-            attributes={"message.type": message_type},
+            attributes={"message.type": message_type, **(attributes or {})},
         )
         for stub in itertools.islice(self._admins(), brokers):
             stub.PutTopic(admin_pb2.PutTopicRequest(topic=config), timeout=20)
