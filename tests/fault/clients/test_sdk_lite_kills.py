@@ -44,13 +44,14 @@ DERIVED = ("lite", "liteOffsets", "consumequeue")
 
 def damage(store: Path, chance: random.Random) -> str:
     """Loses or tears one derived file of a broker that is down; "": none."""
+    assert store.is_dir()
     files = sorted(
         path
         for part in DERIVED
         for path in (store / part, *(store / part).rglob("*"))
         if path.is_file()
     )
-    if not files or chance.random() < 0.5:
+    if chance.random() < 0.3:
         return ""
     chosen = chance.choice(files)
     if chance.random() < 0.5:
@@ -68,7 +69,11 @@ def kill(cluster: Cluster, clients: list[LiteTraffic], chance: random.Random) ->
     process: ServiceProcess = processes[number]
     began = time.time()
     process.kill()
-    damaged = damage(cluster.home / f"broker-{'ab'[number]}", chance) if service == "broker" else ""
+    damaged = (
+        damage(cluster.home / f"broker-{'ab'[number]}" / "broker" / "store", chance)
+        if service == "broker"
+        else ""
+    )
     time.sleep(chance.uniform(0, DOWN_S))
     process.start()
     outage = Outage(service, began, time.time())

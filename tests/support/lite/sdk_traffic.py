@@ -125,14 +125,16 @@ class LiteTraffic:
 
     def dead(self) -> Counter[tuple[str, str]]:
         """Lite topic and body of each dead letter."""
+        found = Counter[tuple[str, str]]()
         with AdminClient(self._namesrv) as admin:
-            return Counter(
-                (message.lite_topic, message.body.decode())
-                for queue in admin.topic_status(f"%DLQ%{self.group}")
-                for message in admin.browse(
-                    queue.topic, queue.broker_name, queue.queue_id, queue.min_offset
-                ).messages()
-            )
+            for queue in admin.topic_status(f"%DLQ%{self.group}"):
+                place, offset = (queue.topic, queue.broker_name, queue.queue_id), queue.min_offset
+                while offset < queue.max_offset:
+                    part = admin.browse(*place, offset)
+                    for message in part.messages():
+                        found[message.lite_topic, message.body.decode()] += 1
+                    offset = part.next_begin_offset
+        return found
 
     def _send(self) -> None:
         numbers: Counter[str] = Counter()

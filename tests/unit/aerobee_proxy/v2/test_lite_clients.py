@@ -12,6 +12,7 @@ from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.handles.receipt_handle import decode
 from aerobee_wire.queues.choice import jump_hash
 from support.lite.proxy_client import (
     GROUP,
@@ -145,6 +146,27 @@ async def test_both_kinds_of_lite_clients_are_served(cluster: WholeCluster, kind
     await client.sync("PARTIAL_ADD", ["a"])
     await send(cluster, lite_message("a", b"0"))
     assert told(await client.receive()) == [("a", b"0", 1)]
+
+
+async def test_a_simple_consumer_gets_the_messages_of_every_broker(tmp_path: Path) -> None:
+    """It names one; it waits for all."""
+    cluster = await WholeCluster.begin(tmp_path, ("broker-a", "broker-b"))
+    await make_lite(cluster)
+    client = LiteClient(cluster)
+    await client.open(lite_settings("LITE_SIMPLE_CONSUMER"))
+    names = [f"n{number}" for number in range(8)]
+    await client.sync("PARTIAL_ADD", names)
+    receiving = asyncio.create_task(client.receive(poll_s=15))
+    await asyncio.sleep(2)
+    await send(cluster, *(lite_message(name, b"0") for name in names))
+    got = await receiving
+    while more := await client.receive(poll_s=1):
+        got += more
+    assert sorted(told(got)) == [(name, b"0", 1) for name in names]
+    handles = [decode(message.system_properties.receipt_handle) for message in got]
+    assert {handle.broker_name for handle in handles} == {"broker-a", "broker-b"}
+    assert await client.ack(*got) == OK
+    await cluster.end()
 
 
 @pytest.mark.parametrize("kind", ["PUSH_CONSUMER", "SIMPLE_CONSUMER"])

@@ -41,6 +41,7 @@ R = TypeVar("R", PopResponse, LitePopResponse)
 
 ANSWER_S = 5.0  # for the broker to answer once the long poll is over
 HELD_MS = 20_000  # a call for a line of receives
+TURN_MS = 500  # that a receive of lite topics is held at one of several brokers
 VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
 REPEATED_S = 0.5  # for the other brokers to say whether they know an attempt to receive
 MAX_READABLE = 10_000  # topics
@@ -90,11 +91,22 @@ class Receiver:
         """
         return await self._interruptible(self._pop(broker_name, request, ordered), PopResponse)
 
-    async def pop_lite(self, broker_name: str, request: LitePopRequest) -> LitePopResponse:
-        """Messages of lite topics, of this broker; none when the poll is over. Raises MqError."""
-        return await self._interruptible(
-            self._hold(broker_name, LITE_POP, request), LitePopResponse
+    async def pop_lite(
+        self, broker_name: str, request: LitePopRequest, *, everywhere: bool
+    ) -> LitePopResponse:
+        """Messages of lite topics, of this broker, or of any one of the parent's, this one first;
+        none when the poll is over. Raises MqError."""
+        others: list[str] = []
+        if everywhere:
+            brokers = await self._brokers_of(request.parent)
+            broker_name = broker_name if broker_name in brokers or not brokers else brokers[0]
+            others = [name for name in brokers if name != broker_name]
+        popping = (
+            self._pop_lite_in_turns(broker_name, others, request)
+            if others
+            else self._hold(broker_name, LITE_POP, request)
         )
+        return await self._interruptible(popping, LitePopResponse)
 
     async def _interruptible(self, popping: Coroutine[Any, Any, R], empty: Callable[[], R]) -> R:
         """`popping`, which `end_polls` answers with `empty`."""
@@ -199,6 +211,35 @@ class Receiver:
             await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
             if left_s <= RETRY_S:
                 return rpc.response()
+
+    async def _pop_lite_in_turns(
+        self, first: str, others: Sequence[str], request: LitePopRequest
+    ) -> LitePopResponse:
+        """Held at one broker, and asked at the others every TURN_MS: what two calls brought at the
+        same moment would be more than the client asked for."""
+        time = asyncio.get_running_loop().time
+        deadline_s, poll_ms = time() + request.poll_duration_ms / 1_000, 0
+        while True:
+            request.poll_duration_ms = poll_ms
+            answer = await self._hold(first, LITE_POP, request)
+            for name in others:
+                if answer.batches or answer.lost:
+                    break
+                answer = await self._visit_lite(name, request)
+            poll_ms = min(TURN_MS, round((deadline_s - time()) * 1_000))
+            if answer.batches or answer.lost or poll_ms <= 0:
+                return answer
+
+    async def _visit_lite(self, broker_name: str, request: LitePopRequest) -> LitePopResponse:
+        if self._availability.is_away(broker_name):
+            return LitePopResponse()
+        request.poll_duration_ms = 0
+        try:
+            return await self._calls.call(broker_name, LITE_POP, request, timeout_s=VISIT_S)
+        except MqError as error:
+            if error.code not in LEFT_OUT:
+                raise
+            return LitePopResponse()
 
     # ---- any of several ----
 

@@ -3,7 +3,8 @@
 Whether a client is one is decided by its settings, and by its group where another proxy has those,
 not by the request. A batch may hold several lite topics, each in order. The receipt handle names
 the lite topic, so that SDKs that do not send it settle all the same. Codes: those of
-ReceiveMessage. Only the broker that the client names is asked: SDKs hold a receive at each.
+ReceiveMessage. A push consumer holds a receive at each broker, so that only the one that it names
+is asked. A simple consumer names one for all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.lite_clients import tell_lost
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.settings import PUSH_CONSUMERS
 from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder
 from aerobee_proxy.v2.validation.consumption import polling_ms, receive_duration_ms
@@ -64,7 +66,8 @@ async def receive_lite(
             f"too many unacked messages: this client has not settled {renewed}, and may hold "
             f"{MAX_RENEWED} that are renewed for it",
         )
-    answer = await receiver.pop_lite(request.message_queue.broker.name, pop)
+    everywhere = session.settings is None or session.settings.client_type not in PUSH_CONSUMERS
+    answer = await receiver.pop_lite(request.message_queue.broker.name, pop, everywhere=everywhere)
     tell_lost(session, answer.lost)
     batches = [*_batches(pop, answer)]
     if not batches:
