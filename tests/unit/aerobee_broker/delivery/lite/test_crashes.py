@@ -3,7 +3,8 @@ or torn.
 
 A producer and two consumers work; at a random turn of the loop the power goes, or the process ends.
 Then a broker starts on what is left, and everything is consumed: each acknowledged send once, in
-the order of its lite topic, but for what was acknowledged before.
+the order of its lite topic, but for what was acknowledged before, and, where there is a TTL, for
+what has expired.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.delivery.lite import ttl
 from support.broker.harness import BrokerHarness
 from support.disk.simulated_disk import SimulatedDisk
 from support.lite.broker_client import (
@@ -31,17 +33,21 @@ from support.lite.derived_files import lose_derived_files
 NAMES = [f"n{number}" for number in range(6)]
 PATH = Path("/data")
 INVISIBLE_MS = 5_000
+TTL_MS = 400
 
 Place = tuple[str, int]  # lite topic, number of the message in it
 
 
 class World:
-    """`stored`, `acked`: what was answered. `seen`: deliveries, in order."""
+    """`stored`, `acked`: what was answered. `sent_ms`: when the send of a message began;
+    `stored_ms`: when it was answered."""
 
     def __init__(self, harness: BrokerHarness, rng: random.Random) -> None:
         self.harness = harness
         self.rng = rng
         self.stored: list[Place] = []
+        self.sent_ms: dict[Place, int] = {}
+        self.stored_ms: dict[Place, int] = {}
         self.acked: set[Place] = set()
 
     async def produce(self) -> None:
@@ -52,7 +58,9 @@ class World:
             counts[name] += len(places)
             queue_id = NAMES.index(name) % 2
             bodies = [b"%d" % number for _, number in places]
+            self.sent_ms |= dict.fromkeys(places, self.harness.clock.now_ms())
             await send_lite(self.harness, name, *bodies, queue_id=queue_id)
+            self.stored_ms |= dict.fromkeys(places, self.harness.clock.now_ms())
             self.stored += places
             await self.pause()
 
@@ -84,6 +92,8 @@ class World:
                     await asyncio.sleep(INVISIBLE_MS / 1_000)
                 case 4:
                     self.harness.store.maintain(self.harness.clock.now_ms())
+                case 5 | 6:
+                    await self.harness.broker.lite.ttl.round()
 
     async def pause(self) -> None:
         for _ in range(self.rng.randrange(6)):
@@ -107,11 +117,31 @@ async def consumed(harness: BrokerHarness) -> list[Place]:
     return found
 
 
-def check(world: World, found: Sequence[Place]) -> None:
+def may_have_expired(world: World, places: set[Place], end_ms: int) -> set[Place]:
+    """Those behind which nothing of their lite topic was stored for the TTL, before `end_ms`, and
+    those before them."""
+    found: set[Place] = set()
+    for name in NAMES:
+        numbers = sorted(number for its, number in world.sent_ms if its == name)
+        last = -1
+        for number in numbers:
+            after = world.stored_ms.get((name, number + 1), end_ms)
+            if after - world.sent_ms[name, number] > TTL_MS:
+                last = number
+        found |= {(its, number) for its, number in places if its == name and number <= last}
+    return found
+
+
+def check(world: World, found: Sequence[Place], expired_by_ms: int | None = None) -> None:
+    """`expired_by_ms`: when the last round of a TTL was made."""
     assert len(set(found)) == len(found), "delivered twice"
     repeated = world.acked & set(found)
     assert not repeated, f"acknowledged before: {sorted(repeated)}"
     lost = set(world.stored) - world.acked - set(found)
+    for name, number in lost:  # a lite topic goes as a whole
+        assert not any(its == name and other < number for its, other in found)
+    if expired_by_ms is not None:
+        lost -= may_have_expired(world, lost, expired_by_ms)
     assert not lost, f"stored, and not delivered: {sorted(lost)}"
     for name in NAMES:
         numbers = [number for its, number in found if its == name]
@@ -119,11 +149,18 @@ def check(world: World, found: Sequence[Place]) -> None:
 
 
 @pytest.mark.parametrize("ending", ["power cut", "kill"])
-@pytest.mark.parametrize("seed", range(15))
-async def test_what_was_answered_holds(seed: int, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("expires", "seed"),
+    [*((False, seed) for seed in range(15)), *((True, seed) for seed in range(8))],
+)
+async def test_what_was_answered_holds(
+    seed: int, ending: str, monkeypatch: pytest.MonkeyPatch, *, expires: bool
+) -> None:
+    monkeypatch.setattr(ttl, "MINUTE_MS", TTL_MS)
+    monkeypatch.setattr(ttl, "SLICE", 2)
     rng, disk = random.Random(seed), SimulatedDisk(seed)
     harness = await BrokerHarness.begin(PATH, disk=disk)
-    await make_parent(harness)
+    await make_parent(harness, lite_topic_expiration="1" if expires else "-1")
     await bind(harness)
     for _ in range(3):
         world = World(harness, rng)
@@ -144,7 +181,8 @@ async def test_what_was_answered_holds(seed: int, ending: str) -> None:
         if rng.random() < 0.6:
             lose_derived_files(disk, rng)
         harness = await BrokerHarness.begin(PATH, disk=disk, clock=harness.clock)
-        check(world, await consumed(harness))
+        started_ms = harness.clock.now_ms()
+        check(world, await consumed(harness), started_ms if expires else None)
         group = harness.broker.groups.get(GROUP)
         assert group.attributes["lite.bind.topic"]
     await harness.end()

@@ -34,7 +34,7 @@ from aerobee_wire.queues import lite
 from aerobee_wire.status import MqError
 
 SLICE = 200  # lite topics between two turns of the loop: a few milliseconds
-_MINUTE_MS = 60_000
+MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class LiteTtl(Component):
                 continue
             minutes = lite.ttl_minutes(config.attributes)
             if minutes is not None:
-                before_ms = self.clock.now_ms() - minutes * _MINUTE_MS
+                before_ms = self.clock.now_ms() - minutes * MINUTE_MS
                 for queue_id, queue in list(self.lines.lite_queues(config.topic)):
                     try:
                         await self._expire(config.topic, queue_id, queue, before_ms)
