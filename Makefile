@@ -17,10 +17,10 @@ SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figu
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo up test conformance bench check fault cluster lock clean java same-python
+.PHONY: help install demo demo-failover up test conformance bench check fault cluster lock clean java same-python
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with everything in it; instant when nothing changed
 
@@ -53,6 +53,9 @@ include tests/conformance/sdk/build.mk
 
 demo: install ## the main job end to end on real data; ARGS=--all for the whole year
 	@exec $(BIN)/aerobee demo $(ARGS)
+
+demo-failover: install ## the same on three brokers, whose master is killed in the middle
+	@exec $(BIN)/aerobee demo --failover $(ARGS)
 
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 	@exec $(BIN)/aerobee up $(ARGS)

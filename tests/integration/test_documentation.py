@@ -35,6 +35,7 @@ OTHER_LANGUAGES = {"json", "mermaid", "text", "yaml"}
 # command → (test module, what in it runs the command)
 RUN_ELSEWHERE = {
     "make demo": ("tests/integration/command/test_demo.py", '"demo"'),
+    "make demo-failover": ("tests/integration/command/test_demo.py", '"--failover"'),
     "pytest test_orders.py": (
         "tests/integration/client/testing/test_plugin.py",
         "run_pytest(python, tmp_path, TEST_FILE)",

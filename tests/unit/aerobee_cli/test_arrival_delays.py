@@ -28,7 +28,11 @@ def delivery(message_id: str, *, reconsume_times: int = 0, **changes: Any) -> An
     body = json.dumps({**FLIGHT, **changes}).encode()
     topic = retry_topic("delays") if reconsume_times else "flights"
     return SimpleNamespace(
-        message_id=message_id, reconsume_times=reconsume_times, body=body, stored_topic=topic
+        message_id=message_id,
+        offset_message_id=f"{message_id}-{reconsume_times}",
+        reconsume_times=reconsume_times,
+        body=body,
+        stored_topic=topic,
     )
 
 
@@ -75,8 +79,9 @@ async def test_each_further_delivery_is_a_retry_however_often_it_comes() -> None
     for times in (0, 1, 2, 2):
         with pytest.raises(NeverArrived):
             await delays.on_flight(delivery("a", reconsume_times=times, arr_time=None))
-    by_the_client = delivery("a", arr_time=None)
-    by_the_client.reconsume_times = 3  # the broker took it back at none of these times
-    with pytest.raises(NeverArrived):
-        await delays.on_flight(by_the_client)
+    for taken_back in (0, 2):
+        by_the_client = delivery("a", reconsume_times=taken_back, arr_time=None)
+        by_the_client.reconsume_times = 3  # the broker could not be reached to take it back
+        with pytest.raises(NeverArrived):
+            await delays.on_flight(by_the_client)
     assert delays.retries == {("a", 1), ("a", 2)}

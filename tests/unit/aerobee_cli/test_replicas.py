@@ -8,6 +8,8 @@ import pytest
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_chassis.config import load
+from aerobee_cli.commands.demo import demo
+from aerobee_cli.options import BadOption
 from aerobee_cli.processes.replicas import ONE_COPY, Replicas
 from aerobee_cli.processes.suite import SuiteOptions
 
@@ -55,3 +57,8 @@ def test_brokers_of_a_group_have_ports_and_directories_of_their_own() -> None:
     free = SuiteOptions(Path("d"), replicas=Replicas(2))
     assert free.broker_arguments(1)[:2] == ["--port", "0"]
     assert free.broker_arguments(1, 4_711)[:2] == ["--port", "4711"]
+
+
+def test_a_demo_without_a_failover_has_nothing_to_elect() -> None:
+    with pytest.raises(BadOption):
+        demo(etcd=ETCD)

@@ -7,11 +7,15 @@ from typing import Annotated
 
 import typer
 
+from aerobee_cli.options import BadOption
+
 DEFAULT_MESSAGES = 20_000
 DEFAULT_OUT = Path("report")
+COPIES = 3  # with --failover
 
 
 def demo(
+    *,
     messages: Annotated[
         int, typer.Option(min=1, metavar="N", help="The first N flights of the year.")
     ] = DEFAULT_MESSAGES,
@@ -22,6 +26,17 @@ def demo(
         typer.Option(metavar="DIR", help="For the broker. Default: a temporary directory."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the broker's data.")] = False,
+    failover: Annotated[
+        bool,
+        typer.Option("--failover", help="Three brokers, and their master is killed in the middle."),
+    ] = False,
+    etcd: Annotated[
+        str,
+        typer.Option(
+            metavar="H:P,H:P",
+            help="With --failover: etcd, which elects the next master. Default: the demo promotes.",
+        ),
+    ] = "",
 ) -> None:
     """Send real flights through a broker, fail on those that never arrived, and report on them.
 
@@ -29,8 +44,15 @@ def demo(
     mean arrival delay by carrier, lets flights without an arrival be retried and dead-lettered,
     and runs the report over the dead letters, with Spark where there is Java. Then it stops what it
     started.
+
+    With --failover every flight is stored by three brokers. The master is killed when a third of
+    the flights is sent, another one takes its place, and the killed one comes back as its replica.
     """
     from aerobee_cli.demo import run
+    from aerobee_cli.processes.replicas import ONE_COPY, Replicas
 
-    plan = run.Plan(None if everything else messages, out, data, keep)
+    if etcd and not failover:
+        raise BadOption("--etcd: needs --failover")
+    replicas = Replicas(COPIES, etcd) if failover else ONE_COPY
+    plan = run.Plan(None if everything else messages, out, data, keep, replicas)
     raise typer.Exit(run.main(plan))

@@ -21,20 +21,23 @@ class ArrivalDelays:
     failure, and may be after a crash of a broker or a consumer.
 
     `arrived`: ids of the messages whose delay was counted. `retries`: (message id, reconsume times)
-    of redeliveries by the broker: while it cannot be reached, the client tries a message again, as
-    often as the outage lasts.
+    of redeliveries by the broker. While it cannot be reached, the client tries a message again, as
+    often as the outage lasts, and counts on: of each stored record the first delivery counts.
     """
 
     def __init__(self) -> None:
         self.arrived: set[str] = set()
         self.retries: set[tuple[str, int]] = set()
+        # Offset message id of a retry → reconsume times at its first delivery.
+        self._times: dict[str, int] = {}
         self._total: dict[str, int] = defaultdict(int)
         self._count: dict[str, int] = defaultdict(int)
 
     async def on_flight(self, message: ReceivedMessage) -> None:
         """The listener. Raises NeverArrived, whose text becomes the reason of the dead letter."""
         if is_retry(message.stored_topic):
-            self.retries.add((message.message_id, message.reconsume_times))
+            times = self._times.setdefault(message.offset_message_id, message.reconsume_times)
+            self.retries.add((message.message_id, times))
         flight = json.loads(message.body)
         if flight["arr_time"] is None or flight["arr_delay"] is None:
             raise NeverArrived(_never_arrived(flight))

@@ -45,7 +45,10 @@ STALLED_S = 120.0
 
 @dataclass(slots=True)
 class Job:
-    """One run: sends `total` flights, `rows`. Its results are complete when `run` has returned."""
+    """One run: sends `total` flights, `rows`. Its results are complete when `run` has returned.
+
+    `under_way`: set once a third of the flights is sent.
+    """
 
     namesrv: str
     rows: Iterable[flights.Row]
@@ -55,6 +58,7 @@ class Job:
     sent: set[str] = field(default_factory=set)
     # Message id → carrier.
     dead: dict[str, str] = field(default_factory=dict)
+    under_way: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Returns when every message was consumed or dead-lettered.
@@ -102,6 +106,8 @@ class Job:
                 try:
                     results = await producer.send_batch(batch)
                     self.sent.update(result.message_id for result in results)
+                    if 3 * len(self.sent) >= self.total:
+                        self.under_way.set()
                 finally:
                     window.release()
 

@@ -14,27 +14,32 @@ from pathlib import Path
 from typing import TextIO
 
 from aerobee_cli.demo import flights, summary
+from aerobee_cli.demo.failover import Failover
 from aerobee_cli.demo.job import GROUP, Job
 from aerobee_cli.demo.progress import Progress, progress
 from aerobee_cli.errors import INTERRUPTED, CommandError, ProcessEnded
+from aerobee_cli.processes.replicas import ONE_COPY, Replicas
 from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 from aerobee_cli.processes.supervise import Child
 
 SPARK_MODULE = "aerobee_spark"
 LOG = "demo.log"
+BROKER = "broker-a"
 # The start of the lines with which the report shows its progress.
 REPORT_PROGRESS = "report:"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`messages`: None for the whole year. `data`: None for a temporary directory."""
+    """`messages`: None for the whole year. `data`: None for a temporary directory. `replicas`: with
+    more than one copy, the master of the broker group is killed in the middle."""
 
     messages: int | None
     out: Path
     data: Path | None
     keep: bool
+    replicas: Replicas = ONE_COPY
 
     @property
     def total(self) -> int:
@@ -54,7 +59,8 @@ def main(plan: Plan) -> int:
         except ProcessEnded as error:
             raise CommandError(f"{error} ({plan.out / LOG})") from error
     if plan.keep:
-        print(f"The broker's data is in {data}: look around with `aerobee up --data {data}`")
+        same = f" --replicas {plan.replicas.copies}" if plan.replicas.copies > 1 else ""
+        print(f"The broker's data is in {data}: look around with `aerobee up{same} --data {data}`")
     return 0
 
 
@@ -78,7 +84,7 @@ def data_directory(plan: Plan) -> Iterator[Path]:
 async def _run(plan: Plan, data: Path, log: TextIO) -> None:
     signals = StopSignals()
     showing = progress(plan.total)
-    options = SuiteOptions(data, sets=("brokerName=broker-a",))
+    options = SuiteOptions(data, sets=(f"brokerName={BROKER}",), replicas=plan.replicas)
     suite = Suite(
         options,
         on_line=lambda line: _write(log, line),
@@ -86,12 +92,18 @@ async def _run(plan: Plan, data: Path, log: TextIO) -> None:
         on_restart=lambda why: showing.say(f"  {why}; starting it again"),
     )
     try:
-        showing.say("Starting a name server and a broker")
+        brokers = "a broker" if plan.replicas.copies == 1 else f"{plan.replicas.copies} brokers"
+        showing.say(f"Starting a name server and {brokers}")
         await signals.guard(suite.start())
         showing.say(f"  namesrv {suite.namesrv_address}, broker {suite.broker_address}")
         job = Job(suite.namesrv_address, flights.read_rows(plan.messages), plan.total, showing)
+        work = job.run
+        if plan.replicas.copies > 1:
+            failover = Failover(suite, BROKER, plan.replicas, job, showing.say)
+            await signals.guard(failover.until_all_in_sync(), suite.watch())
+            work = failover.run
         showing.say(f"Sending {plan.total:,} flights, consuming them as group {GROUP}")
-        await signals.guard(job.run(), suite.watch())
+        await signals.guard(work(), suite.watch())
         showing.close()
         showing.say("Reporting on the dead letters, with Spark where there is Java")
         await signals.guard(_report(job, plan.out, showing, log), suite.watch())

@@ -6,7 +6,8 @@ They load at the same time; broker and proxy go on once the address of the name 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +101,10 @@ class Suite:
             self._child(BROKER, options.broker_arguments(number))
             for number in range(options.replicas.copies)
         ]
+        # Of each broker: whether it is started again when it has died.
+        self._may_return = [asyncio.Event() for _ in self._brokers]
+        for event in self._may_return:
+            event.set()
         self._proxy: Child | None = None
         if options.proxy_port is not None:
             self._proxy = self._child(PROXY, options.proxy_arguments())
@@ -143,6 +148,19 @@ class Suite:
         for watch in done:
             watch.result()
 
+    @asynccontextmanager
+    async def killed(self, address: str) -> AsyncIterator[None]:
+        """Kills the broker that serves there with SIGKILL. With `restart_broker` it is started
+        again when the context is left, and not before."""
+        number = self._addresses.index(address)
+        self._may_return[number].clear()
+        try:
+            self._brokers[number].kill()
+            await self._brokers[number].wait()
+            yield
+        finally:
+            self._may_return[number].set()
+
     async def _until_end(self, child: Child) -> None:
         await child.wait()
         raise child.failure()
@@ -154,6 +172,7 @@ class Suite:
             failure = broker.failure()
             if not self._restart_broker or self._restarts >= MAX_RESTARTS:
                 raise failure
+            await self._may_return[number].wait()
             self._restarts += 1
             self._on_restart(str(failure))
             port = int(self._addresses[number].rpartition(":")[2])

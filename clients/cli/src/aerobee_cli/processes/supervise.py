@@ -104,6 +104,11 @@ class Child:
             return ProcessEnded(f"{self.name}: {self._errors[-1].removeprefix(ERROR_PREFIX)}")
         return ProcessEnded(f"{self.name} ended {how}: see its log")
 
+    def kill(self) -> None:
+        """Sends SIGKILL to the process and its children. `wait` says when it has ended."""
+        with suppress(ProcessLookupError):  # it has just ended
+            os.killpg(self.pid, signal.SIGKILL)
+
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Sends SIGTERM to the process and its children, SIGKILL after `grace_s`; returns when it
         has ended."""

@@ -1,0 +1,114 @@
+"""A master that is killed in the middle of the demo, and the one that takes its place.
+
+Without etcd it is made master as a person would do it, by `promote_replica`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from aerobee_cli.demo.job import Job
+from aerobee_cli.errors import CommandError
+from aerobee_cli.processes.replicas import Replicas
+from aerobee_cli.processes.suite import Suite
+from aerobee_client import AsyncAdminClient, MqError
+from aerobee_client.admin.descriptions import ReplicaDescription
+
+POLL_S = 0.05
+# Without the state that is waited for, the demo fails.
+PATIENCE_S = 120.0
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+class Failover:
+    """`broker`: the name of the group that `suite` runs; `say` gets a line for each step."""
+
+    def __init__(self, suite: Suite, broker: str, replicas: Replicas, job: Job, say: Say) -> None:
+        self._suite = suite
+        self._broker = broker
+        self._replicas = replicas
+        self._job = job
+        self._say = say
+
+    async def run(self) -> None:
+        """The job with a failover in its middle. Returns when all flights were consumed or
+        dead-lettered and all replicas are in sync again. Raises MqError, CommandError."""
+        running = asyncio.create_task(self._job.run())
+        failing_over = asyncio.create_task(self._fail_over())
+        try:
+            await asyncio.gather(running, failing_over)
+        finally:
+            running.cancel()
+            failing_over.cancel()
+            await asyncio.gather(running, failing_over, return_exceptions=True)
+
+    async def until_all_in_sync(self) -> None:
+        """Raises CommandError when it takes PATIENCE_S."""
+        await self._whole()
+
+    async def _fail_over(self) -> None:
+        await self._job.under_way.wait()
+        old = await self._whole()
+        loop = asyncio.get_running_loop()
+        async with self._suite.killed(old.address):
+            killed_at = loop.time()
+            self._say(
+                f"  killed replica {old.replica_id}, the master, after "
+                f"{len(self._job.sent):,} flights"
+            )
+            if not self._replicas.etcd:
+                await _until(self._promote, "another replica is made master")
+            new = await _until(lambda: self._master_after(old), "another replica is master")
+            took_s = loop.time() - killed_at
+            how = "elected" if self._replicas.etcd else "promoted"
+            self._say(f"  replica {new.replica_id} is {how}: master after {took_s:.1f} s")
+        await self._whole()
+        self._say(f"  replica {old.replica_id} is back, as a slave, and has caught up")
+
+    async def _whole(self) -> ReplicaDescription:
+        """The master, once all replicas are in sync."""
+        return await _until(self._master_of_all, "all replicas are in sync")
+
+    async def _promote(self) -> bool:
+        """Raises MqError while a slave still writes what it has received: another has less then."""
+        async with AsyncAdminClient(self._job.namesrv) as admin:
+            await admin.promote_replica(self._broker)
+        return True
+
+    async def _found(self) -> list[ReplicaDescription]:
+        async with AsyncAdminClient(self._job.namesrv) as admin:
+            return await admin.replicas(self._broker, silent=[])
+
+    async def _master_of_all(self) -> ReplicaDescription | None:
+        found = await self._found()
+        in_sync = [each for each in found if each.in_sync]
+        return _master(found) if len(in_sync) == self._replicas.copies else None
+
+    async def _master_after(self, old: ReplicaDescription) -> ReplicaDescription | None:
+        master = _master(await self._found())
+        return master if master and master.epoch > old.epoch else None
+
+
+def _master(found: list[ReplicaDescription]) -> ReplicaDescription | None:
+    masters = [each for each in found if each.role == "master"]
+    return max(masters, key=lambda each: each.epoch, default=None)
+
+
+async def _until(ask: Callable[[], Awaitable[T | None]], what: str) -> T:
+    """The first true answer. An MqError counts as none: a process may not answer yet."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_S
+    error: MqError | None = None
+    while loop.time() < deadline:
+        try:
+            if found := await ask():
+                return found
+        except MqError as raised:
+            error = raised
+        await asyncio.sleep(POLL_S)
+    reason = f": {error.message}" if error else ""
+    raise CommandError(f"after {PATIENCE_S:g} s it is still not so that {what}{reason}")
