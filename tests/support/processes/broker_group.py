@@ -24,9 +24,11 @@ LOG_FILE_BYTES = 1 << 20
 
 
 class Member:
-    """One broker of the group. `number`: its brokerId."""
+    """One broker of the group. `number`: its brokerId; `name`: its brokerName."""
 
-    def __init__(self, data: Path, number: int, namesrv: str, *settings: str) -> None:
+    def __init__(
+        self, data: Path, number: int, namesrv: str, *settings: str, name: str = BROKER
+    ) -> None:
         self.number = number
         self.data = data
         self._since = 0  # log lines of earlier runs
@@ -34,7 +36,7 @@ class Member:
         self.process = ServiceProcess(
             "aerobee_broker",
             *("--port", "0", "--data", str(data), "--namesrv", namesrv),
-            *(f"--set=brokerName={BROKER}", f"--set=brokerId={number}"),
+            *(f"--set=brokerName={name}", f"--set=brokerId={number}"),
             f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}",
             *(f"--set={setting}" for setting in settings),
         )
@@ -79,9 +81,15 @@ class BrokerGroup:
     """`members` by number; those that run when the group ends are stopped."""
 
     def __init__(
-        self, data: Path, namesrv: str, stack: contextlib.ExitStack, first: int = 0
+        self,
+        data: Path,
+        namesrv: str,
+        stack: contextlib.ExitStack,
+        first: int = 0,
+        name: str = BROKER,
     ) -> None:
-        """`first`: the number of the first member."""
+        """`first`: the number of the first member. `name`: the brokerName of all."""
+        self.name = name
         self.namesrv = namesrv
         self.members: list[Member] = []
         self._data = data
@@ -96,7 +104,7 @@ class BrokerGroup:
         """As many, started at once."""
         first = self._first + len(self.members)
         added = [
-            Member(self._data / str(number), number, self.namesrv, *settings)
+            Member(self._data / str(number), number, self.namesrv, *settings, name=self.name)
             for number in range(first, first + count)
         ]
         for member in added:
@@ -113,7 +121,7 @@ class BrokerGroup:
     def restart_as(self, member: Member, number: int, *settings: str) -> Member:
         """The same store under another number and role, once the process has ended."""
         member.process.stop()
-        again = Member(member.data, number, self.namesrv, *settings)
+        again = Member(member.data, number, self.namesrv, *settings, name=self.name)
         self._stack.enter_context(again.process)
         return again
 
@@ -123,7 +131,7 @@ class BrokerGroup:
             stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
             async for answer in stub.WatchBrokers(namesrv_pb2.WatchBrokersRequest()):
                 known: list[namesrv_pb2.BrokerMembers] = list(answer.brokers)
-                return next(each for each in known if each.broker_name == BROKER)
+                return next(each for each in known if each.broker_name == self.name)
         raise AssertionError("the name server has ended the stream")
 
     def until_leads(self, member: Member) -> None:
@@ -143,7 +151,7 @@ class BrokerGroup:
     async def statuses(self) -> dict[int, d.ReplicaDescription]:
         """What the replicas that answer say, by number."""
         async with AsyncAdminClient(self.namesrv) as admin:
-            found = await admin.replicas(BROKER, silent=[])
+            found = await admin.replicas(self.name, silent=[])
         return {each.replica_id: each for each in found}
 
     async def until_confirmed(self, master: Member, *slaves: Member) -> None:

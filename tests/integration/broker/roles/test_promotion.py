@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aerobee_client import AdminClient, Message, Producer
+from aerobee_client import AdminClient
 from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync
@@ -24,6 +22,7 @@ from support.processes.broker_group import (
     broker_group,
     send_until_taken,
 )
+from support.processes.sending import Sending
 from support.processes.service import run
 
 MASTER, SLAVE, THREE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE", "totalReplicas=3"
@@ -45,47 +44,6 @@ def three(group: BrokerGroup) -> tuple[Member, Member, Member]:
     return master, one, two
 
 
-class Sending:
-    """Sends until it is stopped. `sent`: the bodies that were acknowledged; `failed`: of sends that
-    raised."""
-
-    def __init__(self, namesrv: str) -> None:
-        self.sent: list[bytes] = []
-        self.failed: list[Exception] = []
-        self._namesrv = namesrv
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Sending:
-        with AdminClient(self._namesrv) as admin:
-            admin.create_topic(TOPIC, queues=1)
-        self._thread.start()
-        until_sync(lambda: len(self.sent) > 20, "sends are acknowledged", timeout_s=60)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def until_more(self) -> None:
-        """Until sends that begin now are acknowledged."""
-        count = len(self.sent)
-        until_sync(lambda: len(self.sent) > count + 20, "sends go on", timeout_s=60)
-
-    def _run(self) -> None:
-        with Producer("p", namesrv=self._namesrv) as producer:
-            number = 0
-            while not self._stopped.is_set():
-                body = b"%d" % number
-                try:
-                    producer.send(Message(TOPIC, body), timeout=timedelta(seconds=30))
-                except Exception as error:
-                    self.failed.append(error)
-                else:
-                    self.sent.append(body)
-                number += 1
-
-
 async def bodies(address: str) -> set[bytes]:
     async with BrokerCaller(address) as caller:
         return {message.body for message in await caller.read(TOPIC)}
@@ -95,7 +53,7 @@ async def test_a_slave_is_promoted_and_the_master_hands_over_without_a_send_that
     group: BrokerGroup,
 ) -> None:
     master, one, two = three(group)
-    with AdminClient(group.namesrv) as admin, Sending(group.namesrv) as sending:
+    with AdminClient(group.namesrv) as admin, Sending(group.namesrv, TOPIC) as sending:
         done = admin.promote_replica(BROKER, to=one.number)
         assert (done.replica_id, done.epoch, done.handed_over) == (one.number, 2, True)
         assert one.leads_now()
@@ -196,7 +154,7 @@ async def test_a_replica_of_a_group_with_etcd_is_promoted(tmp_path: Path) -> Non
         assert master is not None
         others = [member for member in members if member is not master]
         group.until_in_sync(master, *others)
-        with AdminClient(group.namesrv) as admin, Sending(group.namesrv) as sending:
+        with AdminClient(group.namesrv) as admin, Sending(group.namesrv, TOPIC) as sending:
             done = admin.promote_replica(BROKER, to=others[0].number)
             assert (done.epoch, done.handed_over) == (2, True)
             assert others[0].leads_now()
