@@ -34,7 +34,7 @@ OTHER_LANGUAGES = {"json", "mermaid", "text", "yaml"}
 
 # command → (test module, what in it runs the command)
 RUN_ELSEWHERE = {
-    "make demo": ("tests/integration/command/test_demo.py", '"demo"'),
+    "make demo": ("tests/integration/command/test_demo.py", "with Demo(tmp_path, "),
     "make demo-failover": ("tests/integration/command/test_demo.py", '"--failover"'),
     "pytest test_orders.py": (
         "tests/integration/client/testing/test_plugin.py",
