@@ -62,6 +62,18 @@ SUITES = {
     "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),
     "lite.topics": ("lite_send_1k", "lite_topic_memory", "lite_restart", "lite_list_top_s"),
     "lite.drain": ("lite_drain_10k_s",),
+    "replication.throughput": (
+        "replicated_ingest_batch_1k",
+        "replicated_ingest_async",
+        "replicated_unary_send_1k",
+        "replicated_single_p50",
+    ),
+    "replication.failover": (
+        "failover_gap_kill_s",
+        "failover_gap_frozen_s",
+        "failover_gap_promote_s",
+    ),
+    "replication.catch_up": ("catch_up", "catch_up_send_p99"),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (
         "store_recovery",

@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_client import AdminClient, PullConsumer
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire.status import Code
 from fault.conftest import Campaign
 from support.clock.polling import until_sync
@@ -119,6 +120,9 @@ class Cluster:
         """The bodies of all messages that are shown."""
         with PullConsumer(namesrv=self.namesrv) as reader:
             reader.assign(reader.fetch_message_queues(TOPIC))
+            # gRPC shares the connections of a process: what the producer saw fail is tried again
+            # up to a second later.
+            until_sync(reader.end_offsets, "both masters answer", retry_on=(BrokerUnreachable,))
             return {message.body for message in reader.read_to_end()}
 
     def diverged(self, bodies: set[bytes]) -> set[bytes]:

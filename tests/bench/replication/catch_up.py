@@ -1,0 +1,166 @@
+"""An empty replica that gets the log of a master: how fast, against a copy of the files; and what
+senders notice of it.
+
+One machine, one disk: the master reads what it wrote before, the replica writes it durably and
+derives its queues and its index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+
+import grpc
+from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+
+from bench.measure import Operation, Result, rate
+from bench.replication.clusters import LARGE_FILES, TWO_COPIES
+from bench.replication.throughput import sends
+from bench.servers.echo import OPTIONS
+from bench.throughput import BODY, QUEUES, TOPIC
+from support.processes.broker_group import BrokerGroup, Member
+from support.processes.service import namesrv_process
+
+GIB = 1 << 30
+SIZE = 4 * GIB
+IN_FLIGHT = 4
+SENDERS = 4
+PAUSE_S = 0.01  # between two sends of a sender
+QUIET_S = 15.0  # of sends before the replica comes
+
+
+class Log:
+    """A master without an enemy, and what is to be copied of it."""
+
+    def __init__(self, group: BrokerGroup, master: Member) -> None:
+        self.group = group
+        self.master = master
+        self._path = master.store / "commitlog"
+
+    @property
+    def size(self) -> int:
+        """Bytes, of whole files too: what is behind the end is zeros."""
+        return sum(path.stat().st_blocks * 512 for path in self._path.iterdir())
+
+    def copy(self, target: Path) -> float:
+        """Seconds that a durable copy of the files takes, one file after the other."""
+        target.mkdir()
+        began = time.perf_counter()
+        for path in sorted(self._path.iterdir()):
+            shutil.copyfile(path, target / path.name)
+            with (target / path.name).open("rb+") as copied:
+                os.fsync(copied.fileno())
+        took = time.perf_counter() - began
+        shutil.rmtree(target)
+        return took
+
+    async def replicate(self) -> float:
+        """Seconds from the start of an empty replica's process until it is in sync."""
+        return await asyncio.to_thread(self._replicate)
+
+    def _replicate(self) -> float:
+        for slave in self.group.members[1:]:
+            slave.process.kill()
+            self.group.lose_disk(slave)
+        began = time.perf_counter()
+        if len(self.group.members) > 1:
+            [slave] = self.group.members[1:]
+            slave.start()
+        else:
+            slave = self.group.add("brokerRole=SLAVE", LARGE_FILES, TWO_COPIES)
+        self.group.until_in_sync(self.master, slave)
+        return time.perf_counter() - began
+
+
+async def results() -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as folder, _quiet() as stack:
+        path = Path(folder)
+        namesrv = stack.enter_context(namesrv_process(path / "namesrv")).address
+        group = BrokerGroup(path, namesrv, stack)
+        role = ("brokerRole=ASYNC_MASTER", LARGE_FILES, TWO_COPIES)
+        master = await asyncio.to_thread(group.add, *role)
+        log = Log(group, master)
+        async with grpc.aio.insecure_channel(master.address, options=OPTIONS) as channel:
+            await fill(await sends(channel), log)
+            size, copied = log.size, [log.copy(path / "copy")]
+            took = await log.replicate()
+            copied.append(log.copy(path / "copy"))
+            return [idle(size, took, statistics.median(copied)), await loaded(channel, log)]
+
+
+def idle(size: int, took: float, copied: float) -> Result:
+    ours, base = size / 1e6 / took, size / 1e6 / copied
+    note = f"{size / GIB:.1f} GiB of 1 KiB messages, idle master; baseline: cp and fsync; >= 150"
+    return Result("catch_up", "MB/s", ours, base, ours / base, 0.25, note)
+
+
+async def loaded(channel: grpc.aio.Channel, log: Log) -> Result:
+    """The same beside senders of single messages."""
+    quiet = await latencies(channel, asyncio.sleep(QUIET_S))
+    during = await latencies(channel, log.replicate())
+    ours, base = (statistics.quantiles(each, n=100)[98] for each in (during, quiet))
+    note = f"{len(during):,} sends while a replica copies; baseline: before"
+    return Result("catch_up_send_p99", "ms", ours, base, ours / base, 2.0, note)
+
+
+async def latencies(channel: grpc.aio.Channel, other: Awaitable[object]) -> list[float]:
+    """Milliseconds of the sends that began while `other` was under way."""
+    found: list[float] = []
+    stub, unique = message_pb2_grpc.MessageServiceStub(channel), itertools.count()
+
+    async def sender(queue_id: int) -> None:
+        while True:
+            began = time.perf_counter()
+            await stub.Send(single(queue_id, next(unique)))
+            found.append((time.perf_counter() - began) * 1_000)
+            await asyncio.sleep(PAUSE_S)
+
+    senders = [asyncio.create_task(sender(turn % QUEUES)) for turn in range(SENDERS)]
+    try:
+        await other
+    finally:
+        for each in senders:
+            each.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+    return found
+
+
+def single(queue_id: int, number: int) -> message_pb2.SendRequest:
+    properties = b"UNIQ_KEY\x01%032X\x02" % number
+    batch = message_pb2.MessageBatch(
+        topic=TOPIC,
+        queue_id=queue_id,
+        body_sizes=[len(BODY)],
+        bodies=BODY,
+        properties_sizes=[len(properties)],
+        properties=properties,
+    )
+    return message_pb2.SendRequest(producer_group="bench", batch=batch)
+
+
+async def fill(send: Operation, log: Log) -> None:
+    while log.size < SIZE:
+        await rate(send, IN_FLIGHT, seconds=2)
+
+
+@contextmanager
+def _quiet() -> Iterator[ExitStack]:
+    """What is started on it says nothing when it ends: that is for tests that fail."""
+    with ExitStack() as stack:
+        yield stack
+        with redirect_stdout(io.StringIO()):
+            stack.close()
+
+
+if __name__ == "__main__":
+    print(asyncio.run(results()), file=sys.stderr)
