@@ -1,8 +1,8 @@
 """docker-compose.yml with a real engine: built, started, used from the host, killed, stopped.
 
-One project for the whole module, with a name, ports and an image of its own, so that it disturbs no
-other. Without an engine these tests are skipped, unless AEROBEE_REQUIRE_ENGINE says that there must
-be one.
+One project for the whole module, and one with the profile `replicated` behind it, each with a name,
+ports and images of its own, so that it disturbs no other. Without an engine these tests are
+skipped, unless AEROBEE_REQUIRE_ENGINE says that there must be one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.utils import canonicalize_name
 
 from aerobee_chassis import healthcheck
+from support.clock.polling import until_sync
 from support.processes.compose import Project
 from support.processes.engine import require_engine
 from support.proxy import sdk_cluster
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TOPIC = "compose"
 CALL_TIMEOUT_S = 10.0
+SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +247,78 @@ def test_what_the_broker_advertises_can_be_chosen(
 
 
 def test_services_stop_in_order_when_asked(project: Project) -> None:
-    """Last in the file: what follows would find nothing running."""
+    """Last of this project: what follows would find nothing running."""
     project.run("stop")
     for service in project.ports:
         assert state(project, service)["ExitCode"] == 0, service
         assert '"event": "stopped"' in project.get_logs(service)[0], service
+
+
+# ---- the profile `replicated` ----
+
+ETCD = [f"etcd-{number}" for number in (1, 2, 3)]
+REPLICAS = [f"broker-b{number}" for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def replicated(tmp_path: Path, project: Project) -> Iterator[Project]:
+    """Behind `project`, whose image is the same: its build is done."""
+    made = Project(tmp_path, profiles=["replicated"])
+    up = ("--profile", "replicated", "up", "--scale", "broker=0")
+    try:
+        try:
+            made.run(*up, "--detach", "--wait", "--build")
+        except subprocess.CalledProcessError as error:
+            print(error.stderr, made.run("logs"))
+            raise
+        yield made
+    finally:
+        made.remove()
+
+
+def replicas(project: Project) -> dict[int, dict[str, Any]]:
+    """What those that answer say, by replica id; nothing while no name server knows one."""
+    command = ("aerobee", "broker", "ha-status", "broker-b", "--json")
+    found, _ = project.inside("namesrv", "sh", "-c", f"{' '.join(command)} 2>/dev/null")
+    return {each["replica_id"]: each for each in json.loads(found or "[]")}
+
+
+def in_sync(project: Project) -> set[int]:
+    return {number for number, each in replicas(project).items() if each["in_sync"]}
+
+
+def test_a_group_of_three_goes_on_when_the_container_of_its_master_is_killed(
+    replicated: Project, tmp_path: Path
+) -> None:
+    for service in (*ETCD, *REPLICAS):
+        assert replicated.inside(service, "id", "-u") == ("10001\n", 0)
+        assert replicated.inside(service, "touch", "/opt/x")[1] != 0
+    until_sync(lambda: in_sync(replicated) == {1, 2, 3}, "all are in sync", timeout_s=SOON_S)
+    made, code = replicated.inside("broker-b1", "aerobee", "topic", "create", TOPIC)
+    assert code == 0, made
+    [master] = [each for each in replicas(replicated).values() if each["role"] == "master"]
+    assert (master["required_replicas"], master["elected"]) == (2, True)
+    proxy = f"127.0.0.1:{replicated.ports['proxy']}"
+    sent: list[str] = []
+    with Sdk(newest("python"), proxy, tmp_path) as sdk:
+        sent += sdk_cluster.send(sdk, TOPIC, 20)
+
+        replicated.run("kill", "--signal", "SIGKILL", f"broker-b{master['replica_id']}")
+
+        def send_one() -> int:
+            body = f"after {len(sent)}"
+            sdk.do("send", id="p", topic=TOPIC, body=body)
+            sent.append(body)
+            return len(sent)
+
+        until_sync(lambda: send_one() >= 40, "sends", timeout_s=SOON_S, retry_on=(SdkError,))
+        left = {1, 2, 3} - {master["replica_id"]}
+        until_sync(lambda: in_sync(replicated) == left, "another one leads", timeout_s=SOON_S)
+        sdk_cluster.simple(sdk, "readers", TOPIC)
+        got: set[str] = set()
+
+        def everything() -> bool:
+            got.update(bodies(sdk_cluster.receive(sdk, 1)))
+            return got >= {*sent}
+
+        until_sync(everything, "everything is received", timeout_s=SOON_S)

@@ -53,6 +53,10 @@ RUN_ELSEWHERE = {
         '"promote"',
     ),
     "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
+    "docker compose --profile replicated up --scale broker=0": (
+        "tests/integration/test_compose.py",
+        '"replicated", "up", "--scale", "broker=0"',
+    ),
     "docker compose --profile spark up": ("tests/cluster/test_spark_in_compose.py", "made.start()"),
     "docker compose --profile spark run --rm report --group billing": (
         "tests/cluster/test_spark_in_compose.py",

@@ -41,7 +41,10 @@ class Project(DockerCompose):
         environment |= {"COMPOSE_PROJECT_NAME": self.name, "AEROBEE_IMAGE": self.images[0]}
         if "spark" in profiles:
             self.images.append(f"{self.name}-spark:latest")
-            environment |= {"AEROBEE_SPARK_IMAGE": self.images[1]}
+            environment |= {"AEROBEE_SPARK_IMAGE": self.images[-1]}
+        if "replicated" in profiles:
+            self.images.append(f"{self.name}-etcd:latest")
+            environment |= {"AEROBEE_ETCD_IMAGE": self.images[-1]}
         environment |= {name: str(self.ports[service]) for service, name in variables.items()}
         env_file = scratch / "compose.env"
         env_file.write_text("".join(f"{key}={value}\n" for key, value in environment.items()))
