@@ -52,6 +52,17 @@ RUN_ELSEWHERE = {
         "tests/integration/broker/roles/test_promotion.py",
         '"promote"',
     ),
+    **{
+        f"aerobee broker diverged {verb}": (
+            "tests/integration/broker/roles/test_diverged.py",
+            call,
+        )
+        for verb, call in (
+            ("list orders", '"list"'),
+            ("show orders --missing", '"show", file["name"]'),
+            ("resend orders --dry-run", '"resend", "--dry-run"'),
+        )
+    },
     "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
     "docker compose --profile replicated up --scale broker=0": (
         "tests/integration/test_compose.py",

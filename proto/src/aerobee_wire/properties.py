@@ -68,6 +68,9 @@ DLQ_REASON_DESCRIPTION = "DLQ_REASON_DESCRIPTION"
 # (ms since the epoch).
 REDRIVE_TIMES = "REDRIVE_TIMES"
 REDRIVE_TIMESTAMP = "REDRIVE_TIMESTAMP"
+# Ours, on a message that was sent again from what was cut off the log of a replica: broker name,
+# replica id, file and physical offset there, with slashes between.
+RESENT_FROM = "RESENT_FROM"
 
 # Names that are not for a user's own properties.
 RESERVED = frozenset(
@@ -83,7 +86,7 @@ RESERVED = frozenset(
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
     __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID HALF_STORED_MS
     DLQ_REASON DLQ_REASON_DESCRIPTION _SYS_MSG_PRIORITY_ REDRIVE_TIMES REDRIVE_TIMESTAMP
-    __LITE_TOPIC
+    __LITE_TOPIC RESENT_FROM
     """.split()  # noqa: SIM905  # a list would have a line for each
 )
 

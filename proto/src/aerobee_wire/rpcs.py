@@ -155,6 +155,8 @@ GET_REPLICATION_STATUS = rpc(
 PROMOTE = rpc(replica.PromoteRequest, replica.PromoteResponse)
 HAND_OVER = rpc(replica.HandOverRequest, replica.HandOverResponse)
 NOTE_EPOCH = rpc(replica.NoteEpochRequest, replica.NoteEpochResponse)
+LIST_DIVERGED = rpc(replica.ListDivergedRequest, replica.ListDivergedResponse)
+READ_DIVERGED = rpc(replica.ReadDivergedRequest, replica.ReadDivergedResponse)
 
 # ---- a suite that runs for tests ----
 

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from aerobee_cli.commands import broker, cluster, dlq, group, lite, message, services, topic
+from aerobee_cli.commands import (
+    broker,
+    cluster,
+    diverged,
+    dlq,
+    group,
+    lite,
+    message,
+    services,
+    topic,
+)
 from aerobee_cli.commands.clients import clients
 from aerobee_cli.commands.demo import demo
 from aerobee_cli.commands.doctor import doctor
@@ -53,6 +63,7 @@ app.command(
     epilog="Example: aerobee namesrv --port 9876 --data ./data",
     context_settings=services.PASS_ON,
 )(services.namesrv)
+broker.app.add_typer(diverged.app, name="diverged")
 app.add_typer(broker.app, name="broker")
 app.command(
     epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876",

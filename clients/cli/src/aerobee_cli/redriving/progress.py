@@ -1,4 +1,4 @@
-"""The progress of a redrive on stderr: a line that is overwritten on a terminal, else one every
+"""The progress of sending again on stderr: a line that is overwritten on a terminal, else one every
 10 s."""
 
 from __future__ import annotations
@@ -12,24 +12,30 @@ LINE_INTERVAL_S = 10.0
 
 
 class Progress:
-    """`now_s`: a clock that never goes back."""
+    """`now_s`: a clock that never goes back. `what`: is looked at."""
 
-    def __init__(self, out: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        what: str = "dead letters",
+    ) -> None:
         self._out = out
         self._now_s = now_s
+        self._what = what
         self._overwrites = out.isatty()
         self._interval_s = TERMINAL_INTERVAL_S if self._overwrites else LINE_INTERVAL_S
         self._began_s = self._said_s = now_s()
         self._is_shown = False
 
     def update(self, *, looked_at: int, total: int, sent: int) -> None:
-        """`looked_at` of `total` dead letters, of which `sent` were sent. Prints when it is
-        time."""
+        """`looked_at` of `total`; messages that were `sent`. Prints when it is time."""
         now_s = self._now_s()
         if now_s - self._said_s < self._interval_s:
             return
         self._said_s = now_s
-        text = progress_text(looked_at, total, sent, now_s - self._began_s)
+        text = progress_text(looked_at, total, sent, now_s - self._began_s, self._what)
         self._out.write(f"\r{text}\x1b[K" if self._overwrites else f"{text}\n")
         self._out.flush()
         self._is_shown = True
@@ -42,10 +48,12 @@ class Progress:
         self._is_shown = False
 
 
-def progress_text(looked_at: int, total: int, sent: int, elapsed_s: float) -> str:
+def progress_text(
+    looked_at: int, total: int, sent: int, elapsed_s: float, what: str = "dead letters"
+) -> str:
     """With the rate since the start, and how long the rest takes at that rate."""
     rate = looked_at / elapsed_s if elapsed_s else 0.0
-    text = f"{looked_at:,} of {total:,} dead letters, {sent:,} sent, {rate:,.0f} a second"
+    text = f"{looked_at:,} of {total:,} {what}, {sent:,} sent, {rate:,.0f} a second"
     if not rate or total < looked_at:
         return text
     return f"{text}, {in_words((total - looked_at) / rate)} left"

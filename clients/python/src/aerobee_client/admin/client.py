@@ -12,9 +12,9 @@ from aerobee.broker.v1 import admin_pb2, message_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import numbers_fit
+from aerobee_client.admin.diverged.calls import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.lite import LiteAdmin
-from aerobee_client.admin.replicas import ReplicaAdmin
 from aerobee_client.admin.topics import TopicAdmin
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
@@ -22,7 +22,7 @@ from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.status import Code, MqError
 
 
-class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, ReplicaAdmin):
+class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
     """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
 
     `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,

@@ -60,6 +60,9 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     replicas = blocking(AsyncAdminClient.replicas)
     promote_replica = blocking(AsyncAdminClient.promote_replica)
+    list_diverged = blocking(AsyncAdminClient.list_diverged)
+    read_diverged = blocking(AsyncAdminClient.read_diverged)
+    resend_diverged = blocking(AsyncAdminClient.resend_diverged)
 
     browse = blocking(AsyncAdminClient.browse)
     get_message = blocking(AsyncAdminClient.get_message)

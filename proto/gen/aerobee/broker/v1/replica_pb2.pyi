@@ -116,3 +116,39 @@ class NoteEpochResponse(_message.Message):
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     replica: _replication_pb2.LogReplica
     def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ...) -> None: ...
+
+class ListDivergedRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDivergedResponse(_message.Message):
+    __slots__ = ("files",)
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[DivergedFile]
+    def __init__(self, files: _Optional[_Iterable[_Union[DivergedFile, _Mapping]]] = ...) -> None: ...
+
+class DivergedFile(_message.Message):
+    __slots__ = ("name", "epoch", "begin_offset", "size")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    epoch: int
+    begin_offset: int
+    size: int
+    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ..., begin_offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class ReadDivergedRequest(_message.Message):
+    __slots__ = ("name", "position")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    position: int
+    def __init__(self, name: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ReadDivergedResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...

@@ -54,6 +54,16 @@ class ReplicaServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.NoteEpochRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.NoteEpochResponse.FromString,
                 _registered_method=True)
+        self.ListDiverged = channel.unary_unary(
+                '/aerobee.broker.v1.ReplicaService/ListDiverged',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ListDivergedRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ListDivergedResponse.FromString,
+                _registered_method=True)
+        self.ReadDiverged = channel.unary_unary(
+                '/aerobee.broker.v1.ReplicaService/ReadDiverged',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicaServiceServicer:
@@ -96,6 +106,22 @@ class ReplicaServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDiverged(self, request, context):
+        """What was cut off this replica's log, where it left that of a master, and is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadDiverged(self, request, context):
+        """A part of what was cut: whole records of the commit log, and the blanks that ended its files.
+        QUERY_NOT_FOUND (22): there is no such file.
+        MESSAGE_CORRUPTED (1002): no record begins there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicaServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -118,6 +144,16 @@ def add_ReplicaServiceServicer_to_server(servicer, server):
                     servicer.NoteEpoch,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.NoteEpochRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.NoteEpochResponse.SerializeToString,
+            ),
+            'ListDiverged': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDiverged,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ListDivergedRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ListDivergedResponse.SerializeToString,
+            ),
+            'ReadDiverged': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadDiverged,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -228,6 +264,60 @@ class ReplicaService:
             '/aerobee.broker.v1.ReplicaService/NoteEpoch',
             aerobee_dot_broker_dot_v1_dot_replica__pb2.NoteEpochRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_replica__pb2.NoteEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDiverged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ReplicaService/ListDiverged',
+            aerobee_dot_broker_dot_v1_dot_replica__pb2.ListDivergedRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_replica__pb2.ListDivergedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadDiverged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ReplicaService/ReadDiverged',
+            aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedResponse.FromString,
             options,
             channel_credentials,
             insecure,

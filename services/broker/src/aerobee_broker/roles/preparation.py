@@ -87,12 +87,18 @@ class Preparation:
     async def _cut(self, agreement: Agreement) -> None:
         own = self._own
         store, epoch = own.store, own.epochs.history.newest_epoch
-        cut = await own.environment.flusher(partial(store.cut, agreement.agreed, epoch))
+        flusher = own.environment.flusher
+        cut = await flusher(partial(store.cut, agreement.agreed, epoch))
+        messages = 0
+        if cut.path is not None:
+            messages = await flusher(partial(own.diverged.count_messages, cut.path.name))
+            own.counts.cut(cut.end - cut.begin, messages)
         structlog.get_logger().warning(
             "log_cut",
             epoch=epoch,
             begin=cut.begin,
             end=cut.end,
+            messages=messages,
             kept=str(cut.path),
             confirmed=cut.confirmed,
         )

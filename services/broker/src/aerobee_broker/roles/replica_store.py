@@ -14,6 +14,8 @@ from aerobee_broker.delivery.standby import WarmLeases
 from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.errors import ReplicaRefused
 from aerobee_broker.metadata.table_journal import SavedTables
+from aerobee_broker.replication.counts import ReplicaCounts
+from aerobee_broker.replication.diverged import DivergedFiles
 from aerobee_broker.replication.epochs import EpochFile
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
@@ -40,6 +42,8 @@ class ReplicaStore:
         self.in_use = asyncio.Lock()
         self.tables = Tables(environment, replicated=True)
         self.epochs = EpochFile(disk, config / "epochs.json")
+        self.diverged = DivergedFiles(disk, environment.path / "diverged")
+        self.counts = ReplicaCounts()
         self.replica = Replica(environment.options.broker_id, "")
         self.unfinished = UnfinishedFile(disk, config / "unfinished.json")
         self._identity = IdentityFile(disk, config / "brokerIdentity.json", environment.rng)

@@ -70,7 +70,8 @@ class ReplicaProcess:
         self._member: Member | None = None
         self._metrics: ReplicaMetrics | None = None
         self._switch = Switch(_SERVICES, self._refusal)
-        replica = bind(_REPLICA_SERVICE, ReplicaRpcs(self._status, self._promotable))
+        rpcs = ReplicaRpcs(self._status, self._promotable, self._own.diverged, environment.writer)
+        replica = bind(_REPLICA_SERVICE, rpcs)
         self.services: list[Service] = [*self._switch.services, replica]
 
     @property

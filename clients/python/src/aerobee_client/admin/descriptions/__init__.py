@@ -38,7 +38,13 @@ from aerobee_client.admin.descriptions.lite import (
     LiteTopics,
 )
 from aerobee_client.admin.descriptions.messages import Browsed
-from aerobee_client.admin.descriptions.replicas import PromotionResult, ReplicaDescription
+from aerobee_client.admin.descriptions.replicas import (
+    DivergedFile,
+    DivergedMessage,
+    DivergedPage,
+    PromotionResult,
+    ReplicaDescription,
+)
 from aerobee_client.admin.descriptions.topics import (
     MESSAGE_TYPE,
     QueueOffset,
@@ -64,6 +70,9 @@ __all__ = [
     "ClusterDescription",
     "ConsumerDescription",
     "Created",
+    "DivergedFile",
+    "DivergedMessage",
+    "DivergedPage",
     "GroupDescription",
     "GroupLag",
     "LiteClientDescription",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 from aerobee.broker.v1 import replica_pb2
+
+if TYPE_CHECKING:
+    from aerobee_wire.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,59 @@ class PromotionResult:
     epoch: int
     handed_over: bool
     was_master: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergedFile:
+    """A part of a replica's log that was cut, where it left that of a master, and is kept.
+    `address`: of the replica. `epoch`: in which it was written, as far as the replica knew.
+    `begin_offset`: the physical offset at which it was cut. `size`: in bytes."""
+
+    broker_name: str
+    replica_id: int
+    address: str
+    name: str
+    epoch: int
+    begin_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergedMessage:
+    """A message that was cut. `topic`, `queue_id`: where it was, or was to come after its delay.
+    `kind`: "message", "delayed", "retry", "dead letter" or "half message", which is not sent again.
+    `physical_offset`: in the log that was cut. `stored`: a broker has a message of this id there,
+    and `reconsume_times` at least."""
+
+    topic: str
+    kind: str
+    message_id: str
+    keys: str
+    tag: str
+    body_size: int
+    queue_id: int
+    reconsume_times: int
+    physical_offset: int
+    store_timestamp_ms: int
+    stored: bool
+    record: Record = field(repr=False)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is to be sent again."""
+        return not self.stored and self.kind != "half message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergedPage:
+    """`next_position`: where the next page begins; without messages and further on by nothing, the
+    file has ended. `internal_count`: records that are no messages of clients. `corrupted_count`:
+    records that fail their check."""
+
+    messages: Sequence[DivergedMessage]
+    next_position: int
+    internal_count: int
+    corrupted_count: int
 
 
 def _seen_by(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from aerobee.broker.v1 import replica_pb2 as pb
 
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.replication.diverged import DivergedFiles
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.status import (
@@ -46,9 +49,18 @@ class Member(Protocol):
 class ReplicaRpcs:
     """ReplicaService."""
 
-    def __init__(self, status: Callable[[], ReplicaStatus], member: Callable[[], Member]) -> None:
+    def __init__(
+        self,
+        status: Callable[[], ReplicaStatus],
+        member: Callable[[], Member],
+        diverged: DivergedFiles,
+        worker: Worker,
+    ) -> None:
+        """`worker`: reads what was cut."""
         self._status = status
         self._member = member
+        self._diverged = diverged
+        self._worker = worker
 
     async def get_replication_status(
         self, request: pb.GetReplicationStatusRequest, call: Call
@@ -71,6 +83,25 @@ class ReplicaRpcs:
     async def note_epoch(self, request: pb.NoteEpochRequest, call: Call) -> pb.NoteEpochResponse:
         noted = await self._member().note_epoch(request.epoch)
         return pb.NoteEpochResponse(replica=replica_message(noted))
+
+    async def list_diverged(
+        self, request: pb.ListDivergedRequest, call: Call
+    ) -> pb.ListDivergedResponse:
+        found = await self._worker(self._diverged.files)
+        return pb.ListDivergedResponse(
+            files=[
+                pb.DivergedFile(
+                    name=file.name, epoch=file.epoch, begin_offset=file.begin, size=file.size
+                )
+                for file in found
+            ]
+        )
+
+    async def read_diverged(
+        self, request: pb.ReadDivergedRequest, call: Call
+    ) -> pb.ReadDivergedResponse:
+        read = partial(self._diverged.read, request.name, request.position)
+        return pb.ReadDivergedResponse(data=await self._worker(read))
 
 
 class ReplicaCalls:

@@ -1,0 +1,260 @@
+"""`aerobee broker diverged`: what was cut off the logs of replicas; list, show, send again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aerobee_cli import output
+from aerobee_cli.errors import INCOMPLETE, CommandError
+from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
+from aerobee_cli.output import Column, number
+from aerobee_cli.redriving.progress import Progress
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import DivergedFile, DivergedMessage, DivergedPage
+    from aerobee_wire.status import MqError
+
+app = typer.Typer(
+    help="What was cut off the log of a replica, where it left that of a new master.",
+    no_args_is_help=True,
+)
+
+FILE_COLUMNS = (
+    number("replica", "replica_id"),
+    Column("file", "name"),
+    number("epoch", "epoch"),
+    number("cut at", "begin_offset"),
+    number("bytes", "size"),
+)
+MESSAGE_COLUMNS = (
+    Column("topic", "topic"),
+    Column("kind", "kind"),
+    Column("message id", "message_id"),
+    Column("keys", "keys"),
+    Column("tag", "tag"),
+    number("bytes", "body_size"),
+    Column("stored", "store_timestamp_ms"),
+    Column("in the log", "stored"),
+)
+
+Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Its brokerName.")]
+File = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="As `list` names it. Default: all of them.")
+]
+Of = Annotated[
+    int | None, typer.Option("--replica", metavar="ID", help="Only what this replica keeps.")
+]
+
+
+@app.command("list", epilog="Example: aerobee broker diverged list orders --json")
+def list_diverged(
+    context: typer.Context,
+    *,
+    name: Broker,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List what the replicas of a broker keep: the tails of old masters that were cut.
+
+    Exit code 3: a replica did not answer.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        files = admin.list_diverged(name, silent=silent)
+    output.show_list(output.items_of(files), FILE_COLUMNS, as_json=json)
+    if not files and not json:
+        output.note(f"nothing was cut off the logs of {name}")
+    _end(silent)
+
+
+@app.command(epilog="Example: aerobee broker diverged show orders 1-1048576.log")
+def show(
+    context: typer.Context,
+    *,
+    name: Broker,
+    file: File = None,
+    replica: Of = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only those that no broker has in its log.")
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show the messages in what was cut, and which of them a broker has in its log all the same.
+
+    Exit code 3: a replica did not answer, or a record is damaged.
+    """
+    silent: list[MqError] = []
+    reading = _Reading()
+    with admin_client(context, namesrv) as admin:
+        files = _chosen(admin, name, file, replica, silent)
+        items = (
+            _item(found, message)
+            for found in files
+            for page in reading.pages(admin, found)
+            for message in page.messages
+            if message.is_missing or not missing
+        )
+        output.show_list(items, MESSAGE_COLUMNS, as_json=json)
+    reading.note()
+    _end(silent, complete=not reading.corrupted)
+
+
+@app.command(epilog="Example: aerobee broker diverged resend orders --dry-run")
+def resend(
+    context: typer.Context,
+    *,
+    name: Broker,
+    file: File = None,
+    replica: Of = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Send the messages again that were cut, and that no broker has in its log.
+
+    Each goes to its topic and queue under its message id, and says by RESENT_FROM where it was
+    cut. What waits for a time keeps it. Half messages are not sent: their producers know whether
+    to. Doing this twice sends nothing twice, as long as the first copies have not expired. The
+    files stay.
+
+    Exit code 1: some were refused. 3: a replica did not answer, or a record is damaged.
+    """
+    from aerobee_wire.status import MqError
+
+    silent: list[MqError] = []
+    reading, done = _Reading(), _Resent()
+    with admin_client(context, namesrv) as admin:
+        files = _chosen(admin, name, file, replica, silent)
+        reading.total = sum(found.size for found in files)
+        progress = Progress(sys.stderr, what="bytes")
+        try:
+            for found in files:
+                for page in reading.pages(admin, found):
+                    for topic, messages in done.to_send(page.messages).items():
+                        try:
+                            if not dry_run:
+                                admin.resend_diverged(found, messages)
+                            done.sent += len(messages)
+                        except MqError as error:
+                            done.refused(topic, len(messages), error)
+                    progress.update(looked_at=reading.done, total=reading.total, sent=done.sent)
+        finally:
+            progress.close()
+    output.show_one(
+        {
+            "broker_name": name,
+            "dry_run": dry_run,
+            "files": [found.name for found in files],
+            "sent": done.sent,
+            "in_the_log": done.stored,
+            "half_messages": done.half_messages,
+            "failed": done.failed,
+        },
+        as_json=json,
+    )
+    reading.note()
+    for reason in done.errors.values():
+        output.note(f"error: {reason.message}")
+    if done.failed:
+        raise typer.Exit(1)
+    _end(silent, complete=not reading.corrupted)
+
+
+class _Reading:
+    """Pages of files, and what was counted on the way. `done`, `total`: bytes."""
+
+    def __init__(self) -> None:
+        self.done = self.total = self.internal = self.corrupted = 0
+
+    def pages(self, admin: AdminClient, file: DivergedFile) -> Iterator[DivergedPage]:
+        position = 0
+        while position < file.size:
+            page = admin.read_diverged(file, position)
+            if page.next_position == position:
+                return
+            self.done += page.next_position - position
+            self.internal += page.internal_count
+            self.corrupted += page.corrupted_count
+            yield page
+            position = page.next_position
+
+    def note(self) -> None:
+        if self.internal:
+            output.note(f"{self.internal:,} records of journals beside them")
+        if self.corrupted:
+            output.note(f"warning: {self.corrupted:,} records are damaged, and left out")
+
+
+class _Resent:
+    """`stored`: messages that a broker has. `errors`: of each topic that refused some."""
+
+    def __init__(self) -> None:
+        self.sent = self.stored = self.half_messages = self.failed = 0
+        self.errors: dict[str, MqError] = {}
+        self._seen: set[tuple[str, str, int]] = set()
+
+    def to_send(self, messages: Iterable[DivergedMessage]) -> dict[str, list[DivergedMessage]]:
+        """Topic → those that are missing, each once: one that waited may be there twice."""
+        found: dict[str, list[DivergedMessage]] = {}
+        for message in messages:
+            place = (message.topic, message.message_id, message.reconsume_times)
+            if message.stored:
+                self.stored += 1
+            elif not message.is_missing:
+                self.half_messages += 1
+            elif place not in self._seen:
+                self._seen.add(place)
+                found.setdefault(message.topic, []).append(message)
+        return found
+
+    def refused(self, topic: str, count: int, error: MqError) -> None:
+        self.failed += count
+        self.errors.setdefault(topic, error)
+
+
+def _chosen(
+    admin: AdminClient, name: str, file: str | None, replica: int | None, silent: list[MqError]
+) -> list[DivergedFile]:
+    """Raises CommandError when there is no such file."""
+    files = admin.list_diverged(name, silent=silent)
+    found = [
+        each for each in files if file in (None, each.name) and replica in (None, each.replica_id)
+    ]
+    if file is not None and not found:
+        known = ", ".join(f"{each.name} (replica {each.replica_id})" for each in files) or "none"
+        raise CommandError(f"no replica of {name} that answers keeps {file}: there are {known}")
+    if file is not None and len(found) > 1:
+        ids = ", ".join(str(each.replica_id) for each in found)
+        raise BadOption(f"replicas {ids} keep a file of this name: choose one by --replica")
+    return found
+
+
+def _item(file: DivergedFile, message: DivergedMessage) -> dict[str, Any]:
+    return {
+        "replica_id": file.replica_id,
+        "file": file.name,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "kind": message.kind,
+        "message_id": message.message_id,
+        "keys": message.keys,
+        "tag": message.tag,
+        "body_size": message.body_size,
+        "reconsume_times": message.reconsume_times,
+        "physical_offset": message.physical_offset,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "stored": message.stored,
+    }
+
+
+def _end(silent: list[MqError], *, complete: bool = True) -> None:
+    for error in silent:
+        output.note(error.message)
+    if silent or not complete:
+        raise typer.Exit(INCOMPLETE)

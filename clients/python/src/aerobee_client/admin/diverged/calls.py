@@ -1,0 +1,187 @@
+"""Reading what was cut off the logs of replicas, and sending it again: part of AsyncAdminClient."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from aerobee.broker.v1 import message_pb2, replica_pb2
+
+from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.diverged import rules
+from aerobee_client.admin.replicas import ReplicaAdmin
+from aerobee_wire import properties as names
+from aerobee_wire import rpcs
+from aerobee_wire.compression import compression_bits
+from aerobee_wire.record import BLANK, MAGIC_BLANK, CorruptRecord, Record, decode
+from aerobee_wire.status import Code, MqError
+
+QUERIES_AT_ONCE = 32
+SEND_MESSAGES, SEND_BYTES = 256, 1 << 20  # of one request, which stores all or none
+SEND_S = 30.0  # a replica may join, or be elected, meanwhile
+_PRODUCER_GROUP = "aerobee-diverged"
+
+
+class DivergedAdmin(ReplicaAdmin):
+    async def list_diverged(
+        self, broker_name: str, *, silent: list[MqError] | None = None
+    ) -> list[d.DivergedFile]:
+        """What the replicas of a broker keep of their logs that was cut, by replica id. `silent`:
+        collects the errors of those that do not answer, as in `replicas`. Raises
+        BROKER_NOT_EXIST."""
+        replicas = await self.replicas(broker_name, silent=silent)
+        request = replica_pb2.ListDivergedRequest()
+        asked = [
+            self._brokers.ask(broker_name, each.address, rpcs.LIST_DIVERGED, request)
+            for each in replicas
+        ]
+        answers = await asyncio.gather(*asked)
+        return [
+            d.DivergedFile(
+                broker_name=broker_name,
+                replica_id=replica.replica_id,
+                address=replica.address,
+                name=file.name,
+                epoch=file.epoch,
+                begin_offset=file.begin_offset,
+                size=file.size,
+            )
+            for replica, answer in zip(replicas, answers, strict=True)
+            for file in answer.files
+        ]
+
+    async def read_diverged(self, file: d.DivergedFile, position: int = 0) -> d.DivergedPage:
+        """The messages of a part of what was cut, and which of them a broker has in its log.
+        `position`: 0, or where the page before ends. Raises QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
+        answer = await self._brokers.ask(
+            file.broker_name,
+            file.address,
+            rpcs.READ_DIVERGED,
+            replica_pb2.ReadDivergedRequest(name=file.name, position=position),
+        )
+        records, corrupted = _records(answer.data)
+        kinds = [(rules.kind_of(record), record) for record in records]
+        messages = [(kind, record) for kind, record in kinds if kind is not rules.Kind.INTERNAL]
+        stored = await self._stored([record for _, record in messages])
+        return d.DivergedPage(
+            next_position=position + len(answer.data),
+            internal_count=len(kinds) - len(messages),
+            corrupted_count=corrupted,
+            messages=[
+                _described(kind, record, is_stored)
+                for (kind, record), is_stored in zip(messages, stored, strict=True)
+            ],
+        )
+
+    async def resend_diverged(
+        self, file: d.DivergedFile, messages: Sequence[d.DivergedMessage]
+    ) -> int:
+        """Sends messages of a page again, each to its topic and queue, under its message id, to the
+        master of the broker that it was cut from. Returns how many were stored. Raises the first
+        failure; what was stored before it is stored."""
+        masters = await self._brokers.masters()
+        if file.broker_name not in masters:
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"broker {file.broker_name} has no master at the moment: wait for an election, or "
+                "promote a replica",
+                retryable=True,
+            )
+        sent = 0
+        for batch in _batches(messages):
+            request = message_pb2.SendRequest(
+                producer_group=_PRODUCER_GROUP, messages=[_message(file, each) for each in batch]
+            )
+            address = masters[file.broker_name]
+            await self._brokers.ask(file.broker_name, address, rpcs.SEND, request, timeout_s=SEND_S)
+            sent += len(batch)
+        return sent
+
+    async def _stored(self, records: Sequence[Record]) -> list[bool]:
+        """Whether a broker has a message of this id in its log: its producer may have sent it again
+        after the failover, and to any broker."""
+        masters = await self._brokers.masters()
+        slots = asyncio.Semaphore(QUERIES_AT_ONCE)
+
+        async def found(record: Record, topic: str) -> bool:
+            request = message_pb2.QueryMessagesRequest(
+                topic=topic, key=rules.message_id_of(record), unique=True
+            )
+            async with slots:
+                answers = await self._brokers.ask_each(masters, rpcs.QUERY_MESSAGES, request)
+            return any(
+                message.reconsume_times >= record.reconsume_times
+                for answer in answers.values()
+                for message in answer.messages
+            )
+
+        async def is_stored(record: Record) -> bool:
+            # Where it waits, it has another topic.
+            places = sorted({rules.topic_of(record), record.topic})
+            return any([await found(record, topic) for topic in places])
+
+        return list(await asyncio.gather(*map(is_stored, records)))
+
+
+def _records(data: bytes) -> tuple[list[Record], int]:
+    """The records, and how many fail their check."""
+    found: list[Record] = []
+    at = corrupted = 0
+    while at < len(data):
+        size, magic = BLANK.unpack_from(data, at)
+        if magic != MAGIC_BLANK:
+            try:
+                found.append(decode(data, at))
+            except CorruptRecord:
+                corrupted += 1
+        at += size
+    return found, corrupted
+
+
+def _described(kind: rules.Kind, record: Record, is_stored: bool) -> d.DivergedMessage:
+    properties = record.properties
+    return d.DivergedMessage(
+        topic=rules.topic_of(record),
+        kind=kind.value,
+        message_id=rules.message_id_of(record),
+        keys=properties.get(names.KEYS, ""),
+        tag=properties.get(names.TAGS, ""),
+        body_size=len(record.body),
+        queue_id=rules.queue_of(record),
+        reconsume_times=record.reconsume_times,
+        physical_offset=record.physical_offset,
+        store_timestamp_ms=record.store_timestamp_ms,
+        stored=is_stored,
+        record=record,
+    )
+
+
+def _message(file: d.DivergedFile, given: d.DivergedMessage) -> message_pb2.Message:
+    record = given.record
+    resent_from = f"{file.broker_name}/{file.replica_id}/{file.name}/{given.physical_offset}"
+    return message_pb2.Message(
+        topic=given.topic,
+        queue_id=given.queue_id,
+        body=record.body,
+        encoded_properties=names.encode(rules.properties_for(record, resent_from)),
+        flag=record.flag,
+        sys_flag=compression_bits(record.sys_flag),
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        reconsume_times=given.reconsume_times,
+    )
+
+
+def _batches(messages: Iterable[d.DivergedMessage]) -> Iterable[list[d.DivergedMessage]]:
+    """In order; each of one topic, so that one that is refused does not stop the others."""
+    batch: list[d.DivergedMessage] = []
+    size = 0
+    for message in messages:
+        full = len(batch) == SEND_MESSAGES or size + message.body_size > SEND_BYTES
+        if batch and (full or message.topic != batch[0].topic):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += message.body_size
+    if batch:
+        yield batch
