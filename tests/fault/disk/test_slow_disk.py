@@ -18,7 +18,7 @@ from typing import TypeVar
 import pytest
 
 from aerobee_broker.commit.worker_thread import WorkerThread
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire.status import Code, MqError
 from fault.conftest import Campaign

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from aerobee_broker.broker import Broker
 from aerobee_broker.commit.replicas import ALONE, Replicas
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.send.send import SendMessage, SendResult
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity

@@ -17,6 +17,7 @@ class ScriptedReplicas:
         self.has = 0
         self.enough = True
         self.waits = True
+        self.slaves: tuple[int, ...] = ()  # that may be read
         self.told: list[int] = []
         self._sent = 0
 
@@ -32,3 +33,6 @@ class ScriptedReplicas:
     def check_sends(self) -> None:
         if not self.enough:
             raise TooFewReplicas(1, 2, "broker-a/1")
+
+    def slaves_at(self, physical_offset: int) -> tuple[int, ...]:
+        return self.slaves

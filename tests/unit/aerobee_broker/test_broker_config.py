@@ -62,7 +62,6 @@ def test_no_key_is_both_supported_and_not() -> None:
         "enableDLegerCommitLog=true",
         "enableControllerMode=true",
         "controllerAddr=10.0.0.1:9878",
-        "slaveReadEnable=true",
         "allAckInSyncStateSet=false",
         "inSyncReplicas=2",
         "aclEnable=true",

@@ -30,6 +30,7 @@ from aerobee_broker.rpc.lite import LiteRpcs
 from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import LiteSettlement, PopRpcs
+from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.transactions import TransactionRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
@@ -182,9 +183,7 @@ class Broker:
         messages = MessageRpcs(
             sender=self.sending.sender,
             batch_sender=self.sending.batch_sender,
-            pull=consuming.pull,
             send_back=self.sending.send_back,
-            store=self.store,
             timer_recall=self.delay.recall,
             replies=self.replies,
             identity=self._identity,
@@ -201,6 +200,7 @@ class Broker:
             ),
             broker_name=broker_name,
         )
+        reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
         offsets = OffsetRpcs(queries, GroupProgress(queries, self.lite.lag))
         lite = LiteRpcs(
@@ -216,10 +216,10 @@ class Broker:
         )
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
-            bind(contract.DESCRIPTOR.services_by_name[name], handlers)
-            for contract, name, handlers in (
-                (message_pb2, "MessageService", messages),
-                (offset_pb2, "OffsetService", offsets),
+            bind(contract.DESCRIPTOR.services_by_name[name], *handlers)
+            for contract, name, *handlers in (
+                (message_pb2, "MessageService", messages, reads, LookupRpcs(self.store)),
+                (offset_pb2, "OffsetService", offsets, QueueRpcs(queries)),
                 (client_pb2, "ClientService", clients),
                 (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
                 (pop_pb2, "PopService", pop),

@@ -124,7 +124,13 @@ class BrokerOptions(Options):
     ha_send_heartbeat_interval: Milliseconds = 500
     ha_housekeeping_interval: Milliseconds = 5_000
     ha_transfer_batch_size: int = Field(default=1024 * 1024, ge=1)
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: int = Field(default=100 * 1024 * 1024, ge=1)
     async_learner: bool = False
+    sync_from_last_file: bool = False
+    slave_read_enable: bool = False
+    # Percent of the memory: a reader that is further behind is sent to a slave.
+    access_message_in_memory_max_ratio: int = Field(default=40, ge=0, le=100)
     # Ours: who is master is decided at etcd.
     etcd_endpoints: str = ""
     etcd_key_prefix: str = Field(default="/aerobee", pattern=r"^/[^/\s]+(/[^/\s]+)*$")

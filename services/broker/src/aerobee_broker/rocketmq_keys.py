@@ -37,7 +37,6 @@ _NO_TEST_CONTROL = (
     "faults and virtual time are for tests: give --test-control to aerobee_suite on its command "
     "line, and never to what has messages that count"
 )
-_NO_SLAVE_READS = "a slave serves no reads: remove the key, the master serves them"
 _FALSE = frozenset({"", "false"})
 _TRUE = frozenset({"", "true"})
 _UNSET = frozenset({""})
@@ -48,7 +47,6 @@ PROMISES: Mapping[str, Promise] = {
     "controllerAddr": Promise(_UNSET, _OTHER_REPLICATION),
     "enableSlaveActingMaster": Promise(_FALSE, _OTHER_REPLICATION),
     "duplicationEnable": Promise(_FALSE, _OTHER_REPLICATION),
-    "slaveReadEnable": Promise(_FALSE, _NO_SLAVE_READS),
     "allAckInSyncStateSet": Promise(_TRUE, _ALWAYS_ALL),
     "aclEnable": Promise(_FALSE, _NO_ACCESS_CONTROL),
     "authenticationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),

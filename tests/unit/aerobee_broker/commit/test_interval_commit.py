@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.store.messages import ReadStatus
 from support.broker.harness import Begin, BrokerHarness, InlineWorker, T
 

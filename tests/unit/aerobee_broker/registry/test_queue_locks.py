@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aerobee_broker.delivery.pull.offsets import QueueOffset
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client

@@ -56,16 +56,20 @@ class Brokers:
             )
         return masters
 
-    async def of_topic(self, topic: str) -> dict[str, str]:
-        """Broker name → address, of the brokers in the route of `topic`. Raises TOPIC_NOT_EXIST."""
-        route = await self._instance.routes.refresh(topic)
+    async def of_topic(self, topic: str, *, reads: bool = False) -> dict[str, str]:
+        """Broker name → address, of the brokers in the route of `topic`. `reads`: for what a slave
+        answers too; its address where there is no master. Raises TOPIC_NOT_EXIST."""
+        routes = self._instance.routes
+        route = await routes.refresh(topic)
         names = {data.broker_name for data in route.queues}
-        return {name: self._instance.routes.address_of(name) for name in sorted(names)}
+        address_of = routes.reading_address_of if reads else routes.address_of
+        return {name: address_of(name) for name in sorted(names)}
 
     async def ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Asks the master of a broker in the route of `topic`."""
+        """Asks a broker in the route of `topic` what a slave answers too: its master, or a slave
+        where there is none."""
         await self._instance.routes.route(topic)
-        address = self._instance.routes.address_of(broker_name)
+        address = self._instance.routes.reading_address_of(broker_name)
         try:
             return await self.ask(broker_name, address, rpc, request)
         except BrokerUnreachable:

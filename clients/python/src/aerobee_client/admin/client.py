@@ -6,9 +6,11 @@ master of the cluster, because each broker has its own topics and groups.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from aerobee.broker.v1 import admin_pb2, message_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import numbers_fit
@@ -16,6 +18,7 @@ from aerobee_client.admin.diverged.calls import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.topics import TopicAdmin
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
@@ -89,13 +92,50 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         return d.Browsed.of(broker_name, answer)
 
     async def get_message(self, offset_message_id: str) -> ReceivedMessage:
-        """The record that an offset message id names. Raises QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
+        """The record that an offset message id names. The host in it may be an earlier master's:
+        where nobody answers there, every broker is asked for a record of that host. Raises
+        QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
         address, _ = parse_offset_message_id(offset_message_id)
-        masters = await self._brokers.masters()
-        name = next((name for name, at in masters.items() if at == address), address)
+        brokers = (await self._brokers.cluster_info()).brokers
+        name = next(
+            (each.broker_name for each in brokers if address in each.addresses.values()), address
+        )
         request = message_pb2.GetMessageRequest(offset_message_id=offset_message_id)
-        response = await self._brokers.ask(name, address, rpcs.GET_MESSAGE, request)
+        try:
+            response = await self._brokers.ask(name, address, rpcs.GET_MESSAGE, request)
+        except BrokerUnreachable as error:
+            return await self._message_of_host(address, request, brokers, error)
         return ReceivedMessage(response.message, name)
+
+    async def _message_of_host(
+        self,
+        host: str,
+        request: message_pb2.GetMessageRequest,
+        brokers: Sequence[namesrv_pb2.BrokerData],
+        unreachable: MqError,
+    ) -> ReceivedMessage:
+        """Of the broker whose log has the record of that host: an offset alone names one in each
+        log. Raises `unreachable` where none has it."""
+        others = {
+            each.broker_name: each.addresses[min(each.addresses)]
+            for each in brokers
+            if each.addresses
+        }
+        absent = (Code.QUERY_NOT_FOUND, Code.BROKER_UNREACHABLE)
+        answers = await asyncio.gather(
+            *(
+                self._brokers.ask(name, at, rpcs.GET_MESSAGE, request)
+                for name, at in others.items()
+            ),
+            return_exceptions=True,
+        )
+        for name, answer in zip(others, answers, strict=True):
+            if isinstance(answer, message_pb2.GetMessageResponse):
+                if answer.message.store_host == host:
+                    return ReceivedMessage(answer.message, name)
+            elif not (isinstance(answer, MqError) and answer.code in absent):
+                raise answer
+        raise unreachable
 
     async def query_messages(
         self,
@@ -122,7 +162,7 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
                 begin_timestamp_ms=begin_timestamp_ms,
                 end_timestamp_ms=end_timestamp_ms,
             )
-        brokers = await self._brokers.of_topic(topic)
+        brokers = await self._brokers.of_topic(topic, reads=True)
         answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request)
         messages = [
             ReceivedMessage(stored, name)

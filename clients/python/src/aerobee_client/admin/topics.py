@@ -176,7 +176,7 @@ class TopicAdmin(BrokerAdmin):
     async def topic_status(self, topic: str) -> list[d.QueueStatus]:
         """The bounds of each queue. Raises TOPIC_NOT_EXIST."""
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
-        brokers = await self._brokers.of_topic(topic)
+        brokers = await self._brokers.of_topic(topic, reads=True)
         answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
         return sorted(
             (

@@ -21,6 +21,7 @@ from aerobee_client.cluster.broker_watch import BrokerWatch
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Rpc
@@ -134,6 +135,22 @@ class ClientInstance:
         """Calls the master of a broker. Raises MqError, BROKER_NOT_EXIST when no route names it."""
         address = self.routes.address_of(broker_name)
         return self.transport.call(address, rpc, request, timeout_s=timeout_s)
+
+    async def ask_broker(
+        self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
+    ) -> R:
+        """Asks the master of a broker what a slave can answer too, and a slave while there is no
+        master. Raises as `call_broker`."""
+        call, routes = self.transport.call, self.routes
+        address = routes.reading_address_of(broker_name)
+        try:
+            return await call(address, rpc, request, timeout_s=timeout_s)
+        except BrokerUnreachable:
+            await routes.refresh_broker(broker_name)
+            other = routes.reading_address_of(broker_name)
+            if other == address:
+                raise
+        return await call(other, rpc, request, timeout_s=timeout_s)
 
     def has_capability(self, broker_name: str, capability: client_pb2.Capability) -> bool:
         """Whether the master of a broker said so at the last heartbeat; not before the first one.

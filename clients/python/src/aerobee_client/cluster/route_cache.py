@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -194,6 +194,15 @@ class RouteCache:
                 retryable=True,
             )
         return address
+
+    def addresses_of(self, broker_name: str) -> Mapping[int, str]:
+        """Id → "host:port" of the replicas that the routes name; a broker alone has the id 0."""
+        return self._addresses.get(broker_name, {})
+
+    def reading_address_of(self, broker_name: str) -> str:
+        """Of the master, or of a slave while there is none. Raises as `address_of`."""
+        known = self.addresses_of(broker_name)
+        return self.address_of(broker_name, min(known, default=MASTER_ID))
 
     def learn(self, members: namesrv_pb2.BrokerMembers) -> str | None:
         """Takes what a name server tells of a broker without being asked. Returns the address that

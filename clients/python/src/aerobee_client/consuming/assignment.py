@@ -373,7 +373,7 @@ class Assignment:
             # The queue came later than this member, which is to miss none of its messages.
             return await self._offset_at(queue, self._joined_ms)
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
-        response = await self._instance.call_broker(
+        response = await self._instance.ask_broker(
             queue.broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
         )
         bounds = response.queues[0] if response.queues else offset_pb2.QueueBounds()
@@ -389,7 +389,7 @@ class Assignment:
         request = offset_pb2.SearchOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms
         )
-        response = await self._instance.call_broker(
+        response = await self._instance.ask_broker(
             queue.broker_name, rpcs.SEARCH_OFFSET, request, timeout_s=CALL_TIMEOUT_S
         )
         return response.queue_offset

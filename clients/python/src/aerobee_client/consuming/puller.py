@@ -23,6 +23,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.subscription import Sql
 from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire import rpcs
+from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import parse_expression
 
@@ -111,12 +112,14 @@ class Puller:
         """Pulls from `queue_offset` on; after a failure again, from the same offset."""
         backoff = Backoff(0.1, 1.0)
         logged = ""  # the last failure, so that a lasting one is logged once
+        source = PullSource(self.instance, process_queue.queue)
         while True:
             room = await _has_room(process_queue)
             if process_queue.dropped:
                 return
             try:
-                response = await self._pull(process_queue, subscription, queue_offset, room)
+                request = self._request(process_queue, subscription, queue_offset, room)
+                response = await source.pull(request, only_master=request.locked or not room)
                 moved = response.status == message_pb2.OFFSET_MOVED
                 # A reset to the same offset still discards the messages that wait here.
                 if moved and (response.next_begin_offset != queue_offset or len(process_queue)):
@@ -139,21 +142,22 @@ class Puller:
                 await asyncio.sleep(FAILURE_PAUSE_S)
             else:
                 logged = ""
-                if moved:  # to the same offset: a reset to here, or a queue that cannot be read
+                # Moved to the same offset: a reset to here, or a queue that cannot be read.
+                if moved or source.is_spent:
                     await asyncio.sleep(backoff.next_s())
                 else:
                     backoff.reset()
 
-    async def _pull(
+    def _request(
         self,
         process_queue: ProcessQueue,
         subscription: TopicSubscription,
         queue_offset: int,
         room: bool,
-    ) -> message_pb2.PullResponse:
+    ) -> message_pb2.PullRequest:
         """Without `room`, one message at most and no long poll: only to learn of OFFSET_MOVED."""
         queue = process_queue.queue
-        request = message_pb2.PullRequest(
+        return message_pb2.PullRequest(
             consumer_group=self.consumer_group,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -166,9 +170,6 @@ class Puller:
             browse=not self.consumer_group,
             client_id=self.instance.client_id,
             locked=self.offsets.locked,
-        )
-        return await self.instance.call_broker(
-            queue.broker_name, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
         )
 
     def _take(
@@ -199,6 +200,45 @@ class Puller:
             # Every message was filtered out and none waits: the offset may move past them.
             self.offsets.advance(queue, response.next_begin_offset)
         return response.next_begin_offset
+
+
+class PullSource:
+    """Where one message queue is pulled from: the master of its broker, or a slave. `is_spent`: a
+    slave had nothing more, and may not have waited for it."""
+
+    def __init__(self, instance: ClientInstance, queue: MessageQueue) -> None:
+        self.is_spent = False
+        self._instance = instance
+        self._queue = queue
+        self._choice = ReplicaChoice()
+
+    async def pull(
+        self, request: message_pb2.PullRequest, *, only_master: bool
+    ) -> message_pb2.PullResponse:
+        """Of the first replica that serves it. Raises MqError of the master, BROKER_NOT_EXIST where
+        there is none."""
+        instance, queue, choice = self._instance, self._queue, self._choice
+        while True:
+            known = instance.routes.addresses_of(queue.broker_name)
+            chosen = None if only_master else choice.choose(known, instance.clock.monotonic_ms())
+            replica = MASTER_ID if chosen is None else chosen
+            address = instance.routes.address_of(queue.broker_name, replica)
+            try:
+                response = await instance.transport.call(
+                    address, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
+                )
+            except MqError as error:
+                if replica == MASTER_ID:
+                    raise
+                log.info("replica %d of %s is not read: %s", replica, queue.broker_name, error)
+                choice.failed(replica, instance.clock.monotonic_ms())
+                continue
+            choice.answered(replica, response.suggested_broker_id, instance.clock.monotonic_ms())
+            nothing = response.status == message_pb2.NO_NEW_MESSAGE
+            self.is_spent = replica != MASTER_ID and nothing
+            if self.is_spent:  # by now there may be a master again
+                await instance.routes.refresh_soon(queue.topic)
+            return response
 
 
 async def _has_room(process_queue: ProcessQueue) -> bool:

@@ -53,7 +53,7 @@ async def offset_at(instance: ClientInstance, queue: MessageQueue, moment: datet
         queue_id=queue.queue_id,
         timestamp_ms=max(0, -((_EPOCH - moment) // timedelta(milliseconds=1))),
     )
-    response = await instance.call_broker(
+    response = await instance.ask_broker(
         queue.broker_name, rpcs.SEARCH_OFFSET, request, timeout_s=CALL_TIMEOUT_S
     )
     return response.queue_offset
@@ -74,7 +74,7 @@ async def _bounds(
     request = offset_pb2.GetQueueOffsetsRequest(
         topic=topic, queue_ids=[queue.queue_id for queue in queues]
     )
-    response = await instance.call_broker(
+    response = await instance.ask_broker(
         broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
     )
     found = {

@@ -15,6 +15,7 @@ Three watermarks, all physical offsets that never fall:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 
@@ -42,6 +43,9 @@ class Replicas(Protocol):
     def check_sends(self) -> None:
         """Before a message of a producer is stored. Raises TooFewReplicas: it is not stored."""
 
+    def slaves_at(self, physical_offset: int) -> Collection[int]:
+        """The ids, as name servers have them, of slaves that have the log at this place."""
+
 
 class _Alone:
     follow = False
@@ -54,6 +58,9 @@ class _Alone:
 
     def check_sends(self) -> None:
         pass
+
+    def slaves_at(self, physical_offset: int) -> tuple[int, ...]:
+        return ()
 
 
 ALONE: Replicas = _Alone()

@@ -23,6 +23,7 @@ from isal.isal_zlib import crc32
 
 from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
@@ -130,6 +131,13 @@ class Leader:
             ]
             names = f"replica {', '.join(missing)}" if missing else "any other replica"
             raise TooFewReplicas(len(in_sync.members), in_sync.required, names)
+
+    def slaves_at(self, physical_offset: int) -> list[int]:
+        return [
+            state.replica.replica_id or FORMER_MASTER_ID
+            for state in self.in_sync.followers()
+            if state.connected and state.lowest < physical_offset <= state.synced
+        ]
 
     # ---- the in-sync set ----
 

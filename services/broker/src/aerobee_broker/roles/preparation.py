@@ -33,7 +33,10 @@ class ReopenStore(MqError):
 
 
 class Preparation:
+    """`is_under_way`: the store is being changed, or waits to be opened again: it is not read."""
+
     def __init__(self, own: ReplicaStore, fetch: Fetch) -> None:
+        self.is_under_way = False
         self._own = own
         self._fetch = fetch
 
@@ -43,6 +46,17 @@ class Preparation:
 
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         """Raises ReopenStore; CutRefused, StreamBroken, what the call raises; OSError."""
+        self.is_under_way = True
+        try:
+            await self._prepare(agreement, welcome)
+        except ReopenStore:
+            raise
+        except BaseException:
+            self.is_under_way = False
+            raise
+        self.is_under_way = False
+
+    async def _prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         own = self._own
         async with own.in_use:
             if agreement.action is Action.FOLLOW and not own.is_unfinished:

@@ -96,17 +96,26 @@ class Roles:
             registration = self._presence.make(broker_id, own.tables, own.highest_epoch)
             await self._presence.enter(registration)
             self.taken.set()
-            slave = self.slave = SlaveRole(own, find_master, registration.refresh, on_broken)
+            slave = self.slave = SlaveRole(
+                own, broker_id, find_master, registration.refresh, on_broken
+            )
             try:
-                await slave.run()
+                await self._serve_reads(slave)
             except ReopenStore:
                 await own.reopen()
-            finally:
-                self.slave = None
+
+    async def _serve_reads(self, slave: SlaveRole) -> None:
+        """While it runs. Raises what `SlaveRole.run` raises."""
+        self._switch.serve(slave.reads.services())
+        try:
+            await slave.run()
+        finally:
+            self.slave = None
+            slave.reads.close()
+            await self._switch.end_calls()
 
     def refusal(self) -> NotServed:
         """Of a call that the role does not serve."""
         if self.slave is None:
             return NotServed("about to take a role", "")
-        role = "a replica that its master refuses" if self.slave.refusal else "a slave"
-        return NotServed(role, self.slave.master_address)
+        return self.slave.not_served()

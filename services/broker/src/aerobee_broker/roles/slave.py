@@ -1,19 +1,21 @@
-"""A slave: looks for its master, follows it, keeps up its store. Serves no client."""
+"""A slave: looks for its master, follows it, keeps up its store, and lets clients read it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
 from aerobee_broker.cluster.registration import unreachable
-from aerobee_broker.errors import ReplicaRefused
+from aerobee_broker.errors import NotServed, ReplicaRefused
 from aerobee_broker.replication.follower import Follower
 from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.roles.preparation import Preparation, ReopenStore
 from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.roles.slave_reads import SlaveReads
 from aerobee_broker.rpc.replication.stream import MasterCall, fetch_snapshot
+from aerobee_broker.store.messages import Arrival
 from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_chassis.rpc.caller import Caller
@@ -37,10 +39,12 @@ class SlaveRole:
     def __init__(
         self,
         own: ReplicaStore,
+        broker_id: int,
         find_master: FindMaster,
         on_change: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
+        """`broker_id`: as name servers have it."""
         self.refusal = ""
         self.master_address = ""  # as it was found last
         self.is_following = False
@@ -50,16 +54,38 @@ class SlaveRole:
         self._on_broken = on_broken
         self._told = self._registered()
         self._caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "the master"))
+        self._preparation = Preparation(own, self._fetch)
+        self.reads = SlaveReads(
+            own,
+            broker_id,
+            is_readable=lambda: self._is_readable,
+            is_following=lambda: self.is_following,
+            refuse=self.not_served,
+        )
         self._follower = Follower(
             own.store,
             own.hello,
             own.epochs,
-            Preparation(own, self._fetch),
+            self._preparation,
             timing=own.timing,
             flusher=own.environment.flusher,
             clock=own.environment.clock.real,
-            on_arrivals=own.replay.arrived,
+            on_arrivals=self._on_arrivals,
         )
+
+    @property
+    def _is_readable(self) -> bool:
+        """Whether what this replica shows is what its master has, as far as it got."""
+        return not (self.refusal or self._preparation.is_under_way or self._own.is_unfinished)
+
+    def not_served(self) -> NotServed:
+        """The error of a call that is the master's."""
+        role = "a replica that its master refuses" if self.refusal else "a slave"
+        return NotServed(role, self.master_address)
+
+    def _on_arrivals(self, arrivals: Sequence[Arrival]) -> None:
+        self._own.replay.arrived(arrivals)
+        self.reads.arrived(arrivals)
 
     @property
     def master_end(self) -> int:

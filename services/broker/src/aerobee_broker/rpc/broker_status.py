@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,12 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
+from aerobee_broker.memory import memory_limit, resident_memory
 from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS
 from aerobee_chassis.clock import Clock
-
-_STATM = Path("/proc/self/statm")
-_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,23 +73,3 @@ class StatusReport:
             commit_log_file_bytes=options.mapped_file_size_commit_log,
             expiry_timestamps_ms=expiries,
         )
-
-
-def memory_limit() -> int:
-    """Bytes that this process may hold: of its control group as a container sees it, or all of the
-    machine's."""
-    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        given = _MEMORY_MAX.read_text(encoding="ascii").strip()
-    except OSError:
-        return limit
-    return min(limit, int(given)) if given.isdecimal() else limit
-
-
-def resident_memory() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not tell."""
-    try:
-        pages = int(_STATM.read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -11,7 +11,7 @@ from typing import Any
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, transaction_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.send.batch import SendBatch

@@ -1,4 +1,5 @@
-"""MessageService: Send, Pull, SendBack, RecallMessage, SendReply, GetMessage, QueryMessages.
+"""MessageService: Send, SendBack, RecallMessage, SendReply; and in `reads.py` Pull, GetMessage,
+QueryMessages.
 
 Codes (message.proto says which at each RPC): MESSAGE_ILLEGAL, INVALID_PARAMETER, QUEUE_NOT_EXIST,
 TOPIC_NOT_EXIST, NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST,
@@ -16,24 +17,17 @@ from __future__ import annotations
 from aerobee.broker.v1 import message_pb2 as pb
 
 from aerobee_broker.delivery.delay.timer_recall import TimerRecall
-from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
 from aerobee_broker.delivery.send.batch import BatchSender
 from aerobee_broker.delivery.send.send import Sender, SendResult
-from aerobee_broker.errors import InvalidParameter, MessageCorrupted
+from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.rpc import convert
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.handles.recall_handle import RecallHandle
-from aerobee_wire.message_id import offset_message_id, pack_host, parse_offset_message_id
-from aerobee_wire.record import iter_records
-
-DEFAULT_QUERIED = 32  # messages that QueryMessages answers
-MAX_QUERIED = 64
-_FOREVER_MS = (1 << 63) - 1
+from aerobee_wire.message_id import offset_message_id, pack_host
 
 
 class MessageRpcs:
@@ -42,18 +36,14 @@ class MessageRpcs:
         *,
         sender: Sender,
         batch_sender: BatchSender,
-        pull: Pull,
         send_back: SendBack,
-        store: MessageStore,
         timer_recall: TimerRecall,
         replies: ReplyStreams,
         identity: Identity,
     ) -> None:
         self._sender = sender
         self._batch_sender = batch_sender
-        self._pull = pull
         self._send_back = send_back
-        self._store = store
         self._timer_recall = timer_recall
         self._replies = replies
         self._broker_name = identity.broker_name
@@ -122,53 +112,10 @@ class MessageRpcs:
         await self._replies.pass_on(request.client_id, convert.reply(request))
         return pb.SendReplyResponse()
 
-    async def pull(self, request: pb.PullRequest, call: Call) -> pb.PullResponse:
-        result, suggested = await self._pull.pull(convert.pull(request))
-        response = convert.pull_response(result, suggested)
-        if request.plain:
-            records = iter_records(result.records, check_crc=False)  # the store has checked them
-            response.messages.extend(map(convert.stored_message, records))
-            response.ClearField("records")
-        return response
-
     async def send_back(self, request: pb.SendBackRequest, call: Call) -> pb.SendBackResponse:
         entries = [convert.send_back_entry(entry) for entry in request.entries]
         outcomes = await self._send_back.send_back(request.consumer_group, entries)
         return pb.SendBackResponse(results=map(_send_back_result, outcomes))
-
-    async def get_message(self, request: pb.GetMessageRequest, call: Call) -> pb.GetMessageResponse:
-        match request.WhichOneof("id"):
-            case "physical_offset":
-                record = self._store.get(request.physical_offset)
-            case "offset_message_id":
-                # The host in the id is not compared: the broker may have moved.
-                _, physical_offset = parse_offset_message_id(request.offset_message_id)
-                record = self._store.get(physical_offset)
-            case _:
-                raise InvalidParameter("give a physical_offset or an offset_message_id")
-        return pb.GetMessageResponse(message=convert.stored_message(record))
-
-    async def query_messages(
-        self, request: pb.QueryMessagesRequest, call: Call
-    ) -> pb.QueryMessagesResponse:
-        if not request.topic or not request.key:
-            raise InvalidParameter("give a topic and a key")
-        if request.max_messages < 0:
-            raise InvalidParameter(f"max_messages {request.max_messages} is below 0")
-        damaged: list[MessageCorrupted] = []
-        records = self._store.query(
-            request.topic,
-            request.key,
-            max_messages=min(request.max_messages or DEFAULT_QUERIED, MAX_QUERIED),
-            begin_ms=request.begin_timestamp_ms,
-            end_ms=request.end_timestamp_ms or _FOREVER_MS,
-            unique=request.unique,
-            damaged=damaged,
-        )
-        return pb.QueryMessagesResponse(
-            messages=map(convert.stored_message, records),
-            damaged=[error.message for error in damaged],
-        )
 
 
 def _send_back_result(outcome: Outcome) -> pb.SendBackResult:

@@ -1,4 +1,4 @@
-"""OffsetService: the offsets of consumer groups, and of messages by time.
+"""OffsetService: the offsets of consumer groups; and in `reads.py` those of queues.
 
 Codes: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (a queue that the topic does
 not have, a negative offset), QUEUE_LOCK_NOT_HELD.
@@ -43,40 +43,6 @@ class OffsetRpcs:
             locked=request.locked,
         )
         return pb.UpdateConsumerOffsetsResponse()
-
-    async def get_queue_offsets(
-        self, request: pb.GetQueueOffsetsRequest, call: Call
-    ) -> pb.GetQueueOffsetsResponse:
-        found = self._queries.bounds(
-            request.topic,
-            list(request.queue_ids),
-            with_timestamps=not request.without_timestamps,
-        )
-        return pb.GetQueueOffsetsResponse(
-            queues=[
-                pb.QueueBounds(
-                    queue_id=queue.queue_id,
-                    min_offset=queue.min_offset,
-                    max_offset=queue.max_offset,
-                    earliest_timestamp_ms=queue.earliest_timestamp_ms,
-                    latest_timestamp_ms=queue.latest_timestamp_ms,
-                )
-                for queue in found.queues
-            ],
-            read_queue_count=found.read_queue_count,
-            permission=found.permission,
-        )
-
-    async def search_offset(
-        self, request: pb.SearchOffsetRequest, call: Call
-    ) -> pb.SearchOffsetResponse:
-        offset = self._queries.search(
-            request.topic,
-            request.queue_id,
-            request.timestamp_ms,
-            upper=request.boundary == pb.SearchOffsetRequest.UPPER,
-        )
-        return pb.SearchOffsetResponse(queue_offset=offset)
 
     async def reset_consumer_offsets(
         self, request: pb.ResetConsumerOffsetsRequest, call: Call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pop.acks import Acknowledgements
 from aerobee_broker.delivery.pop.dead_letters import DeadLetters
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, LeaseExpiry
@@ -15,6 +16,9 @@ from aerobee_broker.delivery.pop.selector import MessageSelector
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.reading import QueueReading
+from aerobee_broker.delivery.pull.slow_readers import SlowReaders
+from aerobee_broker.memory import memory_limit
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names
 
@@ -25,13 +29,17 @@ class Consuming:
         access = ReadAccess(core.topics, core.groups, core.permission, options)
         self.pull = Pull(
             store=core.store,
+            reading=QueueReading(core.store, core.polls, options),
+            slow_readers=SlowReaders(
+                core.store,
+                core.replicas.slaves_at if options.slave_read_enable else None,
+                slow_reader_bytes(options),
+            ),
             access=access,
             offsets=tables.offsets,
             clients=core.clients,
             locks=core.locks,
-            polls=core.polls,
             metrics=core.environment.metrics,
-            options=options,
         )
         self._wire_leases(core)
         self._wire_pop(core, access)
@@ -129,3 +137,8 @@ class Consuming:
             metrics=core.environment.metrics,
             long_polling=options.long_polling_enable,
         )
+
+
+def slow_reader_bytes(options: BrokerOptions) -> int:
+    """A reader that is further behind is sent to a slave."""
+    return memory_limit() * options.access_message_in_memory_max_ratio // 100

@@ -44,6 +44,7 @@ class Core:
         self.environment = environment
         self.store = store
         self.tables = tables
+        self.replicas = replicas
         self.permission = BrokerPermission(options.broker_permission, tables.drain)
         self.polls = LongPolls()
         self.arrivals = Arrivals(self.polls)

@@ -41,15 +41,32 @@ def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
     """
     methods = []
     for method in descriptor.methods:
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
-        found = [getattr(owner, name, None) for owner in handlers]
-        coroutines = [handler for handler in found if inspect.iscoroutinefunction(handler)]
+        name, coroutines = _coroutines(method, handlers)
         if len(coroutines) != 1:
             owners = ", ".join(type(owner).__name__ for owner in handlers)
             count = "no" if not coroutines else "more than one"
             raise TypeError(f"{owners}: {count} coroutine {name} for {method.full_name}")
-        methods.append(_method(method, cast(Handler, coroutines[0])))
+        methods.append(_method(method, coroutines[0]))
     return Service(descriptor.full_name, tuple(methods))
+
+
+def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
+    """Of the service of `descriptor` the RPCs, one at least, that `handlers` have a coroutine
+    for."""
+    methods = [
+        _method(method, coroutines[0])
+        for method in descriptor.methods
+        if (coroutines := _coroutines(method, handlers)[1])
+    ]
+    assert methods, f"{descriptor.full_name} has an RPC for which there is a coroutine"
+    return Service(descriptor.full_name, tuple(methods))
+
+
+def _coroutines(method: MethodDescriptor, handlers: Sequence[object]) -> tuple[str, list[Handler]]:
+    """The name of the coroutine for an RPC, and those that there are."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
+    found = [getattr(owner, name, None) for owner in handlers]
+    return name, [cast(Handler, each) for each in found if inspect.iscoroutinefunction(each)]
 
 
 def declare(descriptor: ServiceDescriptor, handler_of: Callable[[str], Handler]) -> Service:

@@ -12,12 +12,14 @@ from typing import TypeVar
 
 import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest
+from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
 from aerobee_proxy.cluster.availability import BrokerAvailability
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.transport import Transport
-from aerobee_wire.rpcs import GET_GROUP, Rpc
+from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
+from aerobee_wire.rpcs import GET_GROUP, PULL, Rpc
 from aerobee_wire.status import Code, MqError
 
 Q = TypeVar("Q", bound=Message)
@@ -29,6 +31,7 @@ FLUSH_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot fl
 # calls fail at once, so that no queue grows of requests whose callers have given up.
 PATIENCE_S = 2.0
 RETRY_AFTER_S, MAX_RETRY_AFTER_S = 0.1, 0.5
+MAX_CHOICES = 10_000  # queues and their readers of whom it is known where they pull from
 
 
 class BrokerCalls:
@@ -36,6 +39,7 @@ class BrokerCalls:
         self.availability = BrokerAvailability()
         self._transport = transport
         self._route_cache = route_cache
+        self._choices: dict[tuple[str, str, int, str], ReplicaChoice] = {}
         self._probes: dict[str, asyncio.Task[None]] = {}  # of brokers that are away
 
     async def call(
@@ -53,6 +57,45 @@ class BrokerCalls:
             raise
         self.availability.answered(broker_name)
         return answer
+
+    async def ask(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
+        """`call` for what a slave answers too: one is asked while the master is elected."""
+        replicas = await self._route_cache.replicas_of(broker_name)
+        if MASTER_ID in replicas:
+            return await self.call(broker_name, rpc, request)
+        address = replicas[min(replicas)]
+        return await self._transport.call(address, rpc, request, timeout_s=TIMEOUT_S)
+
+    async def pull(
+        self, broker_name: str, request: PullRequest, *, timeout_s: float
+    ) -> PullResponse:
+        """From the master, or from a slave that it suggests; from any slave while the master is
+        elected. Raises as `call`."""
+        replicas = await self._route_cache.replicas_of(broker_name)
+        if replicas.keys() == {MASTER_ID}:
+            return await self.call(broker_name, PULL, request, timeout_s=timeout_s)
+        choice = self._choice(broker_name, request)
+        now_s = asyncio.get_running_loop().time
+        while chosen := choice.choose(replicas, int(now_s() * 1_000)):
+            address = replicas[chosen]
+            try:
+                answer = await self._transport.call(address, PULL, request, timeout_s=timeout_s)
+            except MqError:
+                choice.failed(chosen, int(now_s() * 1_000))
+                continue
+            choice.answered(chosen, answer.suggested_broker_id, int(now_s() * 1_000))
+            return answer
+        answer = await self.call(broker_name, PULL, request, timeout_s=timeout_s)
+        choice.answered(MASTER_ID, answer.suggested_broker_id, int(now_s() * 1_000))
+        return answer
+
+    def _choice(self, broker_name: str, request: PullRequest) -> ReplicaChoice:
+        reader = broker_name, request.topic, request.queue_id, request.consumer_group
+        choice = self._choices.pop(reader, None) or ReplicaChoice()
+        self._choices[reader] = choice  # the last used are last
+        if len(self._choices) > MAX_CHOICES:
+            del self._choices[next(iter(self._choices))]
+        return choice
 
     async def try_call(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> MqError | None:
         """`call`, for the failure only; None: the broker has answered."""

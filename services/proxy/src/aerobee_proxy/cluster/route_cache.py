@@ -10,7 +10,7 @@ and brings them back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,6 +28,7 @@ from aerobee_proxy.cluster.availability import BeingElected
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.transport import Transport
+from aerobee_wire.queues.replica_choice import MASTER_ID
 from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_wire.status import Code, MqError
 
@@ -66,6 +67,7 @@ class RouteCache:
         self._brokers_stale_from_ms = 0  # monotonic
         self._last_addresses: dict[str, str] = {}  # also of brokers that are gone by now
         self._electing: set[str] = set()  # brokers with replicas and no master
+        self._slaves: dict[str, dict[int, str]] = {}  # by broker name: id → address
         self._epochs: dict[str, int] = {}  # the newest that a name server told, by broker name
         # Monotonic. No name server answered: until then, callers with a stale route take that.
         self._silent_until_ms = 0
@@ -121,6 +123,20 @@ class RouteCache:
             raise MqError(Code.BROKER_NOT_EXIST, f"no name server knows a broker {broker_name!r}")
         return address
 
+    async def replicas_of(self, broker_name: str) -> Mapping[int, str]:
+        """Id → "host:port" of the master, which is 0, unless it is being elected, and of slaves.
+        Raises MqError BROKER_NOT_EXIST."""
+        try:
+            address = await self.address_of(broker_name)
+        except BeingElected:
+            return self._slaves[broker_name]
+        return {MASTER_ID: address, **self._slaves.get(broker_name, {})}
+
+    def _note_slaves(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        self._slaves[broker_name] = {
+            number: address for number, address in addresses.items() if number != MASTER_ID
+        }
+
     def forget_address(self, broker_name: str, address: str) -> None:
         """The broker did not answer there: it may have moved. Does nothing when another address of
         it is known by now."""
@@ -138,6 +154,7 @@ class RouteCache:
         if members.epoch < self._epochs.get(name, 0):  # a name server that is behind
             return None
         self._epochs[name] = members.epoch
+        self._note_slaves(name, members.addresses)
         was_electing = name in self._electing
         self._electing.discard(name)
         if address is None and members.addresses:
@@ -168,6 +185,8 @@ class RouteCache:
         answer = await self._ask(GET_CLUSTER_INFO, GetClusterInfoRequest())
         found = {b.broker_name: b.addresses[0] for b in answer.brokers if 0 in b.addresses}
         self._electing = {b.broker_name for b in answer.brokers if b.addresses} - found.keys()
+        for broker in answer.brokers:
+            self._note_slaves(broker.broker_name, broker.addresses)
         self._addresses.update(found)
         self._brokers, self._last_addresses = found, dict(found)
         self._brokers_stale_from_ms = self._clock.monotonic_ms() + BROKERS_REFRESH_MS
@@ -196,6 +215,7 @@ class RouteCache:
         now_ms = self._clock.monotonic_ms()
         self._routes[topic] = _CachedRoute(answer.route, now_ms, now_ms + REFRESH_MS, now_ms)
         for broker in answer.route.brokers:
+            self._note_slaves(broker.broker_name, broker.addresses)
             if 0 in broker.addresses:
                 self._addresses[broker.broker_name] = broker.addresses[0]
                 self._last_addresses[broker.broker_name] = broker.addresses[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aerobee_broker.delivery.pull.offsets import QueueOffset
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import compile_filter

@@ -69,18 +69,11 @@ OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetQueries:
+class QueueQueries:
+    """Of queues alone: the same on a slave."""
+
     store: MessageStore
     topics: TopicRegistry
-    groups: GroupRegistry
-    offsets: ConsumerOffsets
-    saved_offsets: PersistentTable
-    clients: Clients
-    locks: QueueLocks
-    polls: LongPolls
-    on_reset: OnReset
-
-    # ---- queues ----
 
     def bounds(
         self, topic: str, queue_ids: Sequence[int], *, with_timestamps: bool = True
@@ -106,7 +99,26 @@ class OffsetQueries:
         self._queues(self.topics.get(topic), [queue_id])
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
 
-    # ---- groups ----
+    @staticmethod
+    def _queues(config: TopicConfig, queue_ids: Sequence[int]) -> Sequence[int]:
+        for queue_id in queue_ids:
+            if not 0 <= queue_id < config.queue_count:
+                raise InvalidParameter(
+                    f"queue {queue_id} of {config.topic} is out of range: it has queues 0 to "
+                    f"{config.queue_count - 1} here"
+                )
+        return queue_ids or range(config.queue_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetQueries(QueueQueries):
+    groups: GroupRegistry
+    offsets: ConsumerOffsets
+    saved_offsets: PersistentTable
+    clients: Clients
+    locks: QueueLocks
+    polls: LongPolls
+    on_reset: OnReset
 
     def stored(self, consumer_group: str, topic: str) -> list[QueueOffset]:
         """The offsets of a group in one topic, or in all when none is named."""
@@ -238,16 +250,6 @@ class OffsetQueries:
             self.store.store_timestamp(topic, queue_id, offset - 1) if offset else 0,
             client_id,
         )
-
-    @staticmethod
-    def _queues(config: TopicConfig, queue_ids: Sequence[int]) -> Sequence[int]:
-        for queue_id in queue_ids:
-            if not 0 <= queue_id < config.queue_count:
-                raise InvalidParameter(
-                    f"queue {queue_id} of {config.topic} is out of range: it has queues 0 to "
-                    f"{config.queue_count - 1} here"
-                )
-        return queue_ids or range(config.queue_count)
 
 
 def _check_own(consumer_group: str) -> None:

@@ -6,13 +6,13 @@ records byte for byte as they are in the commit log; the caller decodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.access import ReadAccess
-from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading
+from aerobee_broker.delivery.pull.slow_readers import MASTER_ID, SlowReaders
 from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNotExist
-from aerobee_broker.filter.filter import Filter, matching_records
+from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
@@ -22,44 +22,18 @@ from aerobee_broker.registry.consumers import MessageModel
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
-from aerobee_wire import topics as names
-
-DEFAULT_MESSAGES = 32
-DEFAULT_BYTES = 262_144
-MAX_BYTES = 16 * 1024 * 1024
-MAX_SUSPEND_MS = 30_000
-MASTER_ID = 0
-
-
-@dataclass(slots=True)
-class PullRequest:
-    """`filter` None: the one that the group registered by heartbeat. `commit_offset` None: nothing
-    to commit. `locked`: the client pulls as the holder of the queue's lock."""
-
-    consumer_group: str
-    topic: str
-    queue_id: int
-    queue_offset: int
-    max_messages: int = 0
-    max_bytes: int = 0
-    commit_offset: int | None = None
-    suspend_timeout_ms: int = 0
-    filter: Filter | None = None
-    browse: bool = False
-    client_id: str = ""
-    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
     store: MessageStore
+    reading: QueueReading
+    slow_readers: SlowReaders
     access: ReadAccess
     offsets: ConsumerOffsets
     clients: Clients
     locks: QueueLocks
-    polls: LongPolls
     metrics: BrokerMetrics
-    options: BrokerOptions
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
         """The result, and the id of the broker to pull from next time.
@@ -83,51 +57,23 @@ class Pull:
             )
             reset = self._commit_offset(request)
             if reset is not None:
-                return reset, group.broker_id
+                return reset, MASTER_ID
         result = await self._read(request, wanted)
         if result.message_count and group is not None:
             self.metrics.delivered(
                 request.topic, request.consumer_group, result.message_count, len(result.records)
             )
-        return result, MASTER_ID if group is None else group.broker_id
+        return result, self.slow_readers.suggested(request, result, group)
 
     async def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        result = self._read_once(request, wanted)
-        suspend_ms = min(request.suspend_timeout_ms, MAX_SUSPEND_MS)
-        if (
-            result.status is ReadStatus.NO_NEW
-            and suspend_ms > 0
-            and self.options.long_polling_enable
-        ):
-            await self.polls.park_pull(
-                request.topic,
-                request.queue_id,
-                request.queue_offset,
-                wanted.tags_codes,
-                suspend_ms / 1000,
-            )
-            # Also after a timeout: messages of other tags may have moved the end of the queue.
+        result = self.reading.read(request, wanted)
+        if result.status is ReadStatus.NO_NEW and self.reading.suspends(request):
+            await self.reading.park(request, wanted)
             if request.browse:
-                return self._read_once(request, wanted)
+                return self.reading.read(request, wanted)
             self._check_lock(request)  # another client may have locked the queue meanwhile
-            return self._reset_answer(request) or self._read_once(request, wanted)
+            return self._reset_answer(request) or self.reading.read(request, wanted)
         return result
-
-    def _read_once(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        result = self.store.read(
-            request.topic,
-            request.queue_id,
-            request.queue_offset,
-            max_messages=min(
-                request.max_messages or DEFAULT_MESSAGES, self.options.pull_batch_max_message_count
-            ),
-            max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
-            tags=wanted.tags_codes,
-        )
-        if wanted.condition is None or names.is_retry(request.topic):
-            return result
-        # A retry matched at its first delivery, and its properties may be others now.
-        return _matching(wanted, result)
 
     # ---- checks ----
 
@@ -193,15 +139,3 @@ class Pull:
             self.store.min_offset(request.topic, request.queue_id),
             self.store.max_offset(request.topic, request.queue_id),
         )
-
-
-def _matching(wanted: Filter, result: ReadResult) -> ReadResult:
-    if result.status is not ReadStatus.FOUND:
-        return result
-    records = matching_records(wanted, result.records)
-    return replace(
-        result,
-        status=ReadStatus.FOUND if records else ReadStatus.NO_MATCHED,
-        records=b"".join(records),
-        message_count=len(records),
-    )

@@ -82,7 +82,7 @@ async def query_offset(
 
 
 async def _bounds(calls: BrokerCalls, queue: MessageQueue, topic: str) -> offset_pb2.QueueBounds:
-    answer = await calls.call(
+    answer = await calls.ask(
         queue.broker.name,
         GET_QUEUE_OFFSETS,
         offset_pb2.GetQueueOffsetsRequest(topic=topic, queue_ids=[queue.id]),
@@ -94,7 +94,7 @@ async def _bounds(calls: BrokerCalls, queue: MessageQueue, topic: str) -> offset
 
 
 async def _offset_at(calls: BrokerCalls, queue: MessageQueue, topic: str, epoch_ms: int) -> int:
-    answer = await calls.call(
+    answer = await calls.ask(
         queue.broker.name,
         SEARCH_OFFSET,
         offset_pb2.SearchOffsetRequest(topic=topic, queue_id=queue.id, timestamp_ms=epoch_ms),

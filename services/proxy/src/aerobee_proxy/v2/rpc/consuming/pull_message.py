@@ -20,7 +20,6 @@ from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation.consumption import check_offset, filter_of, polling_ms
 from aerobee_wire import properties
 from aerobee_wire.record import iter_records
-from aerobee_wire.rpcs import PULL
 from aerobee_wire.tags import parse_expression
 
 ANSWER_S = 5.0  # for the broker to answer once the long poll is over
@@ -44,9 +43,8 @@ async def pull_message(
         caller.session.request_timeout_ms,
         options,
     )
-    answer = await calls.call(
+    answer = await calls.pull(
         request.message_queue.broker.name,
-        PULL,
         _translated(request, poll_ms, caller.client_id),
         timeout_s=poll_ms / 1_000 + ANSWER_S,
     )

@@ -1,0 +1,48 @@
+"""Which replica a reader is to read from. One that is far behind has its messages read from a disk:
+from a slave's, where one has them, so that the master's page cache is left to the log's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from aerobee_broker.delivery.pull.reading import PullRequest
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import ReadResult, ReadStatus
+
+MASTER_ID = 0
+WHEN_SLOW_ID = 1  # of a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
+
+
+# The ids of those slaves to read from that have the log at a physical offset.
+SlavesAt = Callable[[int], Collection[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowReaders:
+    """`slaves`: None where none is read. `limit_bytes`: a reader that is further behind is slow."""
+
+    store: MessageStore
+    slaves: SlavesAt | None
+    limit_bytes: int
+
+    def suggested(
+        self, request: PullRequest, result: ReadResult, group: SubscriptionGroup | None
+    ) -> int:
+        """The id to pull from next time: that which the group's settings name, if it has the
+        messages, else for a slow reader the lowest that has."""
+        if self.slaves is None or result.status is not ReadStatus.FOUND:
+            return MASTER_ID
+        last = self.store.units(request.topic, request.queue_id, result.next_begin_offset - 1, 1)
+        end = sum(last[0][:2]) if last else self.store.confirmed_offset
+        slaves = self.slaves(end)
+        is_slow = self.store.confirmed_offset - end > self.limit_bytes
+        usual, when_slow = MASTER_ID, WHEN_SLOW_ID
+        if group is not None:
+            usual, when_slow = group.broker_id, group.which_broker_when_consume_slowly
+        chosen = when_slow if is_slow else usual
+        if chosen in slaves:
+            return chosen
+        return min(slaves) if is_slow and slaves else MASTER_ID
