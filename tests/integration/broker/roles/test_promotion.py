@@ -56,7 +56,7 @@ async def test_a_slave_is_promoted_and_the_master_hands_over_without_a_send_that
     with AdminClient(group.namesrv) as admin, Sending(group.namesrv, TOPIC) as sending:
         done = admin.promote_replica(BROKER, to=one.number)
         assert (done.replica_id, done.epoch, done.handed_over) == (one.number, 2, True)
-        assert one.leads_now()
+        until_sync(one.leads_now, "it says so")
         sending.until_more()
         group.until_in_sync(one, master, two)
         again = admin.promote_replica(BROKER, to=one.number)
@@ -126,7 +126,7 @@ async def test_a_replica_alone_is_promoted_only_by_who_gives_up_the_rest(
         assert not slave.leads_now()
         done = admin.promote_replica(BROKER, to=slave.number, unclean=True)
     assert (done.epoch, done.handed_over) == (2, False)
-    assert slave.leads_now()
+    until_sync(slave.leads_now, "it says so")
 
 
 async def test_what_would_acknowledge_with_fewer_copies_is_not_promoted(
@@ -157,7 +157,7 @@ async def test_a_replica_of_a_group_with_etcd_is_promoted(tmp_path: Path) -> Non
         with AdminClient(group.namesrv) as admin, Sending(group.namesrv, TOPIC) as sending:
             done = admin.promote_replica(BROKER, to=others[0].number)
             assert (done.epoch, done.handed_over) == (2, True)
-            assert others[0].leads_now()
+            until_sync(others[0].leads_now, "it says so")
             sending.until_more()
             group.until_in_sync(others[0], master, others[1])
         assert not sending.failed
