@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from support.clock.polling import until_sync
+from support.processes import certificates
 
 STOP_GRACE_S = 10.0
 
@@ -32,12 +34,53 @@ def require_etcd() -> None:
     pytest.skip("needs the command etcd (on Debian: apt-get install etcd-server)")
 
 
+class EtcdTls:
+    """Certificates in `folder`: etcd shows `server`, and asks its clients for `client`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = certificates.write(folder, "etcd")
+        self.client = certificates.write(folder, "broker")
+        self.known = folder / "known.crt"  # etcd's gateway shows itself its own one
+        self.known.write_bytes(self.client[0].read_bytes() + self.server[0].read_bytes())
+
+    @property
+    def options(self) -> list[str]:
+        certificate, key = map(str, self.server)
+        known = str(self.known)
+        return [
+            *("--cert-file", certificate, "--key-file", key),
+            *("--client-cert-auth", "--trusted-ca-file", known),
+        ]
+
+    def context(self) -> ssl.SSLContext:
+        """Of a client that is let in."""
+        context = ssl.create_default_context(cafile=str(self.server[0]))
+        context.load_cert_chain(*self.client)
+        return context
+
+    def settings(self) -> list[str]:
+        """Of a broker."""
+        certificate, key = self.client
+        paths = {"etcdCaPath": self.server[0], "etcdCertPath": certificate, "etcdKeyPath": key}
+        return [f"{name}={path}" for name, path in paths.items()]
+
+
 class EtcdMember:
     """One member of a cluster. `endpoint`: "host:port" for clients."""
 
-    def __init__(self, data: Path, name: str, ports: tuple[int, int], cluster: str) -> None:
-        """`ports`: for clients and for the other members. `cluster`: as in --initial-cluster."""
-        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+    def __init__(
+        self,
+        data: Path,
+        name: str,
+        ports: tuple[int, int],
+        cluster: str,
+        tls: EtcdTls | None = None,
+    ) -> None:
+        """`ports`: for clients and for the other members. `cluster`: as in --initial-cluster.
+        `tls`: for clients."""
+        client = f"http{'s' if tls else ''}://127.0.0.1:{ports[0]}"
+        peer = f"http://127.0.0.1:{ports[1]}"
+        self._tls = tls
         self.endpoint = f"127.0.0.1:{ports[0]}"
         self._health = f"{client}/health"
         self._log = data / f"{name}.log"
@@ -47,6 +90,7 @@ class EtcdMember:
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
             *("--logger", "zap"),
+            *(tls.options if tls else ()),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -81,7 +125,8 @@ class EtcdMember:
         if self._process.poll() is not None:
             raise RuntimeError(f"etcd ended: {self._log.read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(self._health, timeout=2) as answer:
+            context = self._tls.context() if self._tls else None
+            with urllib.request.urlopen(self._health, timeout=2, context=context) as answer:
                 return b'"true"' in answer.read()
         except (urllib.error.URLError, OSError):
             return False
@@ -100,7 +145,9 @@ class EtcdMember:
 
 
 @contextlib.contextmanager
-def etcd_members(data: Path, count: int = 1) -> Iterator[list[EtcdMember]]:
+def etcd_members(
+    data: Path, count: int = 1, tls: EtcdTls | None = None
+) -> Iterator[list[EtcdMember]]:
     """A cluster of `count` members that is healthy; its files are below `data`."""
     require_etcd()
     ports = _free_ports(2 * count)
@@ -110,7 +157,7 @@ def etcd_members(data: Path, count: int = 1) -> Iterator[list[EtcdMember]]:
         f"{name}=http://127.0.0.1:{peer}" for name, (_, peer) in zip(names, pairs, strict=True)
     )
     members = [
-        EtcdMember(data, name, pair, cluster) for name, pair in zip(names, pairs, strict=True)
+        EtcdMember(data, name, pair, cluster, tls) for name, pair in zip(names, pairs, strict=True)
     ]
     try:
         for member in members:

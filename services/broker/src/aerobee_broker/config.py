@@ -135,6 +135,9 @@ class BrokerOptions(Options):
     etcd_endpoints: str = ""
     etcd_key_prefix: str = Field(default="/aerobee", pattern=r"^/[^/\s]+(/[^/\s]+)*$")
     etcd_lease_ttl: int = Field(default=4, ge=2)  # seconds
+    etcd_ca_path: str = ""  # empty: etcd is spoken to in plaintext
+    etcd_cert_path: str = ""
+    etcd_key_path: str = ""
     ha_fast_failover: bool = True
     broker_election_priority: int = Field(default=2**31 - 1, ge=0)
 
@@ -283,6 +286,26 @@ class BrokerOptions(Options):
                         "or SLAVE, or totalReplicas (docs/replication.md)",
                         key,
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _etcd_tls(self) -> Self:
+        given = [("etcdCertPath", self.etcd_cert_path), ("etcdKeyPath", self.etcd_key_path)]
+        if bool(self.etcd_cert_path) != bool(self.etcd_key_path):
+            missing = next(key for key, path in given if not path)
+            raise ConfigError(
+                "etcdCertPath and etcdKeyPath go together: the certificate that this broker shows "
+                "etcd, and its key",
+                missing,
+            )
+        if self.etcd_cert_path and not self.etcd_ca_path:
+            raise ConfigError(
+                "etcdCertPath without etcdCaPath: name the file with the authority that signed "
+                "etcd's own certificate, too",
+                "etcdCaPath",
+            )
+        if self.etcd_ca_path and not self.is_elected:
+            raise ConfigError("etcdCaPath without etcdEndpoints: set these too", "etcdEndpoints")
         return self
 
     def _check_group(self) -> None:

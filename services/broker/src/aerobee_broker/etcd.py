@@ -17,7 +17,7 @@ from aerobee.etcd.v3 import etcd_pb2 as pb
 from google.protobuf.message import Message
 
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_chassis.rpc.transport import CallFailed, ChannelTls
 from aerobee_wire.rpcs import Rpc, rpc
 
 RANGE = rpc(pb.RangeRequest, pb.RangeResponse)
@@ -135,12 +135,15 @@ class EtcdClient:
     To be made, used and closed on one event loop.
     """
 
-    def __init__(self, endpoints: Sequence[str], *, timeout_s: float) -> None:
-        """`endpoints`: at least one "host:port". `timeout_s`: of each call to one of them."""
+    def __init__(
+        self, endpoints: Sequence[str], *, timeout_s: float, tls: ChannelTls | None = None
+    ) -> None:
+        """`endpoints`: at least one "host:port". `timeout_s`: of each call to one of them. `tls`:
+        None, in plaintext."""
         self._endpoints = tuple(endpoints)
         self._timeout_s = timeout_s
         self._current = 0
-        self._caller = Caller(_error_of)
+        self._caller = Caller(_error_of, tls)
 
     async def read(self, prefix: str) -> Snapshot:
         first, end = _range_of(prefix)

@@ -18,6 +18,7 @@ from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.etcd import EtcdClient
+from aerobee_broker.etcd_tls import etcd_tls
 from aerobee_broker.identity import Identity
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
@@ -118,7 +119,8 @@ class ReplicaProcess:
     def _elected(self, roles: Roles) -> tuple[Component, Member]:
         options, environment = self._environment.options, self._environment
         group = f"{options.broker_cluster_name}/{options.broker_name}"
-        etcd = EtcdClient(options.etcd_addresses, timeout_s=options.etcd_lease_ttl / 2)
+        timeout_s = options.etcd_lease_ttl / 2
+        etcd = EtcdClient(options.etcd_addresses, timeout_s=timeout_s, tls=etcd_tls(options))
 
         def coordinator(replica: Replica) -> EtcdCoordinator:
             return EtcdCoordinator(

@@ -13,7 +13,13 @@ from typing import Generic, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from aerobee_chassis.rpc.loops import open_channel
-from aerobee_chassis.rpc.transport import CHANNEL_OPTIONS, CallFailed, Channel, Exchange
+from aerobee_chassis.rpc.transport import (
+    CHANNEL_OPTIONS,
+    CallFailed,
+    Channel,
+    ChannelTls,
+    Exchange,
+)
 
 R = TypeVar("R", bound=Message)
 R_co = TypeVar("R_co", bound=Message, covariant=True)
@@ -36,8 +42,10 @@ class Rpc(Protocol[R_co]):
 class Caller:
     """To be made, used and closed on one event loop. Addresses are "host:port"."""
 
-    def __init__(self, error_of: ErrorOf) -> None:
+    def __init__(self, error_of: ErrorOf, tls: ChannelTls | None = None) -> None:
+        """`tls`: of every channel; None: in plaintext."""
         self._error_of = error_of
+        self._tls = tls
         self._channels: dict[str, Channel] = {}
 
     async def call(self, address: str, rpc: Rpc[R], request: Message, *, timeout_s: float) -> R:
@@ -94,7 +102,7 @@ class Caller:
         self._channels.clear()
 
     def _channel(self, address: str) -> Channel:
-        channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS)
+        channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS, self._tls)
         return channel
 
 

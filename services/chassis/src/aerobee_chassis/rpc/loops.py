@@ -15,7 +15,7 @@ from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailab
 from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
 from aerobee_chassis.rpc.services import Service
-from aerobee_chassis.rpc.transport import Channel, Listener, Run
+from aerobee_chassis.rpc.transport import Channel, ChannelTls, Listener, Run
 
 Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
 
@@ -50,9 +50,11 @@ def make_listener(services: Sequence[Service], run: Run) -> Listener:
     return AioListener(services, run)
 
 
-def open_channel(target: str, options: Sequence[tuple[str, int]]) -> Channel:
-    """To "host:port", for the running loop."""
+def open_channel(
+    target: str, options: Sequence[tuple[str, int]], tls: ChannelTls | None = None
+) -> Channel:
+    """To "host:port", for the running loop. `tls`: None, in plaintext."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, CompletionQueueLoop):
-        return CompletionQueueChannel(loop, target, options)
-    return AioChannel(target, options)
+        return CompletionQueueChannel(loop, target, options, tls)
+    return AioChannel(target, options, tls)

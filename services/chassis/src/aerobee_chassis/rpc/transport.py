@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import grpc
 from google.protobuf.message import DecodeError, Message
 
 from aerobee_chassis.rpc.call import Call, Failure
@@ -85,6 +87,22 @@ class Exchange(Protocol):
 
     async def read(self) -> bytes | None:
         """The next message; None: the other side has ended the call. Raises CallFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTls:
+    """For a channel in TLS; each in PEM. `authorities`: one of these signed the certificate of the
+    other side. `certificate`, `key`: of this side; empty: it shows none."""
+
+    authorities: bytes
+    certificate: bytes = b""
+    key: bytes = field(default=b"", repr=False)
+
+    @property
+    def credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(
+            self.authorities, self.key or None, self.certificate or None
+        )
 
 
 class Channel(Protocol):

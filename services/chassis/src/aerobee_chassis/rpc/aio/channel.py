@@ -9,12 +9,18 @@ from typing import Any, cast
 
 import grpc
 
-from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed
+from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed, ChannelTls
 
 
 class AioChannel:
-    def __init__(self, target: str, options: Sequence[tuple[str, int]]) -> None:
-        self._channel = grpc.aio.insecure_channel(target, options=options)
+    def __init__(
+        self, target: str, options: Sequence[tuple[str, int]], tls: ChannelTls | None = None
+    ) -> None:
+        self._channel = (
+            grpc.aio.insecure_channel(target, options=options)
+            if tls is None
+            else grpc.aio.secure_channel(target, tls.credentials, options=options)
+        )
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
         method = self._channel.unary_unary(path, None, None)

@@ -22,7 +22,7 @@ import grpc
 from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import IDLE_POLL_S, CompletionQueueLoop, OnEvent
-from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed
+from aerobee_chassis.rpc.transport import CALL_ENDED, CHANNEL_CLOSED, CallFailed, ChannelTls
 
 _STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
 _GIVEN_UP = (cygrpc.StatusCode.cancelled, "the caller gave up")
@@ -31,10 +31,17 @@ _DEFAULTS = cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS
 
 class CompletionQueueChannel:
     def __init__(
-        self, loop: CompletionQueueLoop, target: str, options: Sequence[tuple[str, int]] = ()
+        self,
+        loop: CompletionQueueLoop,
+        target: str,
+        options: Sequence[tuple[str, int]] = (),
+        tls: ChannelTls | None = None,
     ) -> None:
         self._loop = loop
-        self._channel = cygrpc.Channel(target.encode(), tuple(options), None)
+        credentials: Any = None if tls is None else tls.credentials
+        self._channel = cygrpc.Channel(
+            target.encode(), tuple(options), credentials and credentials._credentials
+        )
         self._under_way: set[_UnaryCall | _StreamingCall | CompletionQueueExchange] = set()
         self._expected = 0  # events that will come
         # Of unary calls and exchanges; a stream is silent most of the time, and may wait.
