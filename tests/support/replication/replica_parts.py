@@ -13,6 +13,8 @@ from aerobee_broker.delivery.standby import WarmLeases
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.replication.counts import ReplicaCounts
+from aerobee_broker.replication.diverged import DivergedFiles
 from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.roles.preparation import Preparation, ReopenStore
 from aerobee_broker.roles.snapshot_source import SnapshotSource
@@ -53,6 +55,8 @@ class ReplicaParts:
         self.environment = _Environment(worker, worker, replica.disk)
         self.unfinished = UnfinishedFile(replica.disk, CONFIG / "unfinished.json")
         self.unfinished.load()
+        self.diverged = DivergedFiles(replica.disk, PATH / "diverged")
+        self.counts = ReplicaCounts()
         self.own_tables = ReplicaTables(replica.disk, self.store, replica.group.clock, worker)
         self.tables = _Delays(replica, worker)
         self.saved = self.own_tables.saved
