@@ -341,13 +341,13 @@ class SimulatedReplica:
         assert self.parts is not None
         return self.parts
 
-    async def _fetch(self, epoch: int) -> Snapshot:
+    async def _fetch(self, epoch: int, log_begin: int) -> Snapshot:
         """From whoever is master of that epoch, if the network lets it."""
         for other in self.group.replicas:
             source = other.snapshots
             if other is not self and source is not None and other.epochs.history.highest == epoch:
                 await asyncio.sleep(0.002)
-                taking = other.process.spawn(source.take(epoch))
+                taking = other.process.spawn(source.take(epoch, log_begin))
                 await asyncio.wait([taking], timeout=20)
                 await asyncio.sleep(0.002)
                 if not taking.done() or taking.cancelled():

@@ -197,3 +197,10 @@ def test_what_the_image_sets_for_the_proxy_is_no_misspelling() -> None:
     ).misspelt_variables
     misspelt = load(BrokerOptions, environ={"AEROBEE_AUTO_CREATE_TOPIC_ENABEL": "false"})
     assert len(misspelt.misspelt_variables) == 1
+
+
+def test_a_key_of_rocketmq_4_sets_the_option_that_has_another_name_now() -> None:
+    """Given twice, the later one counts."""
+    assert load(BrokerOptions, sets=["haSlaveFallbehindMax=7"]).ha_max_gap_not_in_sync == 7
+    both = ["haSlaveFallbehindMax=7", "haMaxGapNotInSync=8"]
+    assert load(BrokerOptions, sets=both).ha_max_gap_not_in_sync == 8

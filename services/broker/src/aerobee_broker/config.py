@@ -147,6 +147,7 @@ class BrokerOptions(Options):
     unsupported_keys: ClassVar[frozenset[str]] = WITHOUT_EFFECT
     promises: ClassVar[Mapping[str, Promise]] = PROMISES
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
+    former_keys: ClassVar[Mapping[str, str]] = {"haSlaveFallbehindMax": "ha_max_gap_not_in_sync"}
     foreign_variables: ClassVar[frozenset[str]] = frozenset({"AEROBEE_AUTO_CREATE_TOPICS"})
 
     @property

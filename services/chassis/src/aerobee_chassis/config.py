@@ -59,6 +59,8 @@ class Options(BaseModel):
     unsupported_keys: ClassVar[frozenset[str]] = frozenset()
     # RocketMQ's keys, or their beginning and "*", whose effect a user would miss.
     promises: ClassVar[Mapping[str, Promise]] = {}
+    # A key of an earlier version of RocketMQ → the field that has another key now.
+    former_keys: ClassVar[Mapping[str, str]] = {}
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
     # Variables of another service, which the image sets for all: no misspelling of one of these.
@@ -100,7 +102,7 @@ class Options(BaseModel):
         spellings = {name: name for name in cls.model_fields}
         for name, field in cls.model_fields.items():
             spellings[field.alias or name] = name
-        return spellings
+        return {**cls.former_keys, **spellings}
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:

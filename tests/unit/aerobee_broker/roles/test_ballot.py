@@ -13,6 +13,7 @@ from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.status import MasterStatus, ReplicaStatus, Role
 from aerobee_broker.roles.members.ballot import (
     check_copies,
+    check_electable,
     check_enough,
     check_furthest,
     master_among,
@@ -105,3 +106,9 @@ def test_a_successor_asks_for_as_many_copies_as_its_master() -> None:
         check_copies(status(1), slave(), master)
     alone = MasterStatus(synchronous=False, required=1, in_sync=frozenset({replica_of(0)}))
     check_copies(status(1), slave(), replace(status(0, Role.MASTER), master=alone))
+
+
+def test_a_replica_that_only_reads_is_not_made_master() -> None:
+    check_electable(status(1))
+    with raises_code(Code.ILLEGAL_OPERATION):
+        check_electable(replace(status(1), learner=True))

@@ -371,6 +371,25 @@ def test_a_copy_goes_on_at_the_offsets_of_queues_whose_messages_have_expired() -
     assert [place.queue_offset for place in send(replica, [NewMessage("old", 0, b"y")])] == [5]
 
 
+def test_a_copy_of_the_last_file_knows_where_queues_go_on_that_have_no_message_there(
+    two: Two,
+) -> None:
+    master, _, replica, _ = two
+    send(master, [NewMessage("old", 0, b"x")] * 5)
+    behind = master.end_offset + SMALL.commit_log_file_size
+    while master.end_offset < behind:
+        send(master, [NewMessage("a", 0, b"x" * 1_000)] * 2)
+    last = master.end_offset - master.end_offset % SMALL.commit_log_file_size
+    assert master.fronts() == {}
+    fronts = master.fronts(last)
+    assert fronts == {("old", 0): 5, ("a", 1): 60}
+    replica.follower.begin_at(last, fronts)
+    ship_all(master, replica)
+    confirm(replica, replica.end_offset)
+    assert replica.max_offset("old", 0) == replica.min_offset("old", 0) == 5
+    assert 0 < replica.min_offset("a", 0) < replica.max_offset("a", 0) == master.max_offset("a", 0)
+
+
 def test_a_copy_begins_anew_only_while_it_has_no_record(two: Two) -> None:
     master, _, replica, _ = two
     size = SMALL.commit_log_file_size

@@ -7,10 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetSnapshotRequest(_message.Message):
-    __slots__ = ("epoch",)
+    __slots__ = ("epoch", "log_begin")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_BEGIN_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+    log_begin: int
+    def __init__(self, epoch: _Optional[int] = ..., log_begin: _Optional[int] = ...) -> None: ...
 
 class GetSnapshotResponse(_message.Message):
     __slots__ = ("piece", "end")

@@ -29,6 +29,7 @@ from aerobee_broker.replication.handshake import Agreement, LogDescription, agre
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.stream import (
+    CopyPace,
     Hello,
     LogChunk,
     Report,
@@ -197,7 +198,7 @@ class Leader:
             check.check(first)
             if first.written != agreement.begin:
                 raise StreamBroken(f"the slave begins at {first.written}, not {agreement.begin}")
-            stream = _Stream(link, shipper, check)
+            stream = _Stream(hello.slave.replica, link, shipper, check)
             await self._serve(hello, agreement, stream, first.synced)
         finally:
             self._reader(shipper.close)  # behind a read that was left there when this was cancelled
@@ -231,11 +232,17 @@ class Leader:
             log.info("slave_gone")
 
     async def _ship(self, stream: _Stream, begin: int, epoch: int) -> None:
-        position = begin
+        position, pace = begin, CopyPace(self._timing.copy_bytes_s)
         while True:
             stream.wake.clear()
-            data, following = await self._read(stream.shipper, position)
-            if not data:
+            copies = self._copies(stream, position)
+            if copies and await self._paced(pace):
+                data, following = b"", position  # a chunk without data
+            else:
+                data, following = await self._read(stream.shipper, position)
+            if copies:
+                pace.left(len(data), self._clock.monotonic_ms())
+            elif not data:
                 try:
                     async with asyncio.timeout(self._timing.heartbeat_ms / 1000):
                         await stream.wake.wait()
@@ -254,6 +261,18 @@ class Leader:
             stream.check.sent(following)
             await stream.link.send(chunk)
             position = following
+
+    def _copies(self, stream: _Stream, position: int) -> bool:
+        """Whether the slave is far behind, and nobody waits for it."""
+        behind = self._store.written_offset - position
+        return behind > HOT_BYTES and stream.replica not in self.in_sync.waited_for
+
+    async def _paced(self, pace: CopyPace) -> bool:
+        """Waits until more of a copy may leave, a heartbeat at most. Whether it may not yet."""
+        wait_ms = pace.wait_ms(self._clock.monotonic_ms())
+        if wait_ms > 0:
+            await asyncio.sleep(min(wait_ms, self._timing.heartbeat_ms) / 1000)
+        return wait_ms > self._timing.heartbeat_ms
 
     async def _read(self, shipper: LogShipper, position: int) -> tuple[bytes, int]:
         read = partial(shipper.read, position, self._timing.batch_bytes)
@@ -278,7 +297,10 @@ class Leader:
 class _Stream:
     """One slave's."""
 
-    def __init__(self, link: SlaveLink, shipper: LogShipper, check: ReportCheck) -> None:
+    def __init__(
+        self, replica: Replica, link: SlaveLink, shipper: LogShipper, check: ReportCheck
+    ) -> None:
+        self.replica = replica
         self.link = link
         self.shipper = shipper
         self.check = check

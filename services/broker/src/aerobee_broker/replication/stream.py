@@ -55,11 +55,31 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class StreamTiming:
     """`batch_bytes`: of a chunk, unless one record is larger. Each side says something every
-    `heartbeat_ms`, and ends a stream on which it has heard nothing for `silence_ms`."""
+    `heartbeat_ms`, and ends a stream on which it has heard nothing for `silence_ms`.
+    `copy_bytes_s`: bytes a second that a slave which is far behind is sent at most; None: no
+    bound."""
 
     batch_bytes: int = 1 << 20
     heartbeat_ms: int = 500
     silence_ms: int = 5_000
+    copy_bytes_s: int | None = None
+
+
+class CopyPace:
+    """When the next chunk of a copy may leave. Times in ms of one monotonic clock."""
+
+    def __init__(self, bytes_s: int | None) -> None:
+        self._bytes_s = bytes_s
+        self._free_ms = 0.0  # what has left by now has had its time until then
+
+    def left(self, size: int, now_ms: int) -> None:
+        """So many bytes of a copy leave."""
+        if self._bytes_s is not None:
+            self._free_ms = max(self._free_ms, now_ms) + size * 1000 / self._bytes_s
+
+    def wait_ms(self, now_ms: int) -> float:
+        """0: the next chunk may leave now."""
+        return max(0.0, self._free_ms - now_ms)
 
 
 class ReportCheck:

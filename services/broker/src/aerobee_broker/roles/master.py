@@ -9,6 +9,7 @@ Everything in its log counts at once, for a new master is the whole in-sync set.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -75,7 +76,7 @@ class MasterRole:
         await self._confirm_all(end)
         self._epoch = epoch
         leader = self._leader = self._make_leader(end)
-        own.keep_log_from(leader.in_sync.needed_from)
+        own.keep_log_from(lambda: self._needed_from(leader))
         store.flush.open_to_appends()
         identity = self._presence.as_broker(MASTER_ID)
         registration = self._presence.make(MASTER_ID, own.tables, lambda: epoch)
@@ -110,6 +111,12 @@ class MasterRole:
         """In order: what it has is flushed, and its tables are saved, while slaves still follow."""
         self._take_messages()
         await self._lifecycle.stop()
+
+    def _needed_from(self, leader: Leader) -> int | None:
+        """Slaves do without what they lack where the disk is about to be full."""
+        if self._own.store.cleaning.retention.forced:
+            return None
+        return leader.in_sync.needed_from()
 
     async def _until_replicated(self) -> None:
         """All replicas of the set have everything: whoever is elected goes on without a cut. Those
@@ -231,12 +238,14 @@ class MasterRole:
             max_not_caught_up_ms=options.ha_max_time_slave_not_catchup,
             max_gap=options.ha_max_gap_not_in_sync,
         )
+        limited = options.ha_flow_control_enable
+        copy_bytes_s = options.max_ha_transfer_byte_in_second if limited else None
         return Leader(
             own.store,
             own.describe,
             InSyncSet(own.replica, end, rules),
             self._members,
-            timing=own.timing,
+            timing=replace(own.timing, copy_bytes_s=copy_bytes_s),
             reader=self._reader,
             clock=own.environment.clock.real,
             on_outdated=self._end,

@@ -22,7 +22,8 @@ from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.unfinished import Unfinished
 from aerobee_wire.status import Code, MqError
 
-Fetch = Callable[[int], Awaitable[Snapshot]]  # of the master of this epoch
+# Of the master of this epoch, for a log that begins at this physical offset.
+Fetch = Callable[[int, int], Awaitable[Snapshot]]
 
 
 class ReopenStore(MqError):
@@ -66,9 +67,12 @@ class Preparation:
             copies = agreement.starts_anew or (
                 agreement.action is Action.FOLLOW and known is not None and known.copies
             )
+            since = own.unfinished.since
+            if agreement.action is Action.COPY:
+                since = agreement.begin if agreement.begin > welcome.master.lowest else 0
             # With an empty log it may be in the set: a mark would keep it from leading.
             if agreement.action is not Action.COPY or known is not None or before is None:
-                await self._mark(Unfinished(copies=copies))
+                await self._mark(Unfinished(copies=copies, since=since))
             if agreement.action in (Action.CUT, Action.WIPE):
                 await self._cut(agreement)
             if agreement.action is Action.WIPE:
@@ -76,7 +80,8 @@ class Preparation:
                 raise ReopenStore("what it has ends before its master's log begins")
             if not copies and own.store.deleted_at_end():
                 await self._undo_deletions()
-            found = await self._fetch(welcome.master.epoch)
+            begin_at = agreement.begin if agreement.action is Action.COPY else 0
+            found = await self._fetch(welcome.master.epoch, begin_at)
             if agreement.action is Action.COPY:
                 store = own.store
                 begin = partial(
@@ -88,7 +93,7 @@ class Preparation:
                     partial(own.store.take_deletions, found.deleted_topics)
                 )
             await self._install(found)
-            await self._mark(Unfinished(copies=copies, until=found.position))
+            await self._mark(Unfinished(copies=copies, until=found.position, since=since))
 
     async def _undo_deletions(self) -> None:
         """Always raises ReopenStore."""

@@ -52,7 +52,8 @@ class ReplicaStore:
         self._replay: MetadataReplay | None = None
         self._table_upkeep: TableUpkeep | None = None
         self._leases: WarmLeases | None = None
-        self._needed_from: Callable[[], int] = lambda: 0
+        self._needed_from: Callable[[], int | None] = lambda: 0
+        self._given_up_below: Callable[[], int] = lambda: 0
 
     @property
     def is_open(self) -> bool:
@@ -108,6 +109,7 @@ class ReplicaStore:
         try:
             store.flush.close_to_appends("this broker is no master")
             store.cleaning.protect(self._log_needed_from)
+            store.cleaning.give_up(self._log_given_up_below)
             self.replica = Replica(environment.options.broker_id, self._identity.load())
             self.epochs.load()
             self.tables = Tables(environment, replicated=True)
@@ -144,6 +146,13 @@ class ReplicaStore:
                 "copied its log: let it follow until it is in the in-sync set, or promote another",
                 about="brokerRole",
             )
+        if self.unfinished.since:
+            raise ReplicaRefused(
+                f"replica {self.replica} has the log from physical offset {self.unfinished.since} "
+                "on, and its master has more (syncFromLastFile): it only reads until the master "
+                "has deleted what lies before; promote another",
+                about="syncFromLastFile",
+            )
 
     async def close(self) -> None:
         """A failure is logged: the next start recovers, as after a crash."""
@@ -160,12 +169,20 @@ class ReplicaStore:
         await self.close()
         await self.open()
 
-    def keep_log_from(self, needed_from: Callable[[], int]) -> None:
-        """Log files that reach beyond this physical offset stay, whatever retention says."""
-        self._needed_from = needed_from
+    def keep_log_from(
+        self,
+        needed_from: Callable[[], int | None],
+        given_up_below: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Log files that reach beyond the first physical offset stay, whatever retention says;
+        those that end at or below the second one go."""
+        self._needed_from, self._given_up_below = needed_from, given_up_below
 
-    def _log_needed_from(self) -> int:
+    def _log_needed_from(self) -> int | None:
         return self._needed_from()
+
+    def _log_given_up_below(self) -> int:
+        return self._given_up_below()
 
     async def flush_rest(self) -> None:
         """What was taken in is on the disk. Raises as a flush does."""
@@ -203,7 +220,9 @@ class ReplicaStore:
         return self.epochs.history.highest
 
     def hello(self) -> Hello:
-        return Hello(self.describe(), learner=self.environment.options.is_learner)
+        options = self.environment.options
+        described = replace(self.describe(), from_last_file=options.sync_from_last_file)
+        return Hello(described, learner=options.is_learner)
 
     @property
     def timing(self) -> StreamTiming:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -23,7 +24,7 @@ from aerobee_wire.rpcs import FOLLOW
 from aerobee_wire.status import Code, MqError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0  # between two streams
-REFUSED_PAUSE_S = 10.0  # somebody is to change something first
+REFUSED_PAUSE_S = 10.0  # somebody is to change something first, or to make room
 STORE_UPKEEP_S = 1.0
 LEASES_S = 1.0
 SNAPSHOT_S = 30.0  # of the leases
@@ -34,7 +35,7 @@ FindMaster = Callable[[], Awaitable[str]]
 class SlaveRole:
     """`find_master`: its "host:port", "" while nobody knows one. `on_change` is called within a
     second of another epoch or other topics. `refusal`: why the master refuses this slave; "" while
-    it does not."""
+    it does not. `trouble`: why it followed nobody when it last tried; "" if it never failed."""
 
     def __init__(
         self,
@@ -48,6 +49,8 @@ class SlaveRole:
         self.refusal = ""
         self.master_address = ""  # as it was found last
         self.is_following = False
+        self.trouble = ""
+        self._is_full = False  # its disk: it would join the set, and leave it with the next chunk
         self._own = own
         self._find_master = find_master
         self._on_change = on_change
@@ -95,13 +98,15 @@ class SlaveRole:
     async def run(self) -> None:
         """Until it is cancelled. Raises ReopenStore; OSError, and StoreReadOnly: the disk fails."""
         own = self._own
-        own.keep_log_from(lambda: self._follower.lowest_of_master)
+        # A learner keeps what its own retention says: it may have more than its master.
+        mirrors = not own.environment.options.is_learner
+        own.keep_log_from(self._lowest_of_master, self._lowest_of_master if mirrors else lambda: 0)
         lifecycle = Lifecycle()
         try:
             save_s = own.environment.options.flush_consumer_offset_interval / 1_000
             await lifecycle.start(
                 PeriodicTask("store", STORE_UPKEEP_S, self._keep_store),
-                PeriodicTask("tables", save_s, own.table_upkeep.save),
+                PeriodicTask("tables", save_s, self._save_tables),
                 PeriodicTask("leases", LEASES_S, own.leases.catch_up),
                 PeriodicTask("lease snapshot", SNAPSHOT_S, own.leases.try_save),
             )
@@ -114,24 +119,38 @@ class SlaveRole:
             # What a cancelled step left on the flusher's thread is over then.
             await own.environment.flusher(lambda: None)
 
+    def _lowest_of_master(self) -> int:
+        """Physical offset; 0: it has not told."""
+        return self._follower.lowest_of_master
+
     def _registered(self) -> tuple[int, int]:
         """What name servers know of a slave: epoch, and revision of its topics."""
         return self._own.highest_epoch(), self._own.tables.topics.revision
+
+    async def _save_tables(self) -> None:
+        """With the place up to which the log was looked at: a journal without a record would keep
+        its files for ever."""
+        self._own.replay.apply()
+        await self._own.table_upkeep.save()
 
     async def _keep_store(self) -> None:
         environment = self._own.environment
         if (state := self._registered()) != self._told:
             self._told = state
             self._on_change()
+        passed = partial(self._own.unfinished.passed, self._lowest_of_master())
+        if self._own.unfinished.since:
+            await environment.writer(passed)
         async with self._own.in_use:
             store = self._own.store
             store.maintain(environment.clock.now_ms())
             while await environment.flusher(store.maintain_files):
                 pass
 
-    async def _fetch(self, epoch: int) -> Snapshot:
+    async def _fetch(self, epoch: int, log_begin: int) -> Snapshot:
         silence_s = self._own.timing.silence_ms / 1000
-        return await fetch_snapshot(self._caller, self.master_address, epoch, silence_s)
+        address = self.master_address
+        return await fetch_snapshot(self._caller, address, epoch, log_begin, silence_s)
 
     async def _follow_always(self) -> None:
         pause_s, told = FIRST_PAUSE_S, ""
@@ -140,7 +159,8 @@ class SlaveRole:
             reason = "no master is known"
             if self.master_address:
                 began_ms = self._own.environment.clock.monotonic_ms()
-                reason = await self._follow(self.master_address)
+                self._is_full = bool(reason := self._own.store.cleaning.retention.stop)
+                reason = reason or await self._follow(self.master_address)
                 self._on_broken()
                 lasted_ms = self._own.environment.clock.monotonic_ms() - began_ms
                 if lasted_ms > LONGEST_PAUSE_S * 1000:
@@ -151,7 +171,9 @@ class SlaveRole:
                     "follows_nobody", master=self.master_address, reason=reason
                 )
                 told = reason
-            await asyncio.sleep(REFUSED_PAUSE_S if self.refusal else pause_s)
+            self.trouble = reason
+            waits_longer = self.refusal or self._is_full
+            await asyncio.sleep(REFUSED_PAUSE_S if waits_longer else pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _follow(self, address: str) -> str:
@@ -170,6 +192,7 @@ class SlaveRole:
         except MqError as error:
             if self._own.store.flush.read_only_reason:
                 raise
+            self._is_full = error.code is Code.DISK_FULL
             if isinstance(error, ReplicaRefused) or error.code is Code.ILLEGAL_OPERATION:
                 self.refusal = error.message
             reason = error.message

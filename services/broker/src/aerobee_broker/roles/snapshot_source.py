@@ -20,8 +20,9 @@ class SnapshotSource:
         self._broker = broker
         self._epoch = epoch
 
-    async def take(self, epoch: int) -> Snapshot:
-        """All of it as of one turn of the loop, once that is confirmed. Raises NotMaster: of
+    async def take(self, epoch: int, log_begin: int) -> Snapshot:
+        """All of it as of one turn of the loop, once that is confirmed; for a replica whose log
+        begins at this physical offset, or where this one's does. Raises NotMaster: of
         another epoch; what the store raises, FlushTimeout."""
         if epoch != self._epoch:
             raise NotMaster(f"this broker is master of epoch {self._epoch}, not of {epoch}")
@@ -31,7 +32,7 @@ class SnapshotSource:
         files[snapshot.DELAY_OFFSETS] = encode(own.tables.delay_offsets.to_json())
         files[snapshot.LEASES] = encode(self._broker.consuming.lease_table.to_json())
         files[snapshot.DELETED_TOPICS] = encode(store.deleted_topics)
-        files[snapshot.FRONTS] = snapshot.encode_fronts(store.fronts())
+        files[snapshot.FRONTS] = snapshot.encode_fronts(store.fronts(log_begin))
         position = store.end_offset
         confirmed = [logged.confirmed for _, logged in tables.values() if logged.confirmed]
         await asyncio.gather(self._broker.log.flushed(position), *confirmed)

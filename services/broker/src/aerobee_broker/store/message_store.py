@@ -360,11 +360,12 @@ class MessageStore:
         """Reads the log for one replica."""
         return LogShipper(self._disk, self._log)
 
-    def fronts(self) -> dict[tuple[str, int], int]:
-        """Topic and queue id → next queue offset of the queues whose messages have all expired, as
-        a copy of this store must know it (`Follower.begin_at`). Raises StoreReadError."""
+    def fronts(self, begin: int = 0) -> dict[tuple[str, int], int]:
+        """Topic and queue id → next queue offset of the queues whose messages have all expired, or
+        lie before the physical offset `begin`, as a copy of this store whose log begins there must
+        know it (`Follower.begin_at`). Raises StoreReadError."""
         self._queues.trim_all_to(self._log.min_offset)
-        return self._queues.fronts()
+        return self._queues.fronts(begin)
 
     def cut(self, physical_offset: int, epoch: int) -> Cut:
         """Ends the log there, and keeps what followed: `cut.py`. Blocks; nothing else may use the

@@ -325,3 +325,33 @@ def test_expiry_waits_for_the_hour_of_deletion_unless_the_disk_is_tight() -> Non
     assert (local.tm_hour, local.tm_min, local.tm_sec) == (at.delete_when[0], 0, 0)
     disk.reported = Usage(80, 20)
     assert expiries(store, clock) == [0, 0, 0, 1]
+
+
+# ---- replicas ----
+
+
+def test_what_a_master_has_given_up_goes_unless_it_is_protected() -> None:
+    store, disk, clock = filled(NEVER, 5)
+    given_up = [0]
+    store.cleaning.give_up(lambda: given_up[0])
+    step(store, clock)
+    assert files(disk) == [0, 1, 2, 3, 4]
+    given_up[0] = 2 * SIZE + 5
+    store.cleaning.protect(lambda: SIZE)
+    step(store, clock)
+    assert files(disk) == [1, 2, 3, 4]
+
+
+def test_the_file_in_use_stays_wherever_the_master_begins() -> None:
+    store, disk, clock = filled(NEVER, 3)
+    store.cleaning.give_up(lambda: 1 << 40)
+    step(store, clock)
+    assert files(disk) == [2]
+
+
+def test_only_a_disk_above_the_forcible_mark_forces() -> None:
+    store, disk, clock = filled(NEVER, 3)
+    for used, forced in ((84, False), (86, True), (60, False)):
+        disk.reported = Usage(used, 100 - used)
+        step(store, clock)
+        assert store.cleaning.retention.forced == forced

@@ -36,6 +36,15 @@ def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStat
         )
 
 
+def check_electable(own: ReplicaStatus) -> None:
+    """Raises NotElectable: it was never in the in-sync set, and may lack anything."""
+    if own.learner:
+        raise NotElectable(
+            f"replica {own.log.replica} only reads (asyncLearner, syncFromLastFile, or a brokerId "
+            f"from totalReplicas on): promote another one, {GIVE_UP}"
+        )
+
+
 def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
     """`found`: this replica and the others that answer. Raises NotElectable."""
     total, required = options.total_replicas, _least(options)

@@ -21,6 +21,7 @@ from aerobee_broker.replication.status import ReplicaStatus, Role
 from aerobee_broker.roles.master import MasterRole
 from aerobee_broker.roles.members.ballot import (
     check_copies,
+    check_electable,
     check_enough,
     check_furthest,
     master_among,
@@ -166,8 +167,9 @@ class StaticMember(Member):
                 check_copies(own, self._options, master)
                 await self.calls.hand_over(master.address, master.log.epoch, own.log.replica)
             elif not unclean:
+                check_electable(own)
                 check_enough([own, *found], self._options)
-                check_furthest(own.log, [each.log for each in found])
+                check_furthest(own.log, [each.log for each in found if not each.learner])
             epoch = max(each.log.epoch for each in (own, *found))
             epoch = max(epoch + 1, self._next_epoch())
             noted = await self._note_at([each.address for each in found], epoch)
@@ -175,7 +177,10 @@ class StaticMember(Member):
                 known = {log.replica for log in noted}
                 answered = [each for each in found if each.log.replica in known]
                 check_enough([own, *answered], self._options)
-                check_furthest(self._roles.own.describe(), noted)
+                whole = {each.log.replica for each in answered if not each.learner}
+                check_furthest(
+                    self._roles.own.describe(), [log for log in noted if log.replica in whole]
+                )
             self._promoted_to = epoch
             self._promoted.set()
             await self.until_master(epoch)

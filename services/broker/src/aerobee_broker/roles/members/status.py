@@ -18,7 +18,8 @@ def replica_status(roles: Roles, address: str) -> ReplicaStatus:
         role = Role.MASTER
     elif slave is not None:
         role = Role.REFUSED if slave.refusal else Role.SLAVE
-        reason = slave.refusal or reason
+        trouble = "" if slave.is_following else slave.trouble
+        reason = slave.refusal or reason or store.disk_full_reason or trouble
     return ReplicaStatus(
         own.describe(),
         address,
@@ -31,6 +32,6 @@ def replica_status(roles: Roles, address: str) -> ReplicaStatus:
         following=roles.is_following,
         copying=own.is_unfinished,
         master_end=slave.master_end if slave else 0,
-        learner=options.is_learner,
+        learner=options.is_learner or bool(own.unfinished.since),
         master=None if master is None else master.status(),
     )

@@ -50,7 +50,8 @@ class SlaveCall:
 
 
 Serve = Callable[[Hello, SlaveCall], Awaitable[None]]
-TakeSnapshot = Callable[[int], Awaitable[Snapshot]]  # of the master of this epoch
+# Of the master of this epoch, for a log that begins at this physical offset.
+TakeSnapshot = Callable[[int, int], Awaitable[Snapshot]]
 
 
 class ReplicationRpcs:
@@ -61,7 +62,7 @@ class ReplicationRpcs:
         self._snapshot = snapshot
 
     async def get_snapshot(self, request: pb.GetSnapshotRequest, call: Call) -> None:
-        for piece in (await self._snapshot(request.epoch)).pieces():
+        for piece in (await self._snapshot(request.epoch, request.log_begin)).pieces():
             await call.write(snapshot_response(piece))
 
     async def follow(self, requests: AsyncIterator[pb.FollowRequest], call: Call) -> None:
@@ -105,9 +106,13 @@ class MasterCall:
         )
 
 
-async def fetch_snapshot(caller: Caller, address: str, epoch: int, silence_s: float) -> Snapshot:
-    """Of the master of this epoch. Raises StreamBroken, and what the call raises."""
-    answers = caller.stream(address, GET_SNAPSHOT, pb.GetSnapshotRequest(epoch=epoch))
+async def fetch_snapshot(
+    caller: Caller, address: str, epoch: int, log_begin: int, silence_s: float
+) -> Snapshot:
+    """Of the master of this epoch, for a log that begins there. Raises StreamBroken, and what the
+    call raises."""
+    request = pb.GetSnapshotRequest(epoch=epoch, log_begin=log_begin)
+    answers = caller.stream(address, GET_SNAPSHOT, request)
 
     async def pieces() -> AsyncGenerator[SnapshotPiece | SnapshotEnd, None]:
         async with aclosing(answers):

@@ -40,6 +40,7 @@ class Cleaning:
     # Physical offset: no power cut brings back what lay below it.
     deleted_below: int = field(default=0, init=False)
     _protections: list[NeededFrom] = field(default_factory=list, init=False)
+    _given_up_below: list[Callable[[], int]] = field(default_factory=list, init=False)
     _next_ms: int = field(default=0, init=False)
     _to_trim: list[ConsumeQueue] = field(default_factory=list, init=False)
     # Files that the flusher removes.
@@ -53,13 +54,23 @@ class Cleaning:
         """
         self._protections.append(needed_from)
 
+    def give_up(self, below: Callable[[], int]) -> None:
+        """`below` returns the physical offset below which no file stays, whatever its age: unless
+        it is protected."""
+        self._given_up_below.append(below)
+
+    def _count_given_up(self) -> int:
+        below = max((given() for given in self._given_up_below), default=0)
+        return sum(start <= below for start in self.log.starts[1:])
+
     def run_when_due(self, now_ms: int, monotonic_ms: int) -> None:
         """Every `interval_ms`: drops the files that may go."""
         if monotonic_ms < self._next_ms:
             return
         self._next_ms = monotonic_ms + self.interval_ms
         was_full = self.retention.full
-        count = self._not_needed(self.retention.evaluate(now_ms))
+        count = max(self.retention.evaluate(now_ms), self._count_given_up())
+        count = self._not_needed(count)
         if bool(was_full) != bool(self.retention.full):
             name = "disk_full" if self.retention.full else "disk_ok"
             reason = self.retention.full or was_full

@@ -25,6 +25,7 @@ class Retention:
     def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
         self.full = ""  # why producers are refused; empty: they are not
         self.stop = ""  # why every append is
+        self.forced = False  # the disk is above the forcible mark: files go whatever their age
         self._disk = disk
         self._path = path
         self._log = log
@@ -103,8 +104,9 @@ class Retention:
             count = self._expired(now_ms - options.file_reserved_time_ms)
         if options.retain_bytes:
             count = max(count, self._beyond(options.retain_bytes))
-        forced = usage is not None and usage.percent > options.disk_clean_forcibly_ratio
-        if forced and options.clean_file_forcibly:
+        above = usage is not None and usage.percent > options.disk_clean_forcibly_ratio
+        self.forced = above and options.clean_file_forcibly
+        if self.forced:
             count = options.delete_file_batch_max
         return min(count, options.delete_file_batch_max, len(self._log.starts) - 1)
 
