@@ -68,7 +68,7 @@ class ReplicaParts:
     def is_unfinished(self) -> bool:
         return self.unfinished.is_due(self.store.end_offset)
 
-    def preparation(self, fetch: Callable[[int], Awaitable[Snapshot]]) -> Preparation:
+    def preparation(self, fetch: Callable[[int, int], Awaitable[Snapshot]]) -> Preparation:
         own: Any = self
         return Preparation(own, fetch)
 
