@@ -5,12 +5,16 @@ Totals are kept beside the Prometheus counters, for GetBrokerStatus and tests.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from aerobee_wire import topics as names
 
+_STATM = Path("/proc/self/statm")
+_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 NODE_TYPE = "broker"
 _NODE = ("cluster", "node_type", "node_id")
 _SIZES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -177,3 +181,23 @@ class BrokerMetrics:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+def memory_limit() -> int:
+    """Bytes that this process may hold: of its control group as a container sees it, or all of the
+    machine's."""
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        given = _MEMORY_MAX.read_text(encoding="ascii").strip()
+    except OSError:
+        return limit
+    return min(limit, int(given)) if given.isdecimal() else limit
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

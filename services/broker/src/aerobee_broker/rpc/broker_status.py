@@ -12,9 +12,8 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
-from aerobee_broker.memory import memory_limit, resident_memory
 from aerobee_broker.metadata.drain import Drain
-from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.metrics import BrokerMetrics, memory_limit, resident_memory
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS
 from aerobee_chassis.clock import Clock

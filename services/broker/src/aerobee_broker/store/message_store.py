@@ -365,7 +365,7 @@ class MessageStore:
         lie before the physical offset `begin`, as a copy of this store whose log begins there must
         know it (`Follower.begin_at`). Raises StoreReadError."""
         self._queues.trim_all_to(self._log.min_offset)
-        return self._queues.fronts(begin)
+        return self._queues.fronts(max(begin, self._log.min_offset))
 
     def cut(self, physical_offset: int, epoch: int) -> Cut:
         """Ends the log there, and keeps what followed: `cut.py`. Blocks; nothing else may use the

@@ -307,21 +307,14 @@ class ConsumeQueues:
     # ---- emptied queues, for a copy ----
 
     def fronts(self, begin: int) -> dict[tuple[str, int], int]:
-        """Where queues go on whose messages have all expired, or lie before the physical offset
-        `begin`: no record of the log from there on tells. Raises StoreReadError."""
-        found = {}
-        for name, queue in self.table.items():
-            if queue.next_offset > queue.min_offset and self._last_place(queue) < begin:
-                found[name] = queue.next_offset
-            elif queue.visible and queue.min_offset == queue.visible:
-                found[name] = queue.visible
-        return found
+        """Where queues go on that have no record from the physical offset `begin` on to tell."""
 
-    def _last_place(self, queue: ConsumeQueue) -> int:
-        """The physical offset of the last record, visible or not."""
-        if queue.tail:
-            return int(UNIT.unpack(queue.tail[-UNIT_SIZE:])[0])
-        return self.unit(queue, queue.next_offset - 1)[0]
+        def place(queue: ConsumeQueue) -> int:  # of the last record
+            tail = queue.tail[-UNIT_SIZE:]
+            return int((UNIT.unpack(tail) if tail else self.unit(queue, queue.next_offset - 1))[0])
+
+        fronts = {name: queue.next_offset for name, queue in self.table.items()}
+        return {name: at for name, at in fronts.items() if at and place(self.table[name]) < begin}
 
     def load_fronts(self, fronts: Fronts, log_start: int) -> None:
         """Of another store, in this one, which has no message; the log of both begins there. Each
