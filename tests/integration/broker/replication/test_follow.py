@@ -90,7 +90,7 @@ async def parts(path: Path, number: int) -> AsyncIterator[Parts]:
         store.abandon()
 
 
-async def no_snapshot(epoch: int) -> Snapshot:
+async def no_snapshot(epoch: int, log_begin: int) -> Snapshot:
     raise AssertionError(f"nobody cuts or copies in epoch {epoch}")
 
 
