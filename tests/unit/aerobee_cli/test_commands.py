@@ -20,7 +20,7 @@ from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
-GROUPS = ("topic", "group", "message", "dlq", "lite", "cluster", "broker")
+GROUPS = ("topic", "group", "message", "dlq", "lite", "cluster", "broker", "broker diverged")
 # All commands; users and documents rely on their names.
 COMMANDS = {
     "up",
@@ -66,6 +66,9 @@ COMMANDS = {
     "broker drain",
     "broker ha-status",
     "broker promote",
+    "broker diverged list",
+    "broker diverged show",
+    "broker diverged resend",
 }
 PASSED_ON = {"report", "facts", "store"}  # the program that they run prints its own help
 
@@ -74,7 +77,7 @@ def tree(command: Any = None, path: str = "") -> Iterator[str]:
     command = command or typer.main.get_command(app)
     for name, child in getattr(command, "commands", {}).items():
         here = f"{path} {name}".strip()
-        if name not in GROUPS or name == "broker":
+        if here not in GROUPS or here == "broker":
             yield here
         yield from tree(child, here)
 

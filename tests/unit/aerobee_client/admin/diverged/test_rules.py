@@ -52,7 +52,18 @@ def record(topic: str, queue_id: int = 3, **properties: str) -> Record:
         (record("rmq_sys_METADATA_LOG"), Kind.INTERNAL, None),
         (record("rmq_sys_REVIVE_LOG_c"), Kind.INTERNAL, None),
     ],
-    ids=str,
+    ids=[
+        "message",
+        "delayed by a level",
+        "delayed",
+        "retry that waits",
+        "retry",
+        "dead letter",
+        "half message",
+        "timer that recalls",
+        "journal",
+        "revive log",
+    ],
 )
 def test_a_record_is_told_by_where_it_lies(
     stored: Record, kind: Kind, place: tuple[str, int] | None
