@@ -75,14 +75,19 @@ class ProducerFacade(StartedFacade[C]):
             way = choice.way(message, is_alone=not accumulates)
         except Exception as error:
             return refused(Future(), error, callback)
-        if way is not None or accumulates:
-            future: Future[SendResult] = Future()
-            arrival = Arrival(message, queue, way, client._seconds(timeout), future)
-            block = block and not self._loop.is_own_thread()
-            client._inbox.put(arrival, self._loop.call, block=block)
-        else:
-            sending = client._send(message, choice, timeout, accumulate, block)
-            future = self._loop.submit(sending)
+        try:
+            if way is not None or accumulates:
+                future: Future[SendResult] = Future()
+                arrival = Arrival(message, queue, way, client._seconds(timeout), future)
+                block = block and not self._loop.is_own_thread()
+                client._inbox.put(arrival, self._loop.call, block=block)
+            else:
+                sending = client._send(message, choice, timeout, accumulate, block)
+                future = self._loop.submit(sending)
+        except BaseException as error:
+            if hooked is not None:
+                hooked.end(None, error)
+            raise
         if hooked is not None:
             future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:

@@ -13,7 +13,7 @@ import pytest
 from aerobee_client.message import Message
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.inbox import Arrival, Inbox
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from support.clock.polling import until_sync
 from support.codes import raises_code
 
@@ -47,6 +47,26 @@ def test_many_sends_cost_one_wake_up() -> None:
     assert given.accepted == sends
     given.put(arrival(), block=True)
     assert given.wake_ups == 2
+
+
+def test_a_send_without_a_loop_is_refused_and_the_next_one_wakes_it() -> None:
+    """As before the start, or after the close, of a plain producer that starts again."""
+    budget = Budget(1, 1_000)
+    given = Inboxes(budget)
+    refused = arrival()
+
+    def no_loop(function: Any) -> None:
+        raise MqError(Code.ILLEGAL_OPERATION, "not running")
+
+    with raises_code(Code.ILLEGAL_OPERATION):
+        given.inbox.put(refused, no_loop, block=False)
+    assert refused.future.done()
+    assert budget.taken() == (0, 0)
+    sent = arrival()
+    given.put(sent, block=False)
+    assert given.wake_ups == 1
+    given.inbox.empty()
+    assert given.accepted == [sent]
 
 
 @pytest.mark.parametrize(("block", "timeout_s"), [(False, 60.0), (True, 0.01)])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.sending.accumulator import AnyFuture
+from aerobee_client.sending.accumulator import AnyFuture, fail
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.order.way import Way
 from aerobee_wire.status import MqError
@@ -42,8 +42,8 @@ class Inbox:
         self, arrival: Arrival, wake: Callable[[Callable[[], None]], None], *, block: bool
     ) -> None:
         """Starts a send, once it has room. Fails it with FLOW_CONTROL when there is none within its
-        timeout; without `block`, now. `wake`: has the loop call a function; this raises what it
-        raises."""
+        timeout; without `block`, now. `wake`: has the loop call a function; when it raises, there
+        is no loop, and this raises the same and starts nothing."""
         size = len(arrival.message.body)
         try:
             if not self._budget.try_take(size):
@@ -59,11 +59,28 @@ class Inbox:
         self._arrivals.append(arrival)
         if not self._is_woken:
             self._is_woken = True
-            wake(self.empty)
+            try:
+                wake(self.empty)
+            except BaseException as error:
+                self._refuse(error)  # a loop that starts later would never be woken for these
+                raise
 
     def empty(self) -> None:
         """Starts all that were put until now. On the loop; and when that has ended, to fail what
         came too late."""
+        for arrival in self._take_all():
+            self._accept(arrival)
+
+    def _refuse(self, error: BaseException) -> None:
+        for arrival in self._take_all():
+            self._budget.give_back(1, len(arrival.message.body))
+            fail(arrival.future, error)
+
+    def _take_all(self) -> Iterator[Arrival]:
         self._is_woken = False
         while self._arrivals:
-            self._accept(self._arrivals.popleft())
+            try:
+                arrival = self._arrivals.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            yield arrival
