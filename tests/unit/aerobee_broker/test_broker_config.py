@@ -122,6 +122,7 @@ def test_a_bad_option_is_named(setting: str) -> None:
         ("etcdCertPath", ["etcdEndpoints=h:1", "brokerId=1", "etcdCaPath=a", "etcdKeyPath=b"]),
         ("etcdCaPath", ["etcdEndpoints=h:1", "brokerId=1", "etcdCertPath=a", "etcdKeyPath=b"]),
         ("etcdEndpoints", ["etcdCaPath=a"]),
+        ("enableElectUncleanMaster", ["enableElectUncleanMaster=true"]),
         ("brokerRole", ["etcdEndpoints=10.0.0.1:2379", "brokerRole=SLAVE", "brokerId=1"]),
         ("brokerId", ["etcdEndpoints=10.0.0.1:2379", "brokerRole=SYNC_MASTER"]),
     ],

@@ -140,6 +140,7 @@ class BrokerOptions(Options):
     etcd_key_path: str = ""
     ha_fast_failover: bool = True
     broker_election_priority: int = Field(default=2**31 - 1, ge=0)
+    enable_elect_unclean_master: bool = False
 
     # ---- what an operator sees ----
     metrics_prom_exporter_port: Port = 5_557
@@ -307,6 +308,16 @@ class BrokerOptions(Options):
             )
         if self.etcd_ca_path and not self.is_elected:
             raise ConfigError("etcdCaPath without etcdEndpoints: set these too", "etcdEndpoints")
+        return self
+
+    @model_validator(mode="after")
+    def _unclean(self) -> Self:
+        if self.enable_elect_unclean_master and not self.is_elected:
+            raise ConfigError(
+                "enableElectUncleanMaster without etcdEndpoints: nobody elects here; remove it, "
+                "and give messages up by hand (aerobee broker promote --unclean)",
+                "enableElectUncleanMaster",
+            )
         return self
 
     def _check_group(self) -> None:

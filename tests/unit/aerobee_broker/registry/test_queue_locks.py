@@ -182,6 +182,8 @@ async def test_the_offset_of_a_locked_queue_is_committed_by_its_holder_alone(
     harness: BrokerHarness, locks: QueueLocks
 ) -> None:
     queries = harness.broker.consuming.offset_queries
+    for queue_id in (0, 1):
+        await harness.send("t", b"x", queue_id=queue_id)
     locks.lock("g", "a", [Q0])
     both = [QueueOffset("t", 1, 1), QueueOffset("t", 0, 1)]
     with raises_code(Code.QUEUE_LOCK_NOT_HELD):

@@ -77,7 +77,7 @@ class OffsetServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateConsumerOffsets(self, request, context):
-        """Overwrites stored offsets, also backwards. Kept in memory and written every
+        """Overwrites stored offsets, also backwards; one beyond the end of its queue is left out. Kept in memory and written every
         flushConsumerOffsetInterval (5 s) and at a clean stop.
         TOPIC_NOT_EXIST (17) · SUBSCRIPTION_GROUP_NOT_EXIST (26)
         QUEUE_LOCK_NOT_HELD (1010): another client holds the lock of one of the queues; none is stored.

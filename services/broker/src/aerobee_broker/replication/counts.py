@@ -7,11 +7,13 @@ from collections import Counter
 
 class ReplicaCounts:
     """`received_bytes`: of its masters' logs. `cuts`, `diverged_bytes`, `diverged_messages`: of its
-    own log, what it cut. `elections`: reason → how often it became master for it."""
+    own log, what it cut. `given_up_bytes`: of the logs of others, at least, by elections of this
+    replica that lost something. `elections`: reason → how often it became master for it."""
 
     def __init__(self) -> None:
         self.received_bytes = 0
         self.cuts = self.diverged_bytes = self.diverged_messages = 0
+        self.given_up_bytes = 0
         self.elections: Counter[str] = Counter()
         self._waits_ms: list[int] = []
 
@@ -22,6 +24,9 @@ class ReplicaCounts:
         self.cuts += 1
         self.diverged_bytes += size
         self.diverged_messages += messages
+
+    def gave_up(self, size: int) -> None:
+        self.given_up_bytes += size
 
     def elected(self, reason: str) -> None:
         self.elections[reason] += 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aerobee_broker.delivery.pull.offsets import QueueOffset
 from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import NoPermission, SubscriptionNotExist
@@ -154,6 +155,20 @@ async def test_the_next_pull_after_a_reset_gets_the_new_offset(harness: BrokerHa
         "the pull's own commit does not undo the reset"
     )
     assert bodies(await pull(harness, queue_offset=1)) == [b"b", b"c"]
+
+
+async def test_who_saw_what_an_unclean_election_gave_up_goes_on_at_the_groups_offset(
+    harness: BrokerHarness,
+) -> None:
+    """And neither its pull nor its commit moves the group past what comes to the queue since."""
+    await harness.send("t", b"a", b"b", b"c")
+    await pull(harness, queue_offset=1, commit_offset=1)
+    ahead = await pull(harness, queue_offset=5, commit_offset=5)
+    assert (ahead.status, ahead.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 1)
+    harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 4)])
+    assert harness.tables.offsets.get("g", "t", 0) == 1
+    without = await pull(harness, consumer_group="", browse=True, filter=None, queue_offset=5)
+    assert (without.status, without.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 3)
 
 
 async def test_a_reset_wakes_a_parked_pull(harness: BrokerHarness) -> None:

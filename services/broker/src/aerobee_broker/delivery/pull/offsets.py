@@ -138,8 +138,9 @@ class OffsetQueries(QueueQueries):
         locked: bool = False,
     ) -> None:
         """Overwrites, also backwards; all or none. After a reset of a group with live members,
-        commits that may have been sent before it are dropped. `locked`: `client_id` commits as the
-        holder of the locks of these queues.
+        commits that may have been sent before it are dropped. So is an offset beyond the end of its
+        queue: its consumer has seen messages that an unclean election gave up. `locked`:
+        `client_id` commits as the holder of the locks of these queues.
 
         Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter, QueueLockNotHeld."""
         self.groups.get(consumer_group)
@@ -156,7 +157,10 @@ class OffsetQueries(QueueQueries):
         for offset in checked:
             if not has_members:  # none whose earlier commit could undo a reset
                 self.offsets.take_reset(consumer_group, offset.topic, offset.queue_id)
-            self.offsets.commit(consumer_group, offset.topic, offset.queue_id, offset.queue_offset)
+            if offset.queue_offset <= self.store.max_offset(offset.topic, offset.queue_id):
+                self.offsets.commit(
+                    consumer_group, offset.topic, offset.queue_id, offset.queue_offset
+                )
 
     async def reset(
         self,

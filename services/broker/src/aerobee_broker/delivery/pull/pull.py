@@ -6,7 +6,7 @@ records byte for byte as they are in the commit log; the caller decodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading
@@ -59,6 +59,8 @@ class Pull:
             if reset is not None:
                 return reset, MASTER_ID
         result = await self._read(request, wanted)
+        if result.status is ReadStatus.OFFSET_TOO_LARGE and group is not None:
+            result = self._back_to_group(request, result)
         if result.message_count and group is not None:
             self.metrics.delivered(
                 request.topic, request.consumer_group, result.message_count, len(result.records)
@@ -122,11 +124,19 @@ class Pull:
         """Commits the offset that comes with the pull, unless the group was reset: then returns the
         answer that tells the consumer so."""
         reset = self._reset_answer(request)
-        if reset is None and request.commit_offset is not None and request.commit_offset >= 0:
-            self.offsets.commit(
-                request.consumer_group, request.topic, request.queue_id, request.commit_offset
-            )
+        group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
+        offset = -1 if request.commit_offset is None else request.commit_offset
+        if reset is None and 0 <= offset <= self.store.max_offset(topic, queue_id):
+            self.offsets.commit(group, topic, queue_id, offset)
         return reset
+
+    def _back_to_group(self, request: PullRequest, result: ReadResult) -> ReadResult:
+        """The consumer has seen what this log has not, which an unclean election gave up: it goes
+        on at its group's offset, or it would skip what came to the queue since."""
+        offset = self.offsets.get(request.consumer_group, request.topic, request.queue_id)
+        if offset is None or offset >= result.next_begin_offset:
+            return result
+        return replace(result, next_begin_offset=max(offset, result.min_offset))
 
     def _reset_answer(self, request: PullRequest) -> ReadResult | None:
         """OFFSET_TOO_LARGE, with the offset of a reset that the consumer was not told of yet."""

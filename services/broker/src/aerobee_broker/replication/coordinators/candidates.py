@@ -6,6 +6,8 @@ the coordinator's transaction.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aerobee_broker.replication.coordinators.coordinator import Candidacy, View
 from aerobee_broker.replication.identity import Replica
 
@@ -39,9 +41,13 @@ def rank(view: View, me: Replica) -> int:
         and (view.state is None or each.replica in view.state.in_sync)
     ]
     mine = view.candidacies.get(me.replica_id)
-    if mine is None:
-        return len(standing)
-    return sum(_preference(each) < _preference(mine) for each in standing)
+    return len(standing) if mine is None else place_among([*standing, mine], me.replica_id)
+
+
+def place_among(candidacies: Iterable[Candidacy], number: int) -> int:
+    """How many of them go before that of replica `number`, which is one of them."""
+    places = sorted(candidacies, key=_preference)
+    return [each.replica.replica_id for each in places].index(number)
 
 
 def _preference(candidacy: Candidacy) -> tuple[int, int, int, int]:

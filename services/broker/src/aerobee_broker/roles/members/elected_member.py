@@ -36,6 +36,7 @@ from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import Members
 from aerobee_broker.roles.master import MasterRole
 from aerobee_broker.roles.members.member import Member
+from aerobee_broker.roles.members.unclean import UncleanElection, may_stand, tell_given_up
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
 from aerobee_chassis.addresses import split_address
@@ -74,6 +75,7 @@ class ElectedMember(Member):
         self._task: asyncio.Task[None] | None = None
         self._vacant_since_ms: int | None = None  # the group has no master, as far as is known
         self._told = ""
+        self._unclean = UncleanElection(self._options.broker_id)
 
     async def start(self) -> None:
         coordinator = self._coordinator = self._make_coordinator(self._roles.own.replica)
@@ -99,6 +101,11 @@ class ElectedMember(Member):
     async def _announce(self, coordinator: Coordinator) -> None:
         if self._roles.own.is_open:
             coordinator.announce(self._candidacy())
+        now_ms, slave = self._clock.monotonic_ms(), self._roles.slave
+        if slave is not None and slave.is_following:
+            self._unclean.heard_of(slave.master_end, now_ms)
+        if coordinator.view is not None:
+            self._unclean.look(coordinator.view, now_ms)
 
     # ---- which role ----
 
@@ -158,12 +165,35 @@ class ElectedMember(Member):
         wait_ms = wait_before_election(view, me, copies)
         if wait_ms is None:
             self._tell("not_electable", view)
-            await coordinator.changed(view)
-            return None
+            return await self._stand_outside(coordinator, view)
         left_ms = self._vacant_since_ms + wait_ms - now_ms
         if await self._has_changed(coordinator, view, left_ms):
             return None
         return await self._elect(coordinator, view, "no master")
+
+    async def _stand_outside(self, coordinator: Coordinator, view: View) -> Mastership | None:
+        """Not in the set: master only where that may lose what was acknowledged."""
+        now_ms = self._clock.monotonic_ms()
+        self._unclean.look(view, now_ms)
+        wait_ms = self._unclean.wait_ms(view, now_ms) if may_stand(self._roles.own) else None
+        if wait_ms is None:
+            await coordinator.changed(view)
+            return None
+        if await self._has_changed(coordinator, view, wait_ms):
+            return None
+        async with self._claiming:
+            seen = await coordinator.read()  # a member may be back
+            if seen != view:
+                return None
+            mastership = await coordinator.elect(seen, unclean=True)
+        if mastership is not None:
+            self._tell_given_up(mastership.epoch, "no member of the in-sync set came back")
+        return mastership
+
+    def _tell_given_up(self, epoch: int, why: str) -> None:
+        own = self._roles.own
+        given_up = self._unclean.given_up(own.store.end_offset, self._clock.monotonic_ms())
+        tell_given_up(own, epoch, *given_up, why)
 
     async def _has_changed(self, coordinator: Coordinator, view: View, within_ms: int) -> bool:
         if within_ms <= 0:
@@ -214,6 +244,8 @@ class ElectedMember(Member):
                 if mastership is not None:
                     why = "unclean promotion" if unclean else "promotion"
                     structlog.get_logger().warning("elected", epoch=mastership.epoch, why=why)
+                    if not seen.may_be_elected(me):
+                        self._tell_given_up(mastership.epoch, why)
                     self._won = mastership
                     return mastership.epoch, handed_over
         raise NotPromoted("the coordinator's state changes all the time")

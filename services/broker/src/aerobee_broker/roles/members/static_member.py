@@ -28,6 +28,7 @@ from aerobee_broker.roles.members.ballot import (
 )
 from aerobee_broker.roles.members.member import Member
 from aerobee_broker.roles.members.status import replica_status
+from aerobee_broker.roles.members.unclean import tell_given_up
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
 from aerobee_chassis.background import until_one_ends
@@ -181,6 +182,9 @@ class StaticMember(Member):
                 check_furthest(
                     self._roles.own.describe(), [log for log in noted if log.replica in whole]
                 )
+            if master is None and unclean:
+                lacks = max(0, own.master_end - own.log.end) if own.master_end else None
+                tell_given_up(self._roles.own, epoch, lacks, None, "unclean promotion")
             self._promoted_to = epoch
             self._promoted.set()
             await self.until_master(epoch)

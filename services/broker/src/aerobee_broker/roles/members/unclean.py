@@ -1,0 +1,77 @@
+"""When a replica outside of the in-sync set stands for election all the same, and what that gives
+up (`enableElectUncleanMaster`).
+
+Members of the set come back mostly, and then nothing is lost: an election waits until none of them
+has seemed alive for UNCLEAN_WAIT_MS.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from aerobee_broker.replication.coordinators.candidates import RANK_MS, place_among
+from aerobee_broker.replication.coordinators.coordinator import View
+from aerobee_broker.roles.replica_store import ReplicaStore
+
+UNCLEAN_WAIT_MS = 10_000
+
+
+class UncleanElection:
+    """Of one replica, `number`. Pure. Times in ms of one monotonic clock."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._gone_since_ms: int | None = None  # no member of the set seems alive
+        self._furthest = 0
+        self._told_ms: int | None = None  # when a member's end was heard of last
+
+    def look(self, view: View, now_ms: int) -> None:
+        """At what is known of the set; to be called about once a second."""
+        members = view.state.in_sync if view.state is not None else frozenset()
+        alive = [each for each in view.candidacies.values() if each.replica in members]
+        if alive:
+            self.heard_of(max(each.end for each in alive), now_ms)
+        if alive or view.state is None or view.master is not None:
+            self._gone_since_ms = None
+        elif self._gone_since_ms is None:
+            self._gone_since_ms = now_ms
+
+    def heard_of(self, end: int, now_ms: int) -> None:
+        """A log of a member, or of the master, went to this physical offset."""
+        self._furthest, self._told_ms = max(self._furthest, end), now_ms
+
+    def wait_ms(self, view: View, now_ms: int) -> int | None:
+        """Until this replica claims to be master; 0 or less: now. None: not by what is known."""
+        if self._gone_since_ms is None or self._number not in view.candidacies:
+            return None
+        ahead = place_among(view.candidacies.values(), self._number)
+        return self._gone_since_ms + UNCLEAN_WAIT_MS + ahead * RANK_MS - now_ms
+
+    def given_up(self, end: int, now_ms: int) -> tuple[int | None, int | None]:
+        """Bytes that members of the set had beyond `end`, at least, and how long ago that was told,
+        in ms. None where this process has not heard of their logs."""
+        if self._told_ms is None:
+            return None, None
+        return max(0, self._furthest - end), now_ms - self._told_ms
+
+
+def may_stand(own: ReplicaStore) -> bool:
+    """Whether this replica would be a whole one as master, and its options allow the loss."""
+    options = own.environment.options
+    allowed = options.enable_elect_unclean_master and not options.is_learner
+    return allowed and not own.is_unfinished and not own.unfinished.since
+
+
+def tell_given_up(
+    own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: int | None, why: str
+) -> None:
+    """This replica becomes master of `epoch`, and lacks what others had: `size` as `given_up`."""
+    own.counts.gave_up(size or 0)
+    structlog.get_logger().error(
+        "elected_unclean",
+        epoch=epoch,
+        why=why,
+        given_up_bytes="unknown" if size is None else size,
+        told_ms_ago=told_ms_ago,
+        end=own.store.end_offset,
+    )
