@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee_client import AdminClient
 from aerobee_wire.status import Code
@@ -183,6 +186,41 @@ async def test_the_commands_show_a_group_and_promote(group: BrokerGroup) -> None
     assert done["handed_over"]
     assert done["replica_id"] in (one.number, two.number)
     assert not master.leads_now()
+
+
+def metrics_of(member: Member) -> dict[str, float]:
+    """Name → value, summed over labels."""
+    with urllib.request.urlopen(f"http://{member.process.ready['metrics']}/metrics") as page:
+        families = list(text_string_to_metric_families(page.read().decode()))
+    found: dict[str, float] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+async def test_metrics_tell_of_a_promotion_and_of_what_waits_for_replicas(
+    group: BrokerGroup,
+) -> None:
+    port = "metricsPromExporterPort=0"
+    master, slave = (
+        group.add(MASTER, "totalReplicas=2", port),
+        group.add(SLAVE, "totalReplicas=2", STRICT, port),
+    )
+    group.until_in_sync(master, slave)
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"x" * 1_000)
+
+    def told(member: Member, name: str) -> float:
+        return metrics_of(member).get(f"rocketmq_replica_{name}", 0.0)
+
+    await until(lambda: told(master, "wait_seconds_count") > 0, "a flush has waited")
+    await until(lambda: told(slave, "received_bytes_total") > 1_000, "the slave was sent it")
+    assert told(master, "elections_total") == 1
+    with AdminClient(group.namesrv) as admin:
+        await asyncio.to_thread(admin.promote_replica, BROKER, to=slave.number)
+    await until(lambda: told(slave, "elections_total") == 1, "it was promoted")
+    await until(lambda: told(master, "following") == 1, "the old master follows", timeout_s=60)
+    await until(lambda: "rocketmq_replica_clock_offset_seconds" in metrics_of(slave), "clocks")
 
 
 def shown_by(group: BrokerGroup, *arguments: str) -> Any:

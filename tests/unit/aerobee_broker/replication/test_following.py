@@ -127,6 +127,26 @@ async def test_a_synchronous_send_waits_for_a_slave_whose_disk_is_slow() -> None
     assert group.acknowledged
 
 
+async def test_a_master_tells_how_long_it_waits_for_slaves_and_how_their_clocks_go() -> None:
+    group = await begun(SYNC_2)
+    master, slave = group.replicas
+    leader = master.leader
+    assert leader is not None and leader.clock_offsets() == {}
+    leader.waits.take()
+    slave.stop_at_once()
+    slave.slowest_job_ms = 400.0
+    slave.start()
+    await group.settle()
+    for _ in range(20):
+        group.send(1)
+        await group.settle()
+    assert max(leader.waits.take()) >= 50
+    await eventually(lambda: bool(leader.clock_offsets()))
+    ((replica, ahead_ms),) = leader.clock_offsets().items()
+    assert replica == slave.describe().replica
+    assert -1_000 < ahead_ms <= 0, "all have one clock here, and a report takes its time"
+
+
 async def test_an_asynchronous_send_is_acknowledged_alone_and_shown_with_the_slave() -> None:
     group = await begun(ASYNC)
     group.network.cut(0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from aerobee_broker.replication.counts import Reason, ReplicaCounts
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
@@ -31,11 +32,12 @@ def in_sync_set() -> InSyncSet:
 
 
 def test_a_master_tells_what_each_replica_lacks() -> None:
-    told = master_status(in_sync_set(), 100, 3_000)
+    told = master_status(in_sync_set(), 100, 3_000, {replica_of(1): -7})
     assert (told.synchronous, told.required) == (True, 2)
     assert told.in_sync == {replica_of(0), replica_of(1)}
     one, *others = told.followers
     assert (one.replica, one.in_sync, one.lag_bytes, one.behind_ms) == (replica_of(1), True, 0, 0)
+    assert [each.clock_offset_ms for each in told.followers] == [-7, None]
     never = next(each for each in others if each.replica == replica_of(3))
     assert (never.learner, never.lag_bytes, never.behind_ms) == (True, 100, -1)
 
@@ -54,7 +56,8 @@ def master() -> ReplicaStatus:
         elected=True,
         reason="its disk is full",
         master_address="host:1",
-        master=master_status(in_sync_set(), 100, 3_000),
+        master=master_status(in_sync_set(), 100, 3_000, {replica_of(1): -7}),
+        coordinator_reachable=False,
     )
 
 
@@ -92,7 +95,33 @@ def test_metrics_tell_a_role_and_what_slaves_lack_until_there_is_another() -> No
     assert value("unconfirmed_bytes") == 10
     assert (value("lag_bytes", slave="1"), value("lag_bytes", slave="3")) == (0, 100)
     assert value("behind_seconds", slave="3") is None  # it never was up to date
+    assert (value("clock_offset_seconds", slave="1"), value("coordinator_reachable")) == (-0.007, 0)
     metrics.measure(slave())
+    assert value("coordinator_reachable") == 1
+    assert value("clock_offset_seconds", slave="1") is None
     assert (value("role", role="master"), value("role", role="refused")) == (0, 1)
     assert (value("in_sync"), value("following"), value("copying")) == (0, 1, 1)
     assert value("lag_bytes", slave="1") is None
+
+
+def test_metrics_count_what_a_replica_counts() -> None:
+    registry = CollectorRegistry()
+    metrics, counts = ReplicaMetrics(registry, "c", "b", 0), ReplicaCounts()
+    node = {"cluster": "c", "node_type": "broker", "node_id": "b", "replica_id": "0"}
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"rocketmq_replica_{name}", node | labels)
+
+    assert value("elections_total", reason="promotion") == 0
+    counts.received(70)
+    counts.cut(40, 3)
+    counts.gave_up(9)
+    counts.elected(Reason.PROMOTION)
+    metrics.count(counts, [1, 700])
+    counts.received(30)
+    metrics.count(counts, [])
+    assert (value("received_bytes_total"), value("cuts_total")) == (100, 1)
+    assert (value("diverged_bytes_total"), value("diverged_messages_total")) == (40, 3)
+    assert value("given_up_bytes_total") == 9
+    assert value("elections_total", reason="promotion") == 1
+    assert (value("wait_seconds_count"), value("wait_seconds_bucket", le="0.5")) == (2, 1)

@@ -12,7 +12,7 @@ class GetReplicationStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
-    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner")
+    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner", "coordinator_reachable")
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class GetReplicationStatusResponse(_message.Message):
     MASTER_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
     LEARNER_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     replica: _replication_pb2.LogReplica
     address: str
     role: str
@@ -39,7 +40,8 @@ class GetReplicationStatusResponse(_message.Message):
     master_end_offset: int
     master: MasterStatus
     learner: bool
-    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ...) -> None: ...
+    coordinator_reachable: bool
+    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ..., coordinator_reachable: _Optional[bool] = ...) -> None: ...
 
 class MasterStatus(_message.Message):
     __slots__ = ("synchronous", "required_replicas", "in_sync", "followers")
@@ -54,7 +56,7 @@ class MasterStatus(_message.Message):
     def __init__(self, synchronous: _Optional[bool] = ..., required_replicas: _Optional[int] = ..., in_sync: _Optional[_Iterable[int]] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ...) -> None: ...
 
 class FollowerStatus(_message.Message):
-    __slots__ = ("replica_id", "store_id", "in_sync", "connected", "learner", "synced_offset", "lag_bytes", "behind_ms")
+    __slots__ = ("replica_id", "store_id", "in_sync", "connected", "learner", "synced_offset", "lag_bytes", "behind_ms", "clock_offset_ms")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +65,7 @@ class FollowerStatus(_message.Message):
     SYNCED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
     BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
     replica_id: int
     store_id: str
     in_sync: bool
@@ -71,7 +74,8 @@ class FollowerStatus(_message.Message):
     synced_offset: int
     lag_bytes: int
     behind_ms: int
-    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., in_sync: _Optional[bool] = ..., connected: _Optional[bool] = ..., learner: _Optional[bool] = ..., synced_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., behind_ms: _Optional[int] = ...) -> None: ...
+    clock_offset_ms: int
+    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., in_sync: _Optional[bool] = ..., connected: _Optional[bool] = ..., learner: _Optional[bool] = ..., synced_offset: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., behind_ms: _Optional[int] = ..., clock_offset_ms: _Optional[int] = ...) -> None: ...
 
 class PromoteRequest(_message.Message):
     __slots__ = ("unclean",)

@@ -100,14 +100,16 @@ class FollowHello(_message.Message):
     def __init__(self, slave: _Optional[_Union[LogReplica, _Mapping]] = ..., from_last_file: _Optional[bool] = ..., learner: _Optional[bool] = ...) -> None: ...
 
 class FollowReport(_message.Message):
-    __slots__ = ("epoch", "written_offset", "synced_offset")
+    __slots__ = ("epoch", "written_offset", "synced_offset", "time_ms")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SYNCED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     written_offset: int
     synced_offset: int
-    def __init__(self, epoch: _Optional[int] = ..., written_offset: _Optional[int] = ..., synced_offset: _Optional[int] = ...) -> None: ...
+    time_ms: int
+    def __init__(self, epoch: _Optional[int] = ..., written_offset: _Optional[int] = ..., synced_offset: _Optional[int] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class FollowResponse(_message.Message):
     __slots__ = ("welcome", "chunk")

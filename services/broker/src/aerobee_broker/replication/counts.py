@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+_MARKS = 4_096  # flushes that wait for replicas at once; further ones are not measured
+_WAITS = 16_384  # between two looks
 
 
+class Reason(StrEnum):
+    """Why a replica became master. START: by its options, or it was it last. NO_MASTER: the key of
+    the one before ended. PORT_REFUSES: its process had ended. LATE_ANSWER: it was elected by a
+    claim whose answer was lost. UNCLEAN: nobody of the in-sync set came back."""
+
+    START = "start"
+    NO_MASTER = "no_master"
+    PORT_REFUSES = "port_refuses"
+    LATE_ANSWER = "late_answer"
+    PROMOTION = "promotion"
+    UNCLEAN_PROMOTION = "unclean_promotion"
+    UNCLEAN = "unclean"
+
+
+@dataclass(slots=True)
 class ReplicaCounts:
     """`received_bytes`: of its masters' logs. `cuts`, `diverged_bytes`, `diverged_messages`: of its
     own log, what it cut. `given_up_bytes`: of the logs of others, at least, by elections of this
-    replica that lost something. `elections`: reason → how often it became master for it."""
+    replica that lost something. `elections`: how often it became master."""
 
-    def __init__(self) -> None:
-        self.received_bytes = 0
-        self.cuts = self.diverged_bytes = self.diverged_messages = 0
-        self.given_up_bytes = 0
-        self.elections: Counter[str] = Counter()
-        self._waits_ms: list[int] = []
+    received_bytes: int = 0
+    cuts: int = 0
+    diverged_bytes: int = 0
+    diverged_messages: int = 0
+    given_up_bytes: int = 0
+    elections: Counter[Reason] = field(default_factory=Counter)
+
+    def copy(self) -> ReplicaCounts:
+        return replace(self, elections=self.elections.copy())
 
     def received(self, size: int) -> None:
         self.received_bytes += size
@@ -28,14 +51,32 @@ class ReplicaCounts:
     def gave_up(self, size: int) -> None:
         self.given_up_bytes += size
 
-    def elected(self, reason: str) -> None:
+    def elected(self, reason: Reason) -> None:
         self.elections[reason] += 1
 
-    def waited(self, duration_ms: int) -> None:
-        """From a flush of the master until every replica in sync has what it covers."""
-        self._waits_ms.append(duration_ms)
 
-    def take_waits(self) -> list[int]:
-        """Those since the last call."""
-        waits, self._waits_ms = self._waits_ms, []
+class ReplicaWaits:
+    """How long flushes of a master waited until all replicas in sync had what they covered, in ms
+    of one monotonic clock. Offsets are physical."""
+
+    def __init__(self) -> None:
+        self._flushes: deque[tuple[int, int]] = deque()  # end, when
+        self._last = 0
+        self._waits_ms: deque[int] = deque(maxlen=_WAITS)
+
+    def flushed(self, end: int, now_ms: int) -> None:
+        """By this master, up to there."""
+        if end > self._last and len(self._flushes) < _MARKS:
+            self._flushes.append((end, now_ms))
+            self._last = end
+
+    def confirmed(self, end: int, now_ms: int) -> None:
+        flushes = self._flushes
+        while flushes and flushes[0][0] <= end:
+            self._waits_ms.append(now_ms - flushes.popleft()[1])
+
+    def take(self) -> list[int]:
+        """Those that ended since the last call."""
+        waits = list(self._waits_ms)
+        self._waits_ms.clear()
         return waits

@@ -86,6 +86,7 @@ class Follower:
     ) -> None:
         self.lowest_of_master = 0  # physical offset: log files reaching beyond it are kept
         self.end_of_master = 0  # as it told last
+        self._received = 0  # bytes since they were last taken
         self._store = store
         self._describe = describe
         self._epochs = epochs
@@ -97,6 +98,11 @@ class Follower:
         self._unwritten = asyncio.Event()  # something was appended
         self._written = asyncio.Event()  # since it was last waited for
         self._confirmed = asyncio.Event()  # the master has told an offset
+
+    def take_received(self) -> int:
+        """Bytes of the log that it was sent since the last call."""
+        received, self._received = self._received, 0
+        return received
 
     async def hello(self) -> Hello:
         """What the stream is opened with. Raises as a flush does."""
@@ -163,6 +169,7 @@ class Follower:
             check.check(chunk, store.end_offset)
             if chunk.data:
                 store.follower.append(chunk.offset, chunk.data)
+                self._received += len(chunk.data)
                 self._unwritten.set()
                 while store.end_offset - store.flushed_offset > MAX_UNWRITTEN_BYTES:
                     self._written.clear()
@@ -202,7 +209,8 @@ class Follower:
         highest = self._epochs.history.highest
         if highest > epoch:  # noted since: nothing is confirmed in this epoch any more
             raise MasterOutdated("the master", epoch, highest)
-        await link.send(Report(epoch, self._store.end_offset, self._store.flushed_offset))
+        store, time_ms = self._store, self._clock.now_ms()
+        await link.send(Report(epoch, store.end_offset, store.flushed_offset, time_ms))
 
     async def _derive(self) -> None:
         """What is confirmed: large pieces at once, and the rest when it has waited long enough."""

@@ -25,10 +25,12 @@ from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
+from aerobee_broker.replication.counts import ReplicaWaits
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.stream import (
+    ClockOffset,
     CopyPace,
     Hello,
     LogChunk,
@@ -43,6 +45,7 @@ from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
 HOT_BYTES = 4 << 20  # of the log's end: in the page cache, and read on the loop
+CLOCKS_DIFFER_MS = 500  # a failover then moves delivery times by more than that
 ROUND_MS = 100  # between two looks at who joins and leaves, when nothing happens
 
 
@@ -95,6 +98,8 @@ class Leader:
         # So long it waits for its first slaves: a send in that time is stored, and waits for them.
         self._patient_until_ms = clock.monotonic_ms() + in_sync.max_not_caught_up_ms
         self._changed = asyncio.Event()
+        self.waits = ReplicaWaits()
+        self._clocks: dict[Replica, ClockOffset] = {}
 
     def on_progress(self, advance: Callable[[], None]) -> None:
         """`advance` is called when a replica has moved or the set has changed."""
@@ -111,13 +116,11 @@ class Leader:
             stream.wake.set()
 
     def watermarks(self, own: int, flushed: int) -> Watermarks:
-        in_sync = self.in_sync
-        in_sync.stored(
-            self._store.min_physical_offset,
-            self._store.written_offset,
-            own,
-            self._clock.monotonic_ms(),
-        )
+        in_sync, now_ms = self.in_sync, self._clock.monotonic_ms()
+        in_sync.stored(self._store.min_physical_offset, self._store.written_offset, own, now_ms)
+        if len(in_sync.waited_for) > 1:
+            self.waits.flushed(own, now_ms)
+        self.waits.confirmed(in_sync.confirmed, now_ms)
         self._visible = max(self._visible, min(in_sync.confirmed, flushed))
         settled = in_sync.confirmed if in_sync.is_synchronous else own
         return Watermarks(in_sync.acknowledged, settled, self._visible)
@@ -290,8 +293,34 @@ class Leader:
             if report is None:
                 return
             stream.check.check(report)
+            self._compare_clocks(replica, report)
             self.in_sync.reported(replica, report.synced, self._clock.monotonic_ms())
             self._progress()
+
+    # ---- clocks ----
+
+    def clock_offsets(self) -> dict[Replica, int]:
+        """How far the wall clocks of slaves are ahead of this one, in ms; of those that follow for
+        a few seconds."""
+        return {
+            replica: clock.ahead_ms
+            for replica, clock in self._clocks.items()
+            if clock.ahead_ms is not None
+        }
+
+    def _compare_clocks(self, replica: Replica, report: Report) -> None:
+        """Times at which messages are delivered go by the master's clock, whoever that is."""
+        if not report.time_ms:
+            return
+        clock = self._clocks.setdefault(replica, ClockOffset())
+        before_ms, now_ms = clock.ahead_ms or 0, self._clock.monotonic_ms()
+        if clock.note(report.time_ms, self._clock.now_ms(), now_ms):
+            ahead_ms = clock.ahead_ms or 0
+            log = structlog.get_logger().bind(replica=str(replica), ahead_ms=ahead_ms)
+            if abs(ahead_ms) > CLOCKS_DIFFER_MS >= abs(before_ms):
+                log.warning("clocks_differ")
+            elif abs(before_ms) > CLOCKS_DIFFER_MS >= abs(ahead_ms):
+                log.info("clocks_agree")
 
 
 class _Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,7 +24,8 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
     """As its master sees it. `lag_bytes`: of the master's log, that it lacks; `behind_ms`: for so
-    long it has lacked any, -1 where it never was up to date."""
+    long it has lacked any, -1 where it never was up to date. `clock_offset_ms`: how far its wall
+    clock is ahead of its master's; None: not known."""
 
     replica: Replica
     in_sync: bool
@@ -32,6 +34,7 @@ class FollowerStatus:
     synced: int
     lag_bytes: int
     behind_ms: int
+    clock_offset_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class ReplicaStatus:
     """`synced`: the end of what is on its disk. `reason`: why it is refused, cannot write or may
     not become master. `master_address`: "" while none is known. `total_replicas`: 1 where the
     options do not say. `elected`: by etcd. `master_end`: of a slave, where its master's log ended
-    when it last told; 0: it has not. `learner`: it never joins the in-sync set."""
+    when it last told; 0: it has not. `learner`: it never joins the in-sync set.
+    `coordinator_reachable`: None where there is none."""
 
     log: LogDescription
     address: str
@@ -64,10 +68,14 @@ class ReplicaStatus:
     master_end: int = 0
     learner: bool = False
     master: MasterStatus | None = None
+    coordinator_reachable: bool | None = None
 
 
-def master_status(in_sync: InSyncSet, end: int, now_ms: int) -> MasterStatus:
-    """`end`: of the master's log. `now_ms`: of the clock that the set is told of."""
+def master_status(
+    in_sync: InSyncSet, end: int, now_ms: int, clock_offsets: Mapping[Replica, int]
+) -> MasterStatus:
+    """`end`: of the master's log. `now_ms`: of the clock that the set is told of. `clock_offsets`:
+    ms, as `FollowerStatus`."""
     followers = []
     for state in sorted(in_sync.followers(), key=lambda each: each.replica):
         lag = max(0, end - state.synced)
@@ -81,6 +89,7 @@ def master_status(in_sync: InSyncSet, end: int, now_ms: int) -> MasterStatus:
                 state.synced,
                 lag,
                 -1 if lag and state.caught_up_ms == NEVER_MS else behind_ms,
+                clock_offsets.get(state.replica),
             )
         )
     return MasterStatus(in_sync.is_synchronous, in_sync.required, in_sync.members, tuple(followers))

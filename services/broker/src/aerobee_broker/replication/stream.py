@@ -13,6 +13,8 @@ from isal.isal_zlib import crc32
 from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.handshake import LogDescription
 
+CLOCK_WINDOW_MS = 5_000
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -45,11 +47,13 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`written`: the end of the slave's log, `synced`: of what is on its disk."""
+    """`written`: the end of the slave's log, `synced`: of what is on its disk. `time_ms`: the
+    slave's wall clock; 0: not told."""
 
     epoch: int
     written: int
     synced: int
+    time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,27 @@ class CopyPace:
     def wait_ms(self, now_ms: int) -> float:
         """0: the next chunk may leave now."""
         return max(0.0, self._free_ms - now_ms)
+
+
+class ClockOffset:
+    """How far a slave's wall clock is ahead of its master's, by its reports, in ms. A report takes
+    time to come, and says that much too little: the highest of five seconds counts."""
+
+    def __init__(self) -> None:
+        self.ahead_ms: int | None = None  # None: not known yet
+        self._highest: int | None = None  # since `_since_ms`
+        self._since_ms = 0
+
+    def note(self, slave_ms: int, master_ms: int, now_ms: int) -> bool:
+        """Both wall clocks, and the master's monotonic one. Whether `ahead_ms` is a new one."""
+        if self._highest is None:
+            self._since_ms = now_ms
+        ahead_ms = slave_ms - master_ms
+        self._highest = ahead_ms if self._highest is None else max(self._highest, ahead_ms)
+        if now_ms - self._since_ms < CLOCK_WINDOW_MS:
+            return False
+        self.ahead_ms, self._highest = self._highest, None
+        return True
 
 
 class ReportCheck:

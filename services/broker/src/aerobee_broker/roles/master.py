@@ -146,7 +146,12 @@ class MasterRole:
     def status(self) -> MasterStatus:
         assert self._leader is not None, "it has started"
         now_ms = self._own.environment.clock.real.monotonic_ms()
-        return master_status(self._leader.in_sync, self._own.store.written_offset, now_ms)
+        leader, end = self._leader, self._own.store.written_offset
+        return master_status(leader.in_sync, end, now_ms, leader.clock_offsets())
+
+    def take_waits(self) -> list[int]:
+        """How long flushes waited for replicas, in ms, since the last call."""
+        return [] if self._leader is None else self._leader.waits.take()
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
         """Takes no more messages, and returns the log's end once the set, of which `successor` is,

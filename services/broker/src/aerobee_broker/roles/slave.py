@@ -113,6 +113,7 @@ class SlaveRole:
             await self._follow_always()
         finally:
             await lifecycle.stop()
+            own.counts.received(self._follower.take_received())
             await self._caller.close()
             await own.saved.save()
             await own.leases.stop()
@@ -135,6 +136,7 @@ class SlaveRole:
 
     async def _keep_store(self) -> None:
         environment = self._own.environment
+        self._own.counts.received(self._follower.take_received())
         if (state := self._registered()) != self._told:
             self._told = state
             self._on_change()

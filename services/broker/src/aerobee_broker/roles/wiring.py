@@ -90,7 +90,7 @@ class ReplicaProcess:
         async def report_health() -> None:
             server.set_serving(roles.serves)
             if own.is_open:
-                self._measure(self._status())
+                self._measure(roles)
 
         return (
             OpenedStore(own),
@@ -136,13 +136,15 @@ class ReplicaProcess:
         member = ElectedMember(roles, coordinator, address, self._calls())
         return Step(stop=etcd.close), member
 
-    def _measure(self, status: ReplicaStatus) -> None:
+    def _measure(self, roles: Roles) -> None:
         if self._metrics is None:  # not before the port is open, which may be tried twice
             options, registry = self._environment.options, self._environment.metrics.registry
             self._metrics = ReplicaMetrics(
                 registry, options.broker_cluster_name, options.broker_name, options.broker_id
             )
-        self._metrics.measure(status)
+        waits_ms = [] if roles.master is None else roles.master.take_waits()
+        self._metrics.measure(self._status())
+        self._metrics.count(self._own.counts, waits_ms)
 
     def _refusal(self) -> NotServed:
         return NotServed("starting", "") if self._roles is None else self._roles.refusal()
@@ -150,7 +152,9 @@ class ReplicaProcess:
     def _status(self) -> ReplicaStatus:
         if self._roles is None:
             raise self._refusal()
-        return replica_status(self._roles, self._presence.identity.address)
+        reachable = None if self._member is None else self._member.coordinator_reachable
+        address = self._presence.identity.address
+        return replica_status(self._roles, address, coordinator_reachable=reachable)
 
     def _promotable(self) -> Member:
         if self._member is None:

@@ -116,6 +116,10 @@ class Coordinator(Protocol):
     def view(self) -> View | None:
         """As it was read last; None before the first time."""
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether it answered when this replica last renewed its lease."""
+
     def alive_until_ms(self) -> int:
         """Until then, in monotonic milliseconds, no other replica takes this one for dead, provided
         that the coordinator keeps time."""

@@ -80,6 +80,7 @@ class EtcdCoordinator:
         self._alive_until_ms = 0
         self._claims: dict[str, int] = {}  # nonce → epoch, while one may still be carried out
         self._wake = asyncio.Event()
+        self._is_reachable = True
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- views ----
@@ -87,6 +88,10 @@ class EtcdCoordinator:
     @property
     def view(self) -> View | None:
         return self._view
+
+    @property
+    def is_reachable(self) -> bool:
+        return self._is_reachable
 
     def alive_until_ms(self) -> int:
         return self._alive_until_ms
@@ -221,20 +226,19 @@ class EtcdCoordinator:
                 _log().warning("lease_not_revoked", reason=str(error))
 
     async def _keep(self) -> None:
-        reachable = True
         while True:
             self._wake.clear()
             try:
                 await self._renew()
                 await self.read()
             except (CoordinatorAway, CoordinatorDamaged) as error:
-                if reachable:
+                if self._is_reachable:
                     _log().warning("coordinator_away", reason=str(error))
-                reachable = False
+                self._is_reachable = False
             else:
-                if not reachable:
+                if not self._is_reachable:
                     _log().info("coordinator_back")
-                reachable = True
+                self._is_reachable = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._ttl_s / _RENEWALS):
                     await self._wake.wait()

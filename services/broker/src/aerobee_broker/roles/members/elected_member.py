@@ -30,16 +30,17 @@ from aerobee_broker.replication.coordinators.coordinator import (
     View,
 )
 from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.counts import Reason
 from aerobee_broker.replication.errors import NotElectable, NotPromoted
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import Members
 from aerobee_broker.roles.master import MasterRole
 from aerobee_broker.roles.members.member import Member
+from aerobee_broker.roles.members.probe import refuses
 from aerobee_broker.roles.members.unclean import UncleanElection, may_stand, tell_given_up
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
-from aerobee_chassis.addresses import split_address
 from aerobee_chassis.background import PeriodicTask, until_one_ends
 from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_wire.status import Code, MqError
@@ -47,8 +48,6 @@ from aerobee_wire.status import Code, MqError
 AGAIN_S = 1.0  # after a role that could not be taken
 COORDINATOR_PAUSE_S = 0.2  # after an answer of the coordinator that did not come
 CANDIDACY_S = 1.0  # between two looks at what this replica says of itself
-PROBES, PROBE_PAUSE_S = 2, 0.3  # of a master's port, after its stream broke
-PROBE_TIMEOUT_S = 1.0
 CLAIMS = 5  # of a promotion: the in-sync set may change between a look and a claim
 
 
@@ -76,6 +75,10 @@ class ElectedMember(Member):
         self._vacant_since_ms: int | None = None  # the group has no master, as far as is known
         self._told = ""
         self._unclean = UncleanElection(self._options.broker_id)
+
+    @property
+    def coordinator_reachable(self) -> bool:
+        return self._coordinator is not None and self._coordinator.is_reachable
 
     async def start(self) -> None:
         coordinator = self._coordinator = self._make_coordinator(self._roles.own.replica)
@@ -140,7 +143,8 @@ class ElectedMember(Member):
         view = coordinator.view or await coordinator.changed(None)
         async with self._claiming:
             mastership, self._won = self._won, None
-        mastership = mastership or coordinator.claimed_in(view)
+        if mastership is None and (mastership := coordinator.claimed_in(view)) is not None:
+            self._tell_elected(mastership.epoch, Reason.LATE_ANSWER)
         if mastership is None:
             if view.master is not None and not self._is_own(view.master):
                 self._vacant_since_ms = None
@@ -169,7 +173,7 @@ class ElectedMember(Member):
         left_ms = self._vacant_since_ms + wait_ms - now_ms
         if await self._has_changed(coordinator, view, left_ms):
             return None
-        return await self._elect(coordinator, view, "no master")
+        return await self._elect(coordinator, view, Reason.NO_MASTER)
 
     async def _stand_outside(self, coordinator: Coordinator, view: View) -> Mastership | None:
         """Not in the set: master only where that may lose what was acknowledged."""
@@ -187,13 +191,14 @@ class ElectedMember(Member):
                 return None
             mastership = await coordinator.elect(seen, unclean=True)
         if mastership is not None:
-            self._tell_given_up(mastership.epoch, "no member of the in-sync set came back")
+            self._tell_elected(mastership.epoch, Reason.UNCLEAN)
+            self._tell_given_up(mastership.epoch)
         return mastership
 
-    def _tell_given_up(self, epoch: int, why: str) -> None:
+    def _tell_given_up(self, epoch: int) -> None:
         own = self._roles.own
         given_up = self._unclean.given_up(own.store.end_offset, self._clock.monotonic_ms())
-        tell_given_up(own, epoch, *given_up, why)
+        tell_given_up(own, epoch, *given_up)
 
     async def _has_changed(self, coordinator: Coordinator, view: View, within_ms: int) -> bool:
         if within_ms <= 0:
@@ -205,12 +210,18 @@ class ElectedMember(Member):
             return False
         return True
 
-    async def _elect(self, coordinator: Coordinator, view: View, why: str) -> Mastership | None:
+    async def _elect(
+        self, coordinator: Coordinator, view: View, reason: Reason
+    ) -> Mastership | None:
         async with self._claiming:
             mastership = await coordinator.elect(view)
         if mastership is not None:
-            structlog.get_logger().warning("elected", epoch=mastership.epoch, why=why)
+            self._tell_elected(mastership.epoch, reason)
         return mastership
+
+    def _tell_elected(self, epoch: int, reason: Reason) -> None:
+        self._roles.own.counts.elected(reason)
+        structlog.get_logger().warning("elected", epoch=epoch, reason=reason.value)
 
     # ---- promoted ----
 
@@ -242,10 +253,10 @@ class ElectedMember(Member):
                     continue
                 mastership = await coordinator.elect(seen, unclean=unclean)
                 if mastership is not None:
-                    why = "unclean promotion" if unclean else "promotion"
-                    structlog.get_logger().warning("elected", epoch=mastership.epoch, why=why)
+                    reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
+                    self._tell_elected(mastership.epoch, reason)
                     if not seen.may_be_elected(me):
-                        self._tell_given_up(mastership.epoch, why)
+                        self._tell_given_up(mastership.epoch)
                     self._won = mastership
                     return mastership.epoch, handed_over
         raise NotPromoted("the coordinator's state changes all the time")
@@ -297,7 +308,7 @@ class ElectedMember(Member):
             while not elected:
                 broke.clear()
                 await broke.wait()
-                if await self._refuses(master.address):
+                if await refuses(master.address):
                     elected.extend(await self._claim(coordinator, master))
 
         works = [
@@ -353,28 +364,11 @@ class ElectedMember(Member):
         if await self._has_changed(coordinator, view, rank(view, me) * RANK_MS):
             return []
         try:
-            mastership = await self._elect(coordinator, view, "the master's port refuses")
+            mastership = await self._elect(coordinator, view, Reason.PORT_REFUSES)
         except CoordinatorAway as error:
             structlog.get_logger().warning("not_elected", reason=str(error))
             return []
         return [] if mastership is None else [mastership]
-
-    async def _refuses(self, address: str) -> bool:
-        """Whether nobody listens there: of a process that has ended, on a machine that is up."""
-        host, port = split_address(address)
-        for probe in range(PROBES):
-            if probe:
-                await asyncio.sleep(PROBE_PAUSE_S)
-            try:
-                async with asyncio.timeout(PROBE_TIMEOUT_S):
-                    _, writer = await asyncio.open_connection(host, port)
-            except ConnectionRefusedError:
-                continue
-            except (OSError, TimeoutError):
-                return False
-            writer.close()
-            return False
-        return True
 
     # ---- master ----
 

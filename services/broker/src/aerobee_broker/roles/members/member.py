@@ -26,6 +26,11 @@ class Member(Component):
     async def stop(self) -> None:
         await self.calls.close()
 
+    @property
+    def coordinator_reachable(self) -> bool | None:
+        """None: nobody outside of the group decides."""
+        return None
+
     async def promote(self, *, unclean: bool) -> Promotion:
         """Returns once this replica serves as master. Raises NotElectable, NotPromoted,
         ReplicaRefused (it is unfinished), what the master raises that hands over."""

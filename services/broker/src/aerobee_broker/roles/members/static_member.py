@@ -16,6 +16,7 @@ from aerobee_broker.cluster.masters import Masters
 from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
+from aerobee_broker.replication.counts import Reason
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.status import ReplicaStatus, Role
 from aerobee_broker.roles.master import MasterRole
@@ -82,6 +83,7 @@ class StaticMember(Member):
                 if epoch:
                     await self._lead(epoch)
                 elif leads and not await self._is_superseded():
+                    self._roles.own.counts.elected(Reason.START)
                     await self._lead(self._next_epoch())
                 else:
                     await until_one_ends(self._follow(), self._until_promoted())
@@ -184,7 +186,9 @@ class StaticMember(Member):
                 )
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
-                tell_given_up(self._roles.own, epoch, lacks, None, "unclean promotion")
+                tell_given_up(self._roles.own, epoch, lacks, None)
+            reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
+            self._roles.own.counts.elected(reason)
             self._promoted_to = epoch
             self._promoted.set()
             await self.until_master(epoch)

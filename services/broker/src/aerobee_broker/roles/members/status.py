@@ -7,7 +7,9 @@ from aerobee_broker.replication.status import ReplicaStatus, Role
 from aerobee_broker.roles.roles import Roles
 
 
-def replica_status(roles: Roles, address: str) -> ReplicaStatus:
+def replica_status(
+    roles: Roles, address: str, *, coordinator_reachable: bool | None = None
+) -> ReplicaStatus:
     """`address`: "host:port" of this replica. Raises NotServed while its store opens."""
     own, options = roles.own, roles.own.environment.options
     if not own.is_open:
@@ -34,4 +36,5 @@ def replica_status(roles: Roles, address: str) -> ReplicaStatus:
         master_end=slave.master_end if slave else 0,
         learner=options.is_learner or bool(own.unfinished.since),
         master=None if master is None else master.status(),
+        coordinator_reachable=coordinator_reachable,
     )

@@ -62,15 +62,12 @@ def may_stand(own: ReplicaStore) -> bool:
     return allowed and not own.is_unfinished and not own.unfinished.since
 
 
-def tell_given_up(
-    own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: int | None, why: str
-) -> None:
+def tell_given_up(own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: int | None) -> None:
     """This replica becomes master of `epoch`, and lacks what others had: `size` as `given_up`."""
     own.counts.gave_up(size or 0)
     structlog.get_logger().error(
         "elected_unclean",
         epoch=epoch,
-        why=why,
         given_up_bytes="unknown" if size is None else size,
         told_ms_ago=told_ms_ago,
         end=own.store.end_offset,

@@ -155,6 +155,7 @@ def status_message(status: ReplicaStatus) -> pb.GetReplicationStatusResponse:
         master_end_offset=status.master_end,
         learner=status.learner,
         master=None if status.master is None else _master_message(status.master),
+        coordinator_reachable=status.coordinator_reachable,
     )
 
 
@@ -173,6 +174,7 @@ def _master_message(master: MasterStatus) -> pb.MasterStatus:
                 synced_offset=each.synced,
                 lag_bytes=each.lag_bytes,
                 behind_ms=each.behind_ms,
+                clock_offset_ms=each.clock_offset_ms,
             )
             for each in master.followers
         ],
@@ -196,6 +198,9 @@ def status_of(answer: pb.GetReplicationStatusResponse) -> ReplicaStatus:
         master_end=answer.master_end_offset,
         learner=answer.learner,
         master=_master_of(answer, log.replica) if answer.HasField("master") else None,
+        coordinator_reachable=(
+            answer.coordinator_reachable if answer.HasField("coordinator_reachable") else None
+        ),
     )
 
 
@@ -210,6 +215,7 @@ def _master_of(answer: pb.GetReplicationStatusResponse, master: Replica) -> Mast
             each.synced_offset,
             each.lag_bytes,
             each.behind_ms,
+            each.clock_offset_ms if each.HasField("clock_offset_ms") else None,
         )
         for each in found.followers
     )

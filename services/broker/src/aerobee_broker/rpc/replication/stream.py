@@ -42,7 +42,7 @@ class SlaveCall:
             if request.WhichOneof("kind") != "report":
                 raise StreamBroken("a message of the slave that is no report")
             report = request.report
-            return Report(report.epoch, report.written_offset, report.synced_offset)
+            return Report(report.epoch, report.written_offset, report.synced_offset, report.time_ms)
         return None
 
     async def send(self, message: Welcome | LogChunk) -> None:
@@ -101,6 +101,7 @@ class MasterCall:
                     epoch=report.epoch,
                     written_offset=report.written,
                     synced_offset=report.synced,
+                    time_ms=report.time_ms,
                 )
             )
         )
