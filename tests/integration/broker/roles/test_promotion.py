@@ -176,6 +176,9 @@ async def test_the_commands_show_a_group_and_promote(group: BrokerGroup) -> None
         (2, "slave", True),
     ]
     assert {each["epoch"] for each in shown} == {1}
+    state = shown_by(group, "broker", "status", BROKER)
+    assert (state["role"], state["epoch"], state["in_sync"]) == ("master", 1, [0, 1, 2])
+    assert state["required_replicas"] == 2
     listed = shown_by(group, "cluster", "list")
     assert {(each["broker_id"], each["role"]) for each in listed} == {
         (0, "master"),

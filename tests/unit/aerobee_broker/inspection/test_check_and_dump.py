@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.inspection.__main__ import main
+from aerobee_broker.replication.epochs import EpochFile, EpochHistory
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties as props
 from aerobee_wire import record
+from support.disk.replicated import confirm, open_replica, ship_all
 from support.disk.stores import open_store, send
 
 LOG_FILE = 16_384
@@ -231,6 +234,32 @@ def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
     store.close()
     overwrite(first_file(crashed, "commitlog"), end + 100, bytes(200))
     assert main(["check", str(crashed), *SETS]) == 0
+
+
+def test_of_a_replica_epochs_and_the_unconfirmed_tail_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tail that no queue has yet is no problem, and neither is what was cut and kept."""
+    options = replace(OPTIONS, replicated=True)
+    master = open_store(RealDisk(), OPTIONS, path=tmp_path / "master")
+    replica = open_replica(RealDisk(), options, path=tmp_path / "store")
+    ends = [send(master, [message(number)])[0].physical_offset for number in range(20)]
+    ship_all(master, replica)
+    confirm(replica, ends[15])
+    end = replica.end_offset
+    for each in (master, replica):
+        each.close()
+    history = EpochHistory().begin(1, "a store", 0).begin(4, "another", ends[10])
+    EpochFile(RealDisk(), tmp_path / "store" / "config" / "epochs.json").save(history)
+    (tmp_path / "store" / "diverged").mkdir()
+    (tmp_path / "store" / "diverged" / "1-700.log").write_bytes(b"cut")
+
+    code, report = check(tmp_path / "store", capsys)
+    assert (code, report["problems"]) == (0, [])
+    assert report["epochs"] == {"0": 0, "1": 0, "4": ends[10]}
+    assert report["unconfirmed_bytes"] == end - ends[15]
+    assert report["records"] == 20 and len(report["notes"]) == 2
+    assert main(["check", str(tmp_path / "store"), *SETS]) == 0
 
 
 def test_open_store_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

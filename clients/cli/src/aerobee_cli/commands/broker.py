@@ -16,10 +16,16 @@ from aerobee_cli.output import Column, number
 from aerobee_cli.processes.become import become, inherit_namesrv
 
 if TYPE_CHECKING:
+    from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import BrokerBacklog, ReplicaDescription
     from aerobee_wire.status import MqError
 
 POLL_S = 2.0
+
+
+def _seconds(milliseconds: int | None) -> str:
+    return "" if milliseconds is None else f"{milliseconds / 1_000:.1f}"
+
 
 REPLICA_COLUMNS = (
     number("replica", "replica_id"),
@@ -29,7 +35,8 @@ REPLICA_COLUMNS = (
     number("end", "end_offset"),
     number("confirmed", "confirmed_offset"),
     number("lag (bytes)", "lag_bytes"),
-    number("behind (ms)", "behind_ms"),
+    Column("behind (s)", "behind_ms", _seconds, right=True),
+    number("clock (ms)", "clock_offset_ms"),
     Column("address", "address"),
     Column("remark", "remark"),
 )
@@ -71,16 +78,32 @@ def status(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the state of a running broker: its log, counters, disk and memory."""
+    """Show the state of a running broker: its log, counters, disk and memory.
+
+    Of a broker with replicas also its role, its epoch, and which replicas are in sync.
+    """
     with admin_client(context, namesrv) as admin:
         if name is not None:
-            output.show_one(output.items_of([admin.broker_status(name)])[0], as_json=json)
+            output.show_one(_state(admin, name), as_json=json)
             return
         names = sorted({found.broker_name for found in admin.cluster().brokers})
-        items = output.items_of(admin.broker_status(each) for each in names)
+        items = [_state(admin, each) for each in names]
     output.show_each(items, as_json=json)
     if not items:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
+
+
+def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
+    """Of a broker by name or address; role "" where it keeps one copy."""
+    found = admin.broker_status(broker)
+    replicas = admin.replicas(found.broker_name, silent=[])
+    own = next((each for each in replicas if each.address == found.broker_address), None)
+    return output.items_of([found])[0] | {
+        "role": own.role if own else "",
+        "epoch": own.epoch if own else None,
+        "in_sync": [each.replica_id for each in replicas if each.in_sync],
+        "required_replicas": own.required_replicas if own else None,
+    }
 
 
 @app.command("ha-status", epilog="Example: aerobee broker ha-status broker-a --json")
@@ -94,14 +117,14 @@ def ha_status(
     """Show the replicas of a broker: who is master, who is in sync, how far each has got.
 
     A replica in sync has everything that was acknowledged, and may become master without a loss.
-    Exit code 3: a replica did not answer.
+    Clock: how far a replica's is ahead of the master's. Exit code 3: a replica did not answer.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         found = admin.replicas(name, silent=silent)
     items = output.items_of(found)
     if not json:
-        items = [item | {"remark": _remark(item)} for item in items]
+        items = [item | {"remark": _remark(each)} for item, each in zip(items, found, strict=True)]
     output.show_list(items, REPLICA_COLUMNS, as_json=json)
     if not found:
         output.note(f"{name} keeps one copy: it has no replicas")
@@ -114,14 +137,17 @@ def ha_status(
         raise typer.Exit(INCOMPLETE)
 
 
-def _remark(item: dict[str, Any]) -> str:
-    remarks = [item["reason"]]
-    if item["copying"]:
-        remarks.append("copies its master's log")
-    if item["learner"]:
+def _remark(replica: ReplicaDescription) -> str:
+    remarks = [replica.reason]
+    if replica.copying:
+        percent = replica.copied_percent
+        remarks.append("copies its master's log" + ("" if percent is None else f" ({percent} %)"))
+    if replica.learner:
         remarks.append("only reads, and never becomes master")
-    if item["connected"] is False:
+    if replica.connected is False:
         remarks.append("does not follow")
+    if replica.coordinator_reachable is False:
+        remarks.append("does not reach etcd")
     return "; ".join(filter(None, remarks))
 
 

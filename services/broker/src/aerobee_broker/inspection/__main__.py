@@ -81,6 +81,9 @@ def _print_report(report: check.Report) -> None:
     )
     print(f"  consume queues: {report.units:,} units of {report.queues:,} queues compared")
     print(f"  index: {report.index_entries:,} entries compared")
+    if report.epochs:
+        begins = ", ".join(f"{epoch} from {start} on" for epoch, start in report.epochs.items())
+        print(f"  epochs: {begins}")
     for note in report.notes:
         print(f"  note: {note}")
     for problem in report.problems:

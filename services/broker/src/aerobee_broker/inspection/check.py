@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_broker.disk import Disk, read_file
+from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.inspection.derived import Comparison
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
 from aerobee_broker.inspection.walk import Walk
+from aerobee_broker.replication.diverged import DivergedFiles
+from aerobee_broker.replication.epochs import EpochFile
+from aerobee_broker.roles.unfinished import UnfinishedFile
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -43,6 +47,8 @@ class Report:
     queues: int = 0
     units: int = 0
     index_entries: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)  # epoch → physical offset of its begin
+    unconfirmed_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -72,6 +78,7 @@ def check(
                 progress(end - report.begin_offset, store.end_of_files() - report.begin_offset)
         report.end_offset = walk.end
         _note_state(store, walk, report)
+        _note_replica(store, walk.end, report)
         rebuilt.finish()
         comparison = Comparison(store, options)
         report.queues, report.units = comparison.queues(rebuilt.queues)
@@ -131,6 +138,40 @@ def _note_state(store: StoppedStore, walk: Walk, report: Report) -> None:
         )
     if store.checkpoint is None and store.log.starts:
         report.notes.append("there is no checkpoint: consume queues and index will be rebuilt")
+
+
+def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
+    """What a replica has besides: epochs, a tail that is on this disk alone as far as it knows, a
+    copy that is not finished. `end`: of the log."""
+    config = store.path / "config"
+    epochs, unfinished = (
+        EpochFile(store.disk, config / "epochs.json"),
+        UnfinishedFile(store.disk, config / "unfinished.json"),
+    )
+    try:
+        history = epochs.load()
+        unfinished.load()
+    except ConfigFileDamaged:  # `check_json` says what is wrong with it
+        return
+    if not history.entries:
+        return
+    report.epochs = {entry.epoch: entry.start for entry in history.entries}
+    confirmed = store.checkpoint.confirmed if store.checkpoint is not None else 0
+    report.unconfirmed_bytes = max(0, end - max(confirmed, report.begin_offset))
+    if report.unconfirmed_bytes:
+        report.notes.append(
+            f"the last {report.unconfirmed_bytes:,} bytes, from physical offset "
+            f"{end - report.unconfirmed_bytes} on, are not known to be on every replica in sync: "
+            "they are in no queue yet, and another master may have this replica cut them off"
+        )
+    if unfinished.is_due(end):
+        report.notes.append("it has not taken all of its master's log and tables yet")
+    kept = DivergedFiles(store.disk, store.path / "diverged").files()
+    if kept:
+        size = sum(file.size for file in kept)
+        report.notes.append(
+            f"{size:,} bytes that were cut off its log are kept in {len(kept)} files under diverged"
+        )
 
 
 def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:

@@ -21,8 +21,11 @@ class ReplicaDescription:
     something: `reason`) or "candidate" (without a role). `replica_id`: its brokerId by its options,
     the same in every role. `epoch`: the highest that it has heard of. `in_sync`: it may become
     master without a loss; None: no master tells. `lag_bytes`, `behind_ms`: what it lacks of its
-    master's log and for how long it has lacked any; None: nobody knows. `epochs`: epoch → physical
-    offset where the log of its master began.
+    master's log and for how long it has lacked any; None: nobody knows. `clock_offset_ms`: how far
+    its wall clock is ahead of its master's; None: not known. `master_end_offset`: of a slave, where
+    its master's log ended when it last told; 0: it has not. `coordinator_reachable`: whether etcd
+    answers this replica; None: there is none. `epochs`: epoch → physical offset where the log of
+    its master began.
     """
 
     broker_name: str
@@ -34,6 +37,7 @@ class ReplicaDescription:
     connected: bool | None
     lag_bytes: int | None
     behind_ms: int | None
+    clock_offset_ms: int | None
     reason: str
     master_address: str
     learner: bool
@@ -46,6 +50,8 @@ class ReplicaDescription:
     end_offset: int
     synced_offset: int
     confirmed_offset: int
+    master_end_offset: int
+    coordinator_reachable: bool | None
     store_id: str
     epochs: Mapping[int, int]
 
@@ -69,6 +75,7 @@ class ReplicaDescription:
             connected=True if is_master else seen.connected if seen else None,
             lag_bytes=0 if is_master else seen.lag_bytes if seen else None,
             behind_ms=0 if is_master else seen.behind_ms if seen and seen.behind_ms >= 0 else None,
+            clock_offset_ms=0 if is_master else _clock_offset(seen),
             reason=status.reason,
             master_address=status.master_address,
             learner=status.learner,
@@ -81,9 +88,22 @@ class ReplicaDescription:
             end_offset=log.end_offset,
             synced_offset=status.synced_offset,
             confirmed_offset=log.confirmed_offset,
+            master_end_offset=status.master_end_offset,
+            coordinator_reachable=(
+                status.coordinator_reachable if status.HasField("coordinator_reachable") else None
+            ),
             store_id=log.store_id,
             epochs={entry.epoch: entry.start_offset for entry in log.epochs},
         )
+
+    @property
+    def copied_percent(self) -> int | None:
+        """Of a replica that copies its master's log: how much of it it has. None: it copies none,
+        or does not know how much there is."""
+        whole = self.master_end_offset - self.lowest_offset
+        if not self.copying or whole <= 0:
+            return None
+        return min(100, 100 * (self.end_offset - self.lowest_offset) // whole)
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -162,3 +182,8 @@ def _seen_by(
 ) -> replica_pb2.FollowerStatus | None:
     followers = master.master.followers if master is not None else ()
     return next((each for each in followers if each.replica_id == replica_id), None)
+
+
+def _clock_offset(seen: replica_pb2.FollowerStatus | None) -> int | None:
+    told = seen is not None and seen.HasField("clock_offset_ms")
+    return seen.clock_offset_ms if seen is not None and told else None

@@ -1,0 +1,53 @@
+"""What replicas say, as the admin client tells it."""
+
+from __future__ import annotations
+
+import pytest
+from aerobee.broker.v1 import replica_pb2, replication_pb2
+
+from aerobee_client.admin.descriptions import ReplicaDescription
+
+MASTER = replica_pb2.GetReplicationStatusResponse(
+    replica=replication_pb2.LogReplica(broker_name="b", replica_id=1, epoch=3),
+    role="master",
+    coordinator_reachable=False,
+    master=replica_pb2.MasterStatus(
+        in_sync=[1, 2],
+        followers=[
+            replica_pb2.FollowerStatus(
+                replica_id=2, connected=True, lag_bytes=7, behind_ms=-1, clock_offset_ms=-600
+            ),
+            replica_pb2.FollowerStatus(replica_id=3, connected=True),
+        ],
+    ),
+)
+
+
+def slave(number: int, **fields: object) -> replica_pb2.GetReplicationStatusResponse:
+    log = replication_pb2.LogReplica(
+        broker_name="b", replica_id=number, lowest_offset=1_000, end_offset=1_400
+    )
+    return replica_pb2.GetReplicationStatusResponse(replica=log, role="slave", **fields)  # type: ignore[arg-type]
+
+
+def test_what_only_its_master_knows_comes_from_there() -> None:
+    told = ReplicaDescription.of(slave(2), MASTER)
+    assert (told.in_sync, told.lag_bytes, told.behind_ms) == (True, 7, None)
+    assert (told.clock_offset_ms, told.coordinator_reachable) == (-600, None)
+    not_yet = ReplicaDescription.of(slave(3), MASTER)
+    assert (not_yet.in_sync, not_yet.clock_offset_ms) == (False, None)
+    own = ReplicaDescription.of(MASTER, MASTER)
+    assert (own.clock_offset_ms, own.coordinator_reachable) == (0, False)
+    alone = ReplicaDescription.of(slave(2), None)
+    assert (alone.in_sync, alone.lag_bytes, alone.clock_offset_ms) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("copying", "master_end", "percent"),
+    [(True, 1_800, 50), (True, 1_200, 100), (True, 0, None), (False, 1_800, None)],
+)
+def test_how_much_of_its_masters_log_it_has_copied(
+    copying: bool, master_end: int, percent: int | None
+) -> None:
+    told = ReplicaDescription.of(slave(2, copying=copying, master_end_offset=master_end), MASTER)
+    assert told.copied_percent == percent
