@@ -26,7 +26,7 @@ from support.processes.broker_group import (
     send_until_taken,
 )
 from support.processes.sending import Sending
-from support.processes.service import run
+from support.processes.service import METRICS, run
 
 MASTER, SLAVE, THREE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE", "totalReplicas=3"
 STRICT = "inSyncReplicas=2"
@@ -204,10 +204,10 @@ def metrics_of(member: Member) -> dict[str, float]:
 async def test_metrics_tell_of_a_promotion_and_of_what_waits_for_replicas(
     group: BrokerGroup,
 ) -> None:
-    port = "metricsPromExporterPort=0"
+    exported = [setting.removeprefix("--set=") for setting in METRICS]
     master, slave = (
-        group.add(MASTER, "totalReplicas=2", port),
-        group.add(SLAVE, "totalReplicas=2", STRICT, port),
+        group.add(MASTER, "totalReplicas=2", *exported),
+        group.add(SLAVE, "totalReplicas=2", STRICT, *exported),
     )
     group.until_in_sync(master, slave)
     async with BrokerCaller(master.address) as caller:
