@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aerobee_broker.replication.epochs import PROMOTION_STEP
 from aerobee_client import AdminClient
 from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
@@ -31,6 +32,7 @@ from support.processes.service import METRICS, run
 MASTER, SLAVE, THREE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE", "totalReplicas=3"
 STRICT = "inSyncReplicas=2"
 TOPIC = "orders"
+NOBODY = "127.0.0.1:1"  # a name server that does not answer
 
 
 @pytest.fixture
@@ -58,12 +60,12 @@ async def test_a_slave_is_promoted_and_the_master_hands_over_without_a_send_that
     master, one, two = three(group)
     with AdminClient(group.namesrv) as admin, Sending(group.namesrv, TOPIC) as sending:
         done = admin.promote_replica(BROKER, to=one.number)
-        assert (done.replica_id, done.epoch, done.handed_over) == (one.number, 2, True)
+        assert (done.replica_id, done.epoch, done.handed_over) == (one.number, PROMOTION_STEP, True)
         until_sync(one.leads_now, "it says so")
         sending.until_more()
         group.until_in_sync(one, master, two)
         again = admin.promote_replica(BROKER, to=one.number)
-        assert (again.epoch, again.was_master) == (2, True)
+        assert (again.epoch, again.was_master) == (PROMOTION_STEP, True)
     assert not sending.failed
     assert set(sending.sent) <= await bodies(one.address)
     group.until_alike(one, master, two)
@@ -114,6 +116,28 @@ async def test_without_its_master_a_replica_is_promoted_where_enough_answer(
     group.until_alike(one, two, master)
 
 
+async def test_an_old_master_that_starts_alone_stays_behind_its_successor(
+    group: BrokerGroup,
+) -> None:
+    """However often it starts: what its successor acknowledged is not cut when they meet."""
+    master, one, two = three(group)
+    master.process.kill()
+    with AdminClient(group.namesrv) as admin:
+        admin.promote_replica(BROKER, to=one.number)
+    group.until_in_sync(one, two)
+    async with BrokerCaller(one.address) as caller:
+        await send_until_taken(caller, TOPIC, b"after")
+    for _ in range(3):
+        with Member(master.data, master.number, NOBODY, MASTER, THREE).process as alone:
+            until_sync(lambda: bool(alone.events("role_taken")), "it leads alone")
+            assert alone.events("role_taken")[-1]["epoch"] < PROMOTION_STEP
+    master.start()
+    group.until_in_sync(one, two, master)
+    assert not master.leads_now()
+    assert await bodies(one.address) == {b"after"}
+    group.until_alike(one, two, master)
+
+
 async def test_a_replica_alone_is_promoted_only_by_who_gives_up_the_rest(
     group: BrokerGroup,
 ) -> None:
@@ -128,7 +152,7 @@ async def test_a_replica_alone_is_promoted_only_by_who_gives_up_the_rest(
             admin.promote_replica(BROKER, to=slave.number)
         assert not slave.leads_now()
         done = admin.promote_replica(BROKER, to=slave.number, unclean=True)
-    assert (done.epoch, done.handed_over) == (2, False)
+    assert (done.epoch, done.handed_over) == (PROMOTION_STEP, False)
     until_sync(slave.leads_now, "it says so")
 
 

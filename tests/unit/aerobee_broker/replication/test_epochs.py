@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.errors import ConfigFileDamaged
-from aerobee_broker.replication.epochs import EpochEntry, EpochFile, EpochHistory
+from aerobee_broker.replication.epochs import (
+    PROMOTION_STEP,
+    EpochEntry,
+    EpochFile,
+    EpochHistory,
+    promotion_epoch,
+)
 from aerobee_wire.checked_json import encode
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
@@ -34,6 +40,12 @@ def test_of_epochs_with_one_start_only_the_last_counts() -> None:
     history = HISTORY.begin(5, B, 250).begin(6, C, 250)
     assert [entry.epoch for entry in history.entries] == [0, 1, 2, 6]
     assert history.highest == 6
+
+
+def test_a_promotion_is_above_all_that_a_master_reaches_by_its_own_starts() -> None:
+    assert promotion_epoch(1) == promotion_epoch(PROMOTION_STEP - 1) == PROMOTION_STEP
+    assert promotion_epoch(PROMOTION_STEP) == promotion_epoch(PROMOTION_STEP + 7)
+    assert promotion_epoch(PROMOTION_STEP) == 2 * PROMOTION_STEP
 
 
 def test_an_epoch_that_begins_at_or_behind_a_cut_goes_with_it() -> None:

@@ -76,7 +76,9 @@ def test_nobody_knows_without_the_number_of_copies() -> None:
 def test_what_is_no_full_replica_does_not_count() -> None:
     keys = slave("totalReplicas=3", "inSyncReplicas=2")
     check_enough([status(1), status(2)], keys)
-    for missing in (replace(status(2), copying=True), replace(status(2), learner=True)):
+    empty = replace(status(2), log=replace(log(2, end=0), history=EpochHistory()))
+    copying, learner = replace(status(2), copying=True), replace(status(2), learner=True)
+    for missing in (empty, copying, learner):
         with raises_code(Code.ILLEGAL_OPERATION):
             check_enough([status(1), missing], keys)
 

@@ -216,6 +216,11 @@ def test_small_pieces_are_derived_together(two: Two) -> None:
         len(arrival.units) for arrival in arrivals
     )
     assert follower.derive(1_000) == []
+    ship(master, replica, 1_000)
+    follower.confirm(replica.end_offset, 1_000)
+    assert follower.derive(1_000) == []
+    assert follower.derive(1_000, at_once=True)
+    assert follower.underived == 0
 
 
 def test_a_restarted_replica_shows_what_was_confirmed_and_goes_on(two: Two) -> None:

@@ -1,9 +1,12 @@
 """The epochs of a log: which master wrote which part of it.
 
-A master takes a new epoch at each start. An entry says where its part of the log begins; it ends
-where the next entry begins, or with the log. Two logs that have one entry alike are alike up to
-the lower of its two ends, so the entries say where logs part, without reading them
-(`handshake.py`).
+A master takes a new epoch at each start: the next number. A promotion by a person takes the next
+multiple of PROMOTION_STEP, which no master reaches by its own starts: one that was cut off
+meanwhile stays below its successor, however often it starts.
+
+An entry says where its part of the log begins; it ends where the next entry begins, or with the
+log. Two logs that have one entry alike are alike up to the lower of its two ends, so the entries
+say where logs part, without reading them (`handshake.py`).
 
 Epoch 0 is the log as its first master found it, mostly empty. Its entry is never dropped: two logs
 of one origin may have no byte in common, and no other entry.
@@ -23,6 +26,13 @@ from typing import Any, NamedTuple
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_wire.checked_json import decode, encode
+
+PROMOTION_STEP = 1_000_000
+
+
+def promotion_epoch(highest: int) -> int:
+    """That of a promotion by a person, where `highest` is the highest that anybody knows of."""
+    return (highest // PROMOTION_STEP + 1) * PROMOTION_STEP
 
 
 class EpochEntry(NamedTuple):

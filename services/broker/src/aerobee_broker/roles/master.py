@@ -28,7 +28,6 @@ from aerobee_broker.roles.presence import Presence
 from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.snapshot_source import SnapshotSource
 from aerobee_broker.rpc.replication.stream import ReplicationRpcs
-from aerobee_broker.store.follow import PIECE_MS
 from aerobee_broker.upkeep import periodic_work
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.lifecycle import Lifecycle, Step
@@ -227,7 +226,7 @@ class MasterRole:
         replay = self._own.replay
         follower.confirm(end, clock.monotonic_ms())
         while follower.underived or follower.halted:
-            replay.arrived(follower.derive(clock.monotonic_ms() + PIECE_MS))
+            replay.arrived(follower.derive(clock.monotonic_ms(), at_once=True))
             await asyncio.sleep(0)
         replay.apply()
         await self._own.leases.catch_up()

@@ -32,7 +32,8 @@ from aerobee_wire.status import MqError
 class ReplicaStore:
     """`open` before anything else. The store takes no appends until a master opens it to them.
 
-    `in_use`: held by whoever may block or replace the store beside its upkeep.
+    `in_use`: held by whoever may block or replace the store beside its upkeep. `trouble`: why it
+    did not open again, "" where it did.
     """
 
     def __init__(self, environment: Environment, store_host: str) -> None:
@@ -40,6 +41,7 @@ class ReplicaStore:
         config, disk = environment.path / "config", environment.disk
         self.environment = environment
         self.in_use = asyncio.Lock()
+        self.trouble = ""
         self.tables = Tables(environment, replicated=True)
         self.epochs = EpochFile(disk, config / "epochs.json")
         self.diverged = DivergedFiles(disk, environment.path / "diverged")
@@ -96,7 +98,7 @@ class ReplicaStore:
 
     async def open(self) -> None:
         """Raises MqError, among them StoreOpenError and ConfigFileDamaged; OSError."""
-        await asyncio.to_thread(self._open)
+        await self.environment.flusher(self._open)
 
     def _open(self) -> None:
         environment = self.environment
@@ -166,8 +168,13 @@ class ReplicaStore:
 
     async def reopen(self) -> None:
         """For another role, which begins with what is on the disk. Raises like `open`."""
-        await self.close()
-        await self.open()
+        try:
+            await self.close()
+            await self.open()
+        except (MqError, OSError) as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = ""
 
     def keep_log_from(
         self,

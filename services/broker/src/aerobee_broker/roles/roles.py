@@ -42,8 +42,9 @@ class Roles:
 
     @property
     def serves(self) -> bool:
-        """Whether this replica is of use: a slave that its master refuses is not."""
-        return self.slave is None or not self.slave.refusal
+        """Whether this replica is of use: a slave that its master refuses is not, nor one whose
+        store does not open."""
+        return not self.own.trouble and (self.slave is None or not self.slave.refusal)
 
     @property
     def is_following(self) -> bool:
@@ -116,6 +117,8 @@ class Roles:
 
     def refusal(self) -> NotServed:
         """Of a call that the role does not serve."""
+        if self.own.trouble:
+            return NotServed(f"a replica whose store does not open ({self.own.trouble})", "")
         if self.slave is None:
             return NotServed("about to take a role", "")
         return self.slave.not_served()

@@ -109,13 +109,14 @@ class Follower:
         self.halted = False
         self._flush.note_confirmed(self._dispatch.confirmed)
 
-    def derive(self, monotonic_ms: int) -> list[Arrival]:
-        """Derives a piece of what is confirmed, if there is enough or it has waited long enough;
-        nothing while it is halted. Returns the queues that got messages. Raises StoreReadError: to
-        be repeated.
+    def derive(self, monotonic_ms: int, *, at_once: bool = False) -> list[Arrival]:
+        """Derives a piece of what is confirmed, if there is enough, or it has waited long enough,
+        or `at_once`; nothing while it is halted. Returns the queues that got messages. Raises
+        StoreReadError: to be repeated.
         """
         waiting = self.underived
-        if self.halted or (waiting < PIECE_BYTES and (not waiting or monotonic_ms < self._due_ms)):
+        is_due = at_once or waiting >= PIECE_BYTES or monotonic_ms >= self._due_ms
+        if self.halted or not waiting or not is_due:
             return []
         arrivals = self._derive(self._told)
         self._due_ms = monotonic_ms + PIECE_MS

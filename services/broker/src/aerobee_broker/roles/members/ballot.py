@@ -55,7 +55,7 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
             "or give up what only it has (--unclean)"
         )
     needed = total - required + 1
-    counted = [each for each in found if not (each.copying or each.learner)]
+    counted = [each for each in found if _has_what_it_confirmed(each)]
     if len(counted) < needed:
         names = ", ".join(sorted(str(each.log.replica.replica_id) for each in counted))
         raise NotElectable(
@@ -74,6 +74,11 @@ def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> Non
             f"replica {furthest.replica} has more of the log than {own.replica}: promote that one "
             f"(--to {number})"
         )
+
+
+def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
+    """Not a replica whose disk is another one, and has followed no master yet, or is copying."""
+    return bool(found.log.history.entries) and not (found.copying or found.learner)
 
 
 def _reach(log: LogDescription) -> tuple[int, int]:

@@ -128,15 +128,9 @@ class ElectedMember(Member):
                 else:
                     continue
                 await asyncio.sleep(AGAIN_S)
-                await self._reopen()
+                await self.until_open()
         finally:
             await coordinator.close()
-
-    async def _reopen(self) -> None:
-        try:
-            await self._roles.own.reopen()
-        except (MqError, OSError) as error:
-            structlog.get_logger().error("store_not_opened", reason=str(error))
 
     async def _take_role(self, coordinator: Coordinator) -> None:
         """By the present view; returns when another one is to be looked at."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
+
 from aerobee_broker.replication.errors import NotPromoted
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
 from aerobee_chassis.lifecycle import Component
+from aerobee_wire.status import MqError
 
+REOPEN_S = 1.0  # between two attempts to open a store
 PROMOTED_S = 30.0  # a new master serves after it has restored what is delivered
 
 
@@ -40,6 +44,20 @@ class Member(Component):
         """This replica takes part in no lower epoch from now on. Raises NotElectable where it does
         not decide that, MasterOutdated where it knows of a higher one."""
         raise NotImplementedError
+
+    async def until_open(self) -> None:
+        """Opens the store again, however often that fails: without it this replica takes no role,
+        and stands for no election."""
+        told = ""
+        while True:
+            try:
+                await self._roles.own.reopen()
+                return
+            except (MqError, OSError) as error:
+                if str(error) != told:
+                    structlog.get_logger().error("store_not_opened", reason=str(error))
+                told = str(error)
+            await asyncio.sleep(REOPEN_S)
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
         """Raises NotServed: this is no master; what `MasterRole.hand_over` raises."""

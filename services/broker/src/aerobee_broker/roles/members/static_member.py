@@ -12,11 +12,12 @@ from functools import partial
 
 import structlog
 
-from aerobee_broker.cluster.masters import Masters
+from aerobee_broker.cluster.masters import GroupAtNameServer, Masters
 from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
 from aerobee_broker.replication.counts import Reason
+from aerobee_broker.replication.epochs import EpochHistory, promotion_epoch
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.status import ReplicaStatus, Role
 from aerobee_broker.roles.master import MasterRole
@@ -58,6 +59,7 @@ class StaticMember(Member):
         self._options = roles.own.environment.options
         self._task: asyncio.Task[None] | None = None
         self._tried = roles.taken  # set too once a role could not be taken
+        self._was_changed = False  # its role, by the options, since the start before
         self._promoted = asyncio.Event()
         self._promoted_to = 0  # the epoch of a promotion, until the role is taken
 
@@ -75,7 +77,7 @@ class StaticMember(Member):
     # ---- which role ----
 
     async def _run(self) -> None:
-        leads = await self._is_master()
+        leads = await self._leads_at_first()
         while True:
             try:
                 epoch, self._promoted_to = self._promoted_to, 0
@@ -95,54 +97,80 @@ class StaticMember(Member):
                 structlog.get_logger().exception("role_failed")
             self._tried.set()
             await asyncio.sleep(AGAIN_S)
-            await self._reopen()
+            await self.until_open()
 
     async def _until_promoted(self) -> None:
         await self._promoted.wait()
 
-    async def _is_master(self) -> bool:
+    async def _leads_at_first(self) -> bool:
         """As far as this replica knows: by its options at first, and where they were changed; else
         it was master last."""
         by_options = self._options.broker_role != "SLAVE"
         role, before = "master" if by_options else "slave", self._coordinator.configured
         await self._coordinator.configure(role)
-        state, highest = self._coordinator.state, self._roles.own.highest_epoch()
-        if state is None or before not in ("", role):
+        self._was_changed = before not in ("", role)
+        if self._was_changed or self._coordinator.state is None:
             return by_options
-        if by_options and highest > state.epoch:
+        return self._led_last()
+
+    def _led_last(self) -> bool:
+        """Whether it was master, or about to be, in the highest epoch that it has heard of."""
+        own, state = self._roles.own, self._coordinator.state
+        assert state is not None, "it was a master once"
+        highest = own.highest_epoch()
+        if highest > state.epoch:
             log = structlog.get_logger()
             log.warning("master_superseded", epoch=highest, own_epoch=state.epoch)
-        return highest <= state.epoch
+        # An epoch that another one has taken too is in the history without this replica's entry.
+        entries = own.epochs.history.entries
+        led = any(
+            (each.epoch, each.store_id) == (state.epoch, own.replica.store_id) for each in entries
+        )
+        return highest < state.epoch or (highest == state.epoch and led)
 
     def _next_epoch(self) -> int:
-        state = self._coordinator.state
-        return max(self._roles.own.highest_epoch(), state.epoch if state else 0) + 1
+        highest = self._highest_epoch()
+        return promotion_epoch(highest) if self._was_changed else highest + 1
 
-    async def _reopen(self) -> None:
-        try:
-            await self._roles.own.reopen()
-        except (MqError, OSError) as error:
-            structlog.get_logger().error("store_not_opened", reason=str(error))
+    def _highest_epoch(self) -> int:
+        """As far as this replica knows."""
+        state = self._coordinator.state
+        return max(self._roles.own.highest_epoch(), state.epoch if state else 0)
 
     async def _lead(self, epoch: int) -> None:
         await self._coordinator.begin(epoch, self._roles.own.replica)
         await self._roles.lead(epoch, self._coordinator, self._until_outdated)
 
     async def _until_outdated(self, role: MasterRole) -> None:
-        epoch = await asyncio.shield(role.over)
-        if not epoch:  # its disk fails, and nobody elects another: it is read and told about
-            await asyncio.Event().wait()
-        structlog.get_logger().warning("master_superseded", epoch=epoch)
+        await until_one_ends(self._until_told(role), self._until_known_elsewhere(role))
+        structlog.get_logger().warning("master_superseded", own_epoch=self._roles.epoch)
+
+    async def _until_told(self, role: MasterRole) -> None:
+        """By a slave, or by a replica that is promoted."""
+        if not await asyncio.shield(role.over):  # its disk fails, and nobody elects another
+            await asyncio.Event().wait()  # it is read and told about
+
+    async def _until_known_elsewhere(self, role: MasterRole) -> None:
+        """A master that was cut off during a promotion has no slave that would tell it."""
+        while True:
+            await asyncio.sleep(self._options.ha_housekeeping_interval / 1000)
+            highest = max(await self._highest_elsewhere(), self._roles.own.highest_epoch())
+            if highest > self._roles.epoch:
+                role.end(highest)
+                return
+
+    async def _highest_elsewhere(self) -> int:
+        """The highest epoch that name servers, and the replicas that they know, tell."""
+        group = await self._masters.group()
+        found, _ = await self._ask(group)
+        return max([group.epoch, *(each.log.epoch for each in found)])
 
     async def _is_superseded(self) -> bool:
-        """Whether the name servers know a master of a higher epoch than this log."""
-        group = await self._masters.group()
-        highest = self._roles.own.epochs.history.highest
-        if group.epoch > highest:
-            structlog.get_logger().warning(
-                "master_superseded", epoch=group.epoch, own_epoch=highest, master=group.master
-            )
-        return group.epoch > highest
+        """Whether anybody else knows of a higher epoch than this replica."""
+        elsewhere, highest = await self._highest_elsewhere(), self._highest_epoch()
+        if elsewhere > highest:
+            structlog.get_logger().warning("master_superseded", epoch=elsewhere, own_epoch=highest)
+        return elsewhere > highest
 
     async def _follow(self) -> None:
         number = self._options.broker_id or FORMER_MASTER_ID
@@ -173,11 +201,11 @@ class StaticMember(Member):
                 check_electable(own)
                 check_enough([own, *found], self._options)
                 check_furthest(own.log, [each.log for each in found if not each.learner])
-            epoch = max(each.log.epoch for each in (own, *found))
-            epoch = max(epoch + 1, self._next_epoch())
+            known_epochs = (each.log.epoch for each in (own, *found))
+            epoch = promotion_epoch(max(self._highest_epoch(), *known_epochs))
             noted = await self._note_at([each.address for each in found], epoch)
-            if master is None and not unclean:
-                known = {log.replica for log in noted}
+            known = {log.replica for log in noted}
+            if not unclean and (master is None or master.log.replica not in known):
                 answered = [each for each in found if each.log.replica in known]
                 check_enough([own, *answered], self._options)
                 whole = {each.log.replica for each in answered if not each.learner}
@@ -196,19 +224,25 @@ class StaticMember(Member):
 
     async def _others(self) -> list[ReplicaStatus]:
         """The replicas that the name servers know, or the options, and that answer."""
-        group = await self._masters.group()
+        found, silent = await self._ask(await self._masters.group())
+        for error in silent:
+            structlog.get_logger().warning("replica_does_not_answer", reason=error.message)
+        return [each for each in found if each.role is not Role.REFUSED]
+
+    async def _ask(self, group: GroupAtNameServer) -> tuple[list[ReplicaStatus], list[MqError]]:
+        """What they say, one for each number, and why the others do not answer."""
         addresses = {*group.addresses.values(), self._options.ha_master_address}
-        asked = [self.calls.status(each) for each in addresses - {self._address, ""}]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        asked = [self.calls.status(each) for each in sorted(addresses - {self._address, ""})]
         found: dict[int, ReplicaStatus] = {}
-        for answer in answers:
+        silent: list[MqError] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, ReplicaStatus):
                 found[answer.log.replica.replica_id] = answer
             elif isinstance(answer, MqError):
-                structlog.get_logger().warning("replica_does_not_answer", reason=answer.message)
+                silent.append(answer)
             else:
                 raise answer
-        return [each for each in found.values() if each.role is not Role.REFUSED]
+        return list(found.values()), silent
 
     async def _note_at(self, addresses: list[str], epoch: int) -> list[LogDescription]:
         asked = (self.calls.note_epoch(address, epoch) for address in addresses)
@@ -225,10 +259,13 @@ class StaticMember(Member):
     async def note_epoch(self, epoch: int) -> LogDescription:
         own = self._roles.own
         self.check_finished()
-        note = partial(own.epochs.change, lambda history: history.note(epoch))
-        await own.environment.flusher(note)
-        if own.highest_epoch() > epoch:
-            raise MasterOutdated("that is to be master", epoch, own.highest_epoch())
+
+        def note(history: EpochHistory) -> EpochHistory:
+            if epoch <= history.highest:  # of another promotion, perhaps
+                raise MasterOutdated("that is to be master", epoch, history.highest)
+            return history.note(epoch)
+
+        await own.environment.flusher(partial(own.epochs.change, note))
         if self._roles.master is not None:
             self._roles.master.end(epoch)
         return own.describe()

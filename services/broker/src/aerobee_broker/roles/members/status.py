@@ -12,6 +12,8 @@ def replica_status(
 ) -> ReplicaStatus:
     """`address`: "host:port" of this replica. Raises NotServed while its store opens."""
     own, options = roles.own, roles.own.environment.options
+    if own.trouble:
+        raise roles.refusal()
     if not own.is_open:
         raise NotServed("about to open its store", "")
     store, slave, master = own.store, roles.slave, roles.master
