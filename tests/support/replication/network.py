@@ -8,6 +8,7 @@ retransmissions. A stream that is broken ends for both sides, and what was on it
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections import deque
 from typing import Any
@@ -20,14 +21,14 @@ class SimulatedNetwork:
         self._rng = rng
         self._most_delay_ms = most_delay_ms
         self._cut: set[tuple[int, int]] = set()
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, None] = {}  # in the order of their begin
 
     def connect(self, source: int, target: int) -> Stream:
         """Raises StreamBroken when no connection comes about."""
         if not self.passes(source, target) or not self.passes(target, source):
             raise StreamBroken("the master cannot be reached")
         stream = Stream(self, source, target)
-        self._streams.add(stream)
+        self._streams[stream] = None
         return stream
 
     def passes(self, source: int, target: int) -> bool:
@@ -38,17 +39,20 @@ class SimulatedNetwork:
 
     def heal(self) -> None:
         self._cut.clear()
-        for stream in self._streams:
+        for stream in list(self._streams):
             stream.resume()
 
     def break_streams(self, *numbers: int) -> None:
         """Those of these replicas end, for both sides."""
         for stream in [s for s in self._streams if s.ends & set(numbers)]:
-            self._streams.discard(stream)
+            self.forget(stream)
             stream.break_off()
 
+    def streams(self) -> list[Stream]:
+        return list(self._streams)
+
     def forget(self, stream: Stream) -> None:
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
 
     def delay_s(self) -> float:
         return self._rng.uniform(0.1, self._most_delay_ms) / 1000
@@ -58,6 +62,7 @@ class Stream:
     """`near`: the end of who connected; `far`: that of who was called."""
 
     def __init__(self, network: SimulatedNetwork, source: int, target: int) -> None:
+        self.way = source, target
         self.ends = {source, target}
         there, back = _Pipe(network, source, target), _Pipe(network, target, source)
         self.near, self.far = End(back, there), End(there, back)
@@ -123,7 +128,8 @@ class _Pipe:
     def _plan(self) -> None:
         loop = asyncio.get_running_loop()
         self._last_arrival = max(self._last_arrival, loop.time() + self._network.delay_s())
-        loop.call_at(self._last_arrival, self._arrive)
+        # Of no process: what one has sent arrives, also where it has ended.
+        loop.call_at(self._last_arrival, self._arrive, context=contextvars.Context())
 
     def _arrive(self) -> None:
         if self._under_way and self._network.passes(*self._way) and not self._closed:

@@ -60,14 +60,14 @@ _SERVICES = [
 
 
 class ReplicaProcess:
-    """`services`: of the port, whatever the role."""
+    """`services`: of the port, whatever the role. `roles`: since `components`."""
 
     def __init__(self, environment: Environment, identity: Identity, reader: Worker) -> None:
         self._environment = environment
         self._own = ReplicaStore(environment, identity.store_host)
         self._presence = Presence(environment.options, identity)
         self._reader = reader
-        self._roles: Roles | None = None
+        self.roles: Roles | None = None
         self._member: Member | None = None
         self._metrics: ReplicaMetrics | None = None
         self._switch = Switch(_SERVICES, self._refusal)
@@ -77,12 +77,12 @@ class ReplicaProcess:
 
     @property
     def serves(self) -> bool:
-        return self._roles is not None and self._roles.serves
+        return self.roles is not None and self.roles.serves
 
     def components(self, server: Server) -> tuple[Component, ...]:
         """To be started behind the server."""
         options, own = self._environment.options, self._own
-        roles = self._roles = Roles(own, self._presence, self._switch, server, self._reader)
+        roles = self.roles = Roles(own, self._presence, self._switch, server, self._reader)
         decide = self._elected if options.is_elected else self._static
         closing, member = decide(roles)
         self._member = member
@@ -147,14 +147,14 @@ class ReplicaProcess:
         self._metrics.count(self._own.counts, waits_ms)
 
     def _refusal(self) -> NotServed:
-        return NotServed("starting", "") if self._roles is None else self._roles.refusal()
+        return NotServed("starting", "") if self.roles is None else self.roles.refusal()
 
     def _status(self) -> ReplicaStatus:
-        if self._roles is None:
+        if self.roles is None:
             raise self._refusal()
         reachable = None if self._member is None else self._member.coordinator_reachable
         address = self._presence.identity.address
-        return replica_status(self._roles, address, coordinator_reachable=reachable)
+        return replica_status(self.roles, address, coordinator_reachable=reachable)
 
     def _promotable(self) -> Member:
         if self._member is None:

@@ -1,0 +1,267 @@
+"""A cluster in one virtual loop: a broker group, its name server, etcd where there is one, and the
+network between them.
+
+What must hold of the brokers is looked at again and again (`look`), and when all are back
+(`check_alike`); what clients were told is `clients.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import random
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from aerobee.broker.v1 import replica_pb2
+
+from aerobee_broker.cluster.registration import unreachable
+from aerobee_broker.replication.status import ReplicaStatus
+from aerobee_broker.rpc.replication.replica import ReplicaCalls
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_namesrv.app import NamesrvApp
+from aerobee_namesrv.config import NamesrvOptions
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+from support.clock.virtual_loop import LoopClock
+from support.disk.stores import visible
+from support.etcd.simulated_etcd import SimulatedEtcd, SimulatedEtcdClient
+from support.replication.network import SimulatedNetwork
+from support.simulation.node import BrokerNode
+from support.simulation.process_loop import PROCESS, ProcessLoop
+from support.simulation.transport import SimulatedTransport
+
+NAMESRV, CLIENT = 100, 200  # machines
+NAMESRV_ADDRESS = "10.0.1.1:9876"
+Place = tuple[str, int, int]  # topic, queue id, queue offset
+
+
+class SimulatedCluster:
+    """`elected`: etcd says who is master; else the first broker is it by its options. To be made
+    inside `simulate`."""
+
+    def __init__(
+        self, loop: ProcessLoop, transport: SimulatedTransport, seed: int, directory: Path
+    ) -> None:
+        self.loop = loop
+        self.rng = random.Random(seed)
+        self.transport = transport
+        self.network = transport.network
+        self.outside = contextvars.Context()
+        self.etcd = SimulatedEtcd(random.Random(seed + 1))
+        self.etcd_clients: dict[int, SimulatedEtcdClient] = {}
+        self.nodes: list[BrokerNode] = []
+        self.shown: dict[Place, bytes] = {}
+        self.masters: dict[int, tuple[int, int]] = {}  # epoch → number, its start
+        self.vanishing: set[str] = set()  # topics that clients delete
+        self.client = loop.process(CLIENT)
+        self.caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))  # of that process
+        self._directory = directory
+        self.namesrv = loop.process(NAMESRV)
+        transport.machines[NAMESRV_ADDRESS] = NAMESRV
+
+    # ---- begin ----
+
+    async def begin(self, count: int, common: Mapping[str, Any], *, elected: bool) -> None:
+        self.loop.create_task(self.transport.keep_alive(), context=self.outside)
+        await self.start_namesrv()
+        first = 1 if elected else 0
+        for number in range(first, first + count):
+            options = {"namesrvAddr": NAMESRV_ADDRESS, "totalReplicas": count, **common}
+            if elected:
+                options["etcdEndpoints"] = "10.0.2.1:2379"
+            elif number:
+                options["brokerRole"] = "SLAVE"
+            node = BrokerNode(self, number, options)
+            self.transport.machines[node.address] = number
+            self.nodes.append(node)
+            node.start()
+
+    async def start_namesrv(self) -> None:
+        options = NamesrvOptions.from_values(
+            {"bindAddress": "10.0.1.1", "kvConfigPath": self._directory / "kvConfig.json"}
+        )
+
+        async def start() -> None:
+            await NamesrvApp(options, LoopClock()).start()
+            await asyncio.Event().wait()
+
+        self.namesrv.spawn(start())
+
+    def etcd_client(self, *_: object, **__: object) -> SimulatedEtcdClient:
+        process = PROCESS.get()
+        assert process is not None, "a broker makes its client"
+        before = self.etcd_clients.get(process.number)
+        client = self.etcd_clients[process.number] = self.etcd.client(timeout_s=2.0)
+        client.cut = before is not None and before.cut
+        return client
+
+    # ---- who is what ----
+
+    def node(self, number: int) -> BrokerNode:
+        return next(node for node in self.nodes if node.number == number)
+
+    @property
+    def master(self) -> BrokerNode | None:
+        """Of the newest epoch, if it is up."""
+        leading = [node for node in self.nodes if node.epoch_as_master]
+        return max(leading, key=lambda node: node.epoch_as_master, default=None)
+
+    @property
+    def elections(self) -> int:
+        """The epoch at etcd."""
+        items = self.etcd.snapshot("").items
+        return next((json.loads(i.value)["epoch"] for i in items if i.key.endswith("/state")), 0)
+
+    async def promote(self, node: BrokerNode, *, unclean: bool = False) -> MqError | None:
+        """By an operator. Returns why it was refused."""
+        request = replica_pb2.PromoteRequest(unclean=unclean)
+        calling = self.caller.call(node.address, rpcs.PROMOTE, request, timeout_s=40)
+        try:
+            await self.client.spawn(calling)
+        except MqError as error:
+            return error
+        return None
+
+    async def status(self, node: BrokerNode) -> ReplicaStatus:
+        """Raises MqError."""
+        return await self.client.spawn(ReplicaCalls(self.caller, 3.0).status(node.address))
+
+    # ---- what must hold ----
+
+    def look(self) -> None:
+        """R1: an epoch has one master, of one start. R5: what is visible anywhere stays as it is,
+        and is below the confirm offset."""
+        if self.etcd.broken is not None:
+            raise self.etcd.broken
+        for node in self.nodes:
+            if node.epoch_as_master:
+                known = self.masters.setdefault(node.epoch_as_master, (node.number, node.starts))
+                assert known == (node.number, node.starts), (
+                    f"R1: epoch {node.epoch_as_master} has the masters {known} and {node.number}"
+                )
+            store = node.store
+            if store is None:
+                continue
+            assert not store.corruption_count, f"{node.number} found damage: {store.corruptions}"
+            for (topic, queue_id), messages in visible(store).items():
+                if topic in self.vanishing:
+                    continue
+                for offset, body in messages.items():
+                    before = self.shown.setdefault((topic, queue_id, offset), body)
+                    assert before == body, (
+                        f"{topic}/{queue_id}/{offset} was {before[:30]!r}, and is {body[:30]!r} on "
+                        f"{node.number}"
+                    )
+
+    def heal(self) -> None:
+        """Everything is as at the beginning, and everybody is back."""
+        self.network.heal()
+        if self.etcd.away:
+            self.etcd.come_back()
+        for client in self.etcd_clients.values():
+            client.cut = False
+        for node in self.nodes:
+            node.disk.capacity = None
+            if node.process is not None and node.process.is_paused:
+                node.process.resume()
+            if node.is_up and node.disk_fails:
+                node.kill()
+            if not node.is_up:
+                node.start()
+
+    def is_settled(self) -> bool:
+        """Whether a master has everybody in its set, and all have and show the same."""
+        master = self.master
+        if master is None or any(node.store is None for node in self.nodes):
+            return False
+        roles = master.roles
+        assert roles is not None and roles.master is not None
+        if len(roles.master.status().in_sync) < len(self.nodes):
+            return False
+        stores = [node.store for node in self.nodes]
+        return len({(s.end_offset, s.confirmed_offset) for s in stores if s is not None}) == 1
+
+    async def settle(self, seconds: float = 120) -> BrokerNode:
+        """Until it is settled: returns the master."""
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            await asyncio.sleep(0.25)
+            self.look()
+            if self.is_settled():
+                master = self.master
+                assert master is not None
+                return master
+        raise AssertionError(f"not settled after {seconds} s: {self.describe()}")
+
+    def check_alike(self, master: BrokerNode) -> None:
+        """Logs are equal up to the confirm offset, and so is what is shown; all that was ever shown
+        is there."""
+        store = master.store
+        assert store is not None
+        found = {
+            (topic, queue_id, offset): body
+            for (topic, queue_id), messages in visible(store).items()
+            for offset, body in messages.items()
+        }
+        gone = [place for place, body in self.shown.items() if found.get(place) != body]
+        gone = [place for place in gone if place[0] not in self.vanishing]
+        assert not gone, f"shown and gone: {sorted(gone)[:5]} of {len(self.shown)}"
+        confirmed = store.confirmed_offset
+        for node in self.nodes:
+            other = node.store
+            assert other is not None
+            low = max(store.min_physical_offset, other.min_physical_offset)
+            assert node.log_bytes(low, confirmed) == master.log_bytes(low, confirmed), (
+                f"the log of {node.number} differs from that of {master.number}"
+            )
+            assert visible(other) == visible(store), f"{node.number} shows something else"
+
+    def describe(self) -> str:
+        parts = []
+        for node in self.nodes:
+            roles, store = node.roles, node.store
+            role = "off" if roles is None else "slave" if roles.slave else "none"
+            if node.epoch_as_master:
+                role = "master"
+            parts.append(f"{node.number} {role}")
+            if roles is not None:
+                parts.append(f"epoch {roles.own.highest_epoch()} trouble {roles.own.trouble!r}")
+                if roles.slave is not None:
+                    parts.append(f"refusal {roles.slave.refusal!r} ({roles.slave.trouble})")
+                if roles.master is not None:
+                    parts.append(f"in sync {sorted(map(str, roles.master.status().in_sync))}")
+            if store is not None:
+                ends = store.end_offset, store.flushed_offset, store.confirmed_offset
+                parts.append(f"end, flushed, confirmed {ends}")
+        return "; ".join(parts)
+
+
+Scenario = Callable[[SimulatedCluster], Awaitable[None]]
+
+
+def simulate(seed: int, scenario: Scenario) -> None:
+    """Runs it in a loop of its own. Raises what it raises, mostly AssertionError."""
+    network = SimulatedNetwork(random.Random(seed + 2))
+    transport = SimulatedTransport(network)
+    loop = ProcessLoop(transport.connect)
+    failures: list[BaseException] = []
+
+    def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        failures.append(context.get("exception") or AssertionError(str(context)))
+
+    loop.set_exception_handler(failed)
+    with tempfile.TemporaryDirectory() as directory, transport.in_place():
+
+        async def run() -> None:
+            cluster = SimulatedCluster(loop, transport, seed, Path(directory))
+            with mock.patch("aerobee_broker.roles.wiring.EtcdClient", cluster.etcd_client):
+                await scenario(cluster)
+            for failure in failures:
+                raise failure
+
+        loop.end(loop.create_task(run()))

@@ -1,0 +1,201 @@
+"""A broker of a simulated group: a machine with a disk and a clock, and the process on it.
+
+Real: everything from the port's services down to the store's files. Made up: disk, threads, time,
+network, etcd, the name server's sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+
+from aerobee_broker.app import failure_of
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.disk import read_file
+from aerobee_broker.identity import Identity
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.roles.roles import Roles
+from aerobee_broker.roles.wiring import ReplicaProcess
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.wiring.environment import Environment
+from aerobee_chassis.lifecycle import Lifecycle
+from aerobee_chassis.rpc.server import Server
+from aerobee_wire.status import MqError
+from support.clock.virtual_loop import LoopClock
+from support.disk.simulated_disk import SimulatedDisk, never
+from support.disk.stores import LOG, PATH
+from support.replication.worker import SimulatedWorker
+from support.simulation.process_loop import Process
+
+if TYPE_CHECKING:
+    from support.simulation.cluster import SimulatedCluster
+
+PORT = 10_911
+LOG_FILE_BYTES = 64 << 10
+SMALL: Mapping[str, Any] = {
+    "brokerName": "broker-a",
+    "brokerClusterName": "c",
+    "storePathRootDir": PATH,
+    "mappedFileSizeCommitLog": LOG_FILE_BYTES,
+    "mappedFileSizeConsumeQueue": 20 * 64,
+    "maxMessageSize": 8_192,
+    "maxHashSlotNum": 64,
+    "maxIndexNum": 400,
+    "defaultTopicQueueNums": 2,
+}
+RESTART_S = 2.0  # of a process whose start has failed, as a supervisor does
+
+
+class DriftingClock(LoopClock):
+    """Of one machine. It gains `drift` ms a second."""
+
+    def __init__(self, drift: float) -> None:
+        super().__init__()
+        self._drift = drift
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.monotonic_ms() * self._drift / 1000)
+
+
+class BrokerNode:
+    """`number`: its brokerId. `options`: keys of its broker.conf. `starts`: of its process."""
+
+    def __init__(self, cluster: SimulatedCluster, number: int, options: Mapping[str, Any]) -> None:
+        self.number = number
+        self.host = f"10.0.0.{number + 1}"
+        self.address = f"{self.host}:{PORT}"
+        self.options = options
+        self.disk = SimulatedDisk(cluster.rng.randrange(1 << 30))
+        self.clock = DriftingClock(cluster.rng.uniform(-0.5, 0.5))
+        self.slowest_job_ms = 8.0  # of its flusher's thread
+        self.process: Process | None = None
+        self.failed: Exception | None = None  # its last start
+        self.starts = 0
+        self._cluster = cluster
+        self._replica: ReplicaProcess | None = None
+
+    # ---- life ----
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    @property
+    def disk_fails(self) -> bool:
+        return self.disk.fail_syncs is not never
+
+    def start(self) -> None:
+        assert self.process is None, "it does not run"
+        self.starts += 1
+        process = self.process = self._cluster.loop.process(self.number)
+        self._cluster.transport.off.discard(self.number)
+        process.spawn(self._run(process))
+
+    async def _run(self, process: Process) -> None:
+        lifecycle = Lifecycle()
+        try:
+            await self._start(lifecycle)
+        except (MqError, OSError) as error:
+            self.failed = error
+            self._cluster.loop.call_soon(self._stopped, process, context=self._cluster.outside)
+            return
+        await asyncio.Event().wait()
+
+    def _stopped(self, process: Process) -> None:
+        """Its start has failed: it is started again later."""
+        if self.process is process:
+            self.kill()
+            self._cluster.loop.call_later(
+                RESTART_S, self._start_again, context=self._cluster.outside
+            )
+
+    def _start_again(self) -> None:
+        if self.process is None:
+            self.start()
+
+    async def _start(self, lifecycle: Lifecycle) -> None:
+        cluster = self._cluster
+        rng = random.Random(cluster.rng.randrange(1 << 30))
+        options = BrokerOptions.from_values(
+            {**SMALL, "bindAddress": self.host, "brokerId": self.number, **self.options}
+        )
+        environment = Environment(
+            options=options,
+            clock=self.clock,
+            disk=self.disk,
+            path=PATH,
+            flusher=SimulatedWorker(rng, most_ms=self.slowest_job_ms),
+            writer=SimulatedWorker(rng, most_ms=4.0),
+            rng=rng,
+            metrics=BrokerMetrics(CollectorRegistry(), cluster="c", node_id="broker-a"),
+        )
+        identity = Identity(
+            cluster="c",
+            broker_name="broker-a",
+            broker_id=self.number,
+            address=self.address,
+            store_host=self.address,
+            version="0",
+            start_timestamp_ms=self.clock.now_ms(),
+        )
+        reader = SimulatedWorker(rng, most_ms=2.0)
+        replica = self._replica = ReplicaProcess(environment, identity, reader)
+        server = Server(replica.services, host=self.host, port=PORT, failure_of=failure_of)
+        await lifecycle.start(server, *replica.components(server))
+
+    def kill(self) -> None:
+        """The process ends; what it wrote stays in the page cache."""
+        self._end()
+        self.disk = self.disk.after_kill()
+        self._cluster.network.break_streams(self.number)
+
+    def lose_power(self) -> None:
+        """The machine is gone: its peers are not told."""
+        self._end()
+        self._cluster.transport.off.add(self.number)
+        self.disk = self.disk.after_power_cut(self._cluster.rng.randrange(1 << 30))
+
+    def _end(self) -> None:
+        assert self.process is not None, "it runs"
+        self.process.kill()
+        self.process = self._replica = None
+
+    def lose_disk(self) -> None:
+        """It is off, and comes back with an empty disk."""
+        assert self.process is None
+        self.disk = SimulatedDisk(self._cluster.rng.randrange(1 << 30))
+
+    def fail_syncs(self) -> None:
+        """From now on fdatasync of the log fails, until the process ends."""
+        self.disk.fail_syncs = lambda path: path.parent == LOG
+
+    # ---- what it is ----
+
+    @property
+    def roles(self) -> Roles | None:
+        return None if self._replica is None else self._replica.roles
+
+    @property
+    def store(self) -> MessageStore | None:
+        """While it is open."""
+        roles = self.roles
+        return roles.own.store if roles is not None and roles.own.is_open else None
+
+    @property
+    def epoch_as_master(self) -> int:
+        """0: it is none."""
+        roles = self.roles
+        return 0 if roles is None or roles.master is None else roles.epoch
+
+    def log_bytes(self, begin: int, end: int) -> bytes:
+        """Of the log's files, as a process sees them."""
+        first = begin // LOG_FILE_BYTES * LOG_FILE_BYTES
+        data = b"".join(
+            read_file(self.disk, LOG / f"{start:020d}")
+            for start in range(first, end, LOG_FILE_BYTES)
+        )
+        return data[begin - first : end - first]

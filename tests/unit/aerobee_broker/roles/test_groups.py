@@ -1,0 +1,140 @@
+"""Whole brokers of a group, in a virtual loop: one was cut off, has failed, or is empty."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aerobee_broker.replication.epochs import PROMOTION_STEP
+from aerobee_wire.status import Code, MqError
+from support.codes import raises_code
+from support.disk.simulated_disk import never
+from support.disk.stores import LOG
+from support.simulation.client import SimulatedClient
+from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+
+STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
+ALONE_TOO = {**STRICT, "enableAutoInSyncReplicas": True}
+
+
+def cut_off(cluster: SimulatedCluster, number: int) -> None:
+    for other in (NAMESRV, *(node.number for node in cluster.nodes)):
+        if other != number:
+            cluster.network.cut(number, other)
+            cluster.network.cut(other, number)
+
+
+def test_a_master_that_was_cut_off_during_a_promotion_finds_its_successor() -> None:
+    """Nobody follows it that would tell it, and the name servers have another one."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        old, new, _ = cluster.nodes
+        cut_off(cluster, old.number)
+        await asyncio.sleep(130)  # its streams end, and the name server has forgotten it
+        assert await cluster.promote(new) is None
+        assert (old.epoch_as_master, new.epoch_as_master) == (1, PROMOTION_STEP)
+        cluster.heal()
+        cluster.check_alike(await cluster.settle(30))
+        assert not old.epoch_as_master
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_two_promotions_at_a_time_one_goes_on_at_most(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        old, one, two = cluster.nodes
+        old.kill()
+
+        async def both() -> tuple[MqError | None, MqError | None]:
+            return await asyncio.gather(cluster.promote(one), cluster.promote(two))
+
+        asking = asyncio.create_task(both())
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            cluster.look()
+        refused = await asking
+        assert any(refused)
+        if all(refused):
+            assert await cluster.promote(one) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(seed, scenario)
+
+
+def test_an_empty_disk_does_not_count_among_those_that_answer() -> None:
+    """Its predecessor may have had what was acknowledged, and the one that is asked not."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        master, one, two = cluster.nodes
+        master.lose_power()
+        two.kill()
+        two.lose_disk()
+        two.start()
+        await asyncio.sleep(5)
+        refused = await cluster.promote(one)
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        master.start()
+        await cluster.settle()
+        master.lose_power()
+        await asyncio.sleep(5)
+        assert await cluster.promote(one) is None
+
+    simulate(1, scenario)
+
+
+def test_a_replica_whose_store_does_not_open_again_stands_for_no_election() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, ALONE_TOO, elected=True)
+        await cluster.settle()
+        slave = next(node for node in cluster.nodes if not node.epoch_as_master)
+        slave.kill()
+        client = SimulatedClient(cluster)
+        client.address = cluster.master.address  # type: ignore[union-attr]
+        await client.send("orders", b"kept")  # on the master alone, which is the set
+        master = cluster.master
+        assert master is not None and master.roles is not None
+        roles, epoch = master.roles, master.epoch_as_master
+        master.disk.fail_reads = lambda path: path.parent == LOG
+        master.fail_syncs()
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await client.send("orders", b"lost")
+        await asyncio.sleep(20)
+        assert cluster.elections == epoch
+        assert not roles.serves
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await cluster.status(master)
+        master.disk.fail_reads = master.disk.fail_syncs = never
+        slave.start()
+        cluster.check_alike(await cluster.settle())
+        assert master.epoch_as_master > epoch and roles.serves
+
+    simulate(1, scenario)
+
+
+def test_a_master_that_starts_again_goes_on_behind_deletions() -> None:
+    """Deriving halts behind each until it is carried out."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, ALONE_TOO, elected=False)
+        master = await cluster.settle()
+        client = SimulatedClient(cluster)
+        for number in range(3):
+            await client.put_topic(f"t{number}")
+            await client.send(f"t{number}", b"gone")
+            await client.delete_topic(f"t{number}")
+        await client.send("orders", b"kept")
+        master.kill()
+        master.start()
+        cluster.check_alike(await cluster.settle())
+        assert await client.topics() == {"orders"}
+
+    simulate(1, scenario)
