@@ -211,6 +211,38 @@ async def make_a_deleted_topic_again_while_a_slave_is_away(seed: int) -> None:
     await group.check_end()
 
 
+async def kill_an_old_master_after_it_has_cut_its_log(seed: int) -> None:
+    """What it has sent to nobody is cut. Killed when it has noted the new epoch, and before it has
+    the new master's records in that place, it must not find its own there again."""
+    group = SimulatedGroup(seed, RULES[1], count=2)
+    group.start()
+    await group.elect(0)
+    await group.settle()
+    group.number = 100  # from here on all records have one size
+    old = group.replicas[0]
+    isolate(group, 0)
+    group.send(20)
+    await asyncio.sleep(0.5)
+    end = old.opened().written_offset
+    await group.elect(1)
+    group.send(40)
+    await asyncio.sleep(5)
+    heal(group)
+    for _ in range(100_000):
+        await asyncio.sleep(0.0005)
+        if old.is_up and old.epochs.history.highest == group.coordinator.epoch:
+            break
+    assert old.opened().written_offset < end
+    old.stop_at_once(power=group.rng.random() < 0.5)
+    old.start()
+    await group.check_end()
+
+
+def heal(group: SimulatedGroup) -> None:
+    group.network.heal()
+    group.coordinator.away_from.clear()
+
+
 def isolate(group: SimulatedGroup, number: int) -> None:
     """From the others, and from the coordinator."""
     group.coordinator.away_from.add(number)

@@ -375,7 +375,6 @@ FAILOVER = (
     answer_before_the_replicas,
     show_before_confirm,
     confirm_before_the_slaves_sync,
-    leave_what_was_cut_behind_the_end,
     elect_from_outside_the_set,
     stop_waiting_before_a_leave_is_written,
     confirm_without_a_member_that_has_no_stream,
@@ -383,6 +382,7 @@ FAILOVER = (
 
 # Each with the scenario that meets it: random histories seldom do.
 RARE = (
+    (leave_what_was_cut_behind_the_end, failover.kill_an_old_master_after_it_has_cut_its_log),
     (
         serve_in_the_same_epoch_after_a_restart,
         failover.restart_a_master_that_lost_more_than_its_slave,

@@ -1,4 +1,4 @@
-"""Random histories of a broker group, and three that random ones seldom meet."""
+"""Random histories of a broker group, and those that random ones seldom meet."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fault.conftest import Campaign
 from fault.replication.failover import (
     bring_a_slave_before_an_old_master,
     failover,
+    kill_an_old_master_after_it_has_cut_its_log,
     lose_a_disk_while_all_are_off,
     make_a_deleted_topic_again_while_a_slave_is_away,
     restart_a_master_that_lost_more_than_its_slave,
@@ -39,6 +40,7 @@ def test_random_failovers(campaign: Campaign) -> None:
         bring_a_slave_before_an_old_master,
         lose_a_disk_while_all_are_off,
         make_a_deleted_topic_again_while_a_slave_is_away,
+        kill_an_old_master_after_it_has_cut_its_log,
     ],
 )
 def test_what_is_rare_in_random_histories(
