@@ -60,7 +60,10 @@ def tell(event: str, message: ReceivedMessage | None = None, **more: Any) -> Non
     os.write(sys.stdout.fileno(), f"{json.dumps(told)}\n".encode())
 
 
-async def work(consumer: AsyncSimpleConsumer, chance: random.Random) -> None:
+async def work(
+    consumer: AsyncSimpleConsumer, chance: random.Random, outage: frozenset[Code] = OUTAGE
+) -> None:
+    """`outage`: what may fail; another failure is raised."""
     while True:
         try:
             for message in await consumer.receive(8, LEASE, WAIT):
@@ -73,7 +76,7 @@ async def work(consumer: AsyncSimpleConsumer, chance: random.Random) -> None:
                     tell("in doubt", message, code=error.code.name)
                     raise
         except MqError as error:
-            if error.code not in OUTAGE:
+            if error.code not in outage:
                 raise
             tell("failed", code=error.code.name)
 

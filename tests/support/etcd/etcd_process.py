@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -75,16 +76,20 @@ class EtcdMember:
         ports: tuple[int, int],
         cluster: str,
         tls: EtcdTls | None = None,
+        *,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
         """`ports`: for clients and for the other members. `cluster`: as in --initial-cluster.
-        `tls`: for clients."""
-        client = f"http{'s' if tls else ''}://127.0.0.1:{ports[0]}"
-        peer = f"http://127.0.0.1:{ports[1]}"
+        `tls`: for clients. `prefix`: the command starts with it; it is to become etcd, by exec."""
+        client = f"http{'s' if tls else ''}://{host}:{ports[0]}"
+        peer = f"http://{host}:{ports[1]}"
         self._tls = tls
-        self.endpoint = f"127.0.0.1:{ports[0]}"
+        self.endpoint = f"{host}:{ports[0]}"
         self._health = f"{client}/health"
         self._log = data / f"{name}.log"
         self._command = [
+            *prefix,
             *("etcd", "--name", name, "--data-dir", str(data / name)),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
@@ -119,6 +124,12 @@ class EtcdMember:
         """For example SIGSTOP."""
         assert self._process is not None, "not started"
         self._process.send_signal(number)
+
+    @property
+    def led_term(self) -> int:
+        """The last term of the cluster that it became leader of, by its log; 0: none."""
+        terms = re.findall(r"became leader at term (\d+)", self._log.read_text())
+        return max(map(int, terms), default=0)
 
     def _healthy(self) -> bool:
         assert self._process is not None, "not started"

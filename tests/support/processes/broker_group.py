@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -24,10 +24,18 @@ LOG_FILE_BYTES = 1 << 20
 
 
 class Member:
-    """One broker of the group. `number`: its brokerId; `name`: its brokerName."""
+    """One broker of the group. `number`: its brokerId; `name`: its brokerName; `env` and `prefix`
+    as of ServiceProcess."""
 
     def __init__(
-        self, data: Path, number: int, namesrv: str, *settings: str, name: str = BROKER
+        self,
+        data: Path,
+        number: int,
+        namesrv: str,
+        *settings: str,
+        name: str = BROKER,
+        env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.number = number
         self.data = data
@@ -39,6 +47,8 @@ class Member:
             *(f"--set=brokerName={name}", f"--set=brokerId={number}"),
             f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}",
             *(f"--set={setting}" for setting in settings),
+            env=env,
+            prefix=prefix,
         )
 
     @property

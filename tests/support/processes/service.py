@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -51,9 +51,17 @@ class ServiceProcess:
     A `--port 0` becomes the port that was bound at the first start, so that `restart` keeps it.
     """
 
-    def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """`prefix`: the command starts with it; it is to become the service, by exec."""
         self.module = module
         self.arguments = list(arguments)
+        self._prefix = prefix
         self.ready: dict[str, Any] = {}
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         self._process: subprocess.Popen[str] | None = None
@@ -61,6 +69,8 @@ class ServiceProcess:
         self._open_streams = 0
         self._changed = threading.Condition()
         self._out: list[str] = []
+        self._parsed = 0  # lines of it that are in the log
+        self._log: list[dict[str, Any]] = []
         self._err: list[str] = []
 
     def __enter__(self) -> Self:
@@ -98,8 +108,10 @@ class ServiceProcess:
     def log(self) -> list[dict[str, Any]]:
         """The JSON lines of stdout, over all starts."""
         with self._changed:
-            lines = list(self._out)
-        return [json.loads(line) for line in lines if line.startswith("{")]
+            new = self._out[self._parsed :]
+            self._parsed += len(new)
+            self._log += [json.loads(line) for line in new if line.startswith("{")]
+            return list(self._log)
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """The log lines of this event."""
@@ -134,7 +146,7 @@ class ServiceProcess:
         assert self._process is None, "already started"
         self.ready = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module, *self.arguments],
+            [*self._prefix, sys.executable, "-m", self.module, *self.arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

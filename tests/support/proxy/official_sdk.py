@@ -17,7 +17,7 @@ import queue
 import subprocess
 import threading
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -216,7 +216,8 @@ class Sdk:
         sdk.do("producer", id="p", topics=["orders"])
 
     `home`: the folder for what the SDK logs and prints. `credentials`: access key and secret key.
-    With `roots`, a file of certificates to trust, it speaks TLS.
+    With `roots`, a file of certificates to trust, it speaks TLS. `prefix`: the command of the
+    agent starts with it.
     """
 
     def __init__(
@@ -226,6 +227,8 @@ class Sdk:
         home: Path,
         credentials: tuple[str, str] = ("", ""),
         roots: Path | None = None,
+        *,
+        prefix: Sequence[str] = (),
     ) -> None:
         environment = official.environment(home)
         if roots is not None:
@@ -233,7 +236,7 @@ class Sdk:
             environment |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
         with (home / f"{official}.stderr").open("ab") as log:  # some SDKs print much there
             self._process = subprocess.Popen(
-                [*official.command(home), endpoints, *credentials],
+                [*prefix, *official.command(home), endpoints, *credentials],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,0 +1,89 @@
+"""The figures of campaigns: one row for each fault and mode, as Markdown.
+
+    PYTHONPATH=tests python -m fault.replication.namespaces.figures
+
+prints the table of what the campaigns here have left in build/namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from fault.replication.namespaces.verdict import Counts
+
+FOLDER = Path(__file__).resolve().parents[4] / "build" / "namespaces"
+HEAD = (
+    "| fault | runs | acknowledged | lost | shown and gone | acknowledgements forgotten | stored"
+    " twice | cut | elections | s without an acknowledged send: client | SDK |"
+)
+
+
+def keep(seed: int, counts: Iterable[Counts]) -> None:
+    """In place of an earlier history of this seed."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(asdict(count)) for count in counts)
+    (FOLDER / f"{seed}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def kept() -> list[Counts]:
+    return [
+        Counts(**json.loads(line))
+        for path in sorted(FOLDER.glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+
+
+def table(mode: str, counts: Sequence[Counts]) -> Iterator[str]:
+    by_fault: defaultdict[str, list[Counts]] = defaultdict(list)
+    for count in counts:
+        if count.mode == mode:
+            by_fault[count.fault].append(count)
+            by_fault["all"].append(count)
+    yield HEAD
+    yield "|" + "---|" * (HEAD.count("|") - 1)
+    for fault, found in sorted(by_fault.items(), key=lambda item: (item[0] == "all", item[0])):
+        yield row(fault, found)
+
+
+def row(fault: str, found: Sequence[Counts]) -> str:
+    acknowledged = sum(each.acknowledged for each in found)
+    lost, named = sum(each.lost for each in found), sum(each.named for each in found)
+    duplicates = sum(each.duplicates for each in found)
+    cells = [
+        fault,
+        str(len(found)),
+        f"{acknowledged:,}",
+        f"{lost} ({named} kept)" if lost else "0",
+        str(sum(each.gone for each in found)),
+        str(sum(each.came_again for each in found)),
+        f"{duplicates / acknowledged:.2%}",
+        str(sum(each.cut for each in found)),
+        str(sum(each.elections for each in found)),
+        *(gaps(found, client) for client in ("python", "sdk")),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def gaps(found: Sequence[Counts], client: str) -> str:
+    """Median, 99th percentile and most, in seconds."""
+    seconds = sorted(each.gaps_s[client] for each in found if client in each.gaps_s)
+    if not seconds:
+        return "–"
+    late = seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))]
+    return f"{statistics.median(seconds):.1f}, {late:.1f}, {seconds[-1]:.1f}"
+
+
+def main() -> None:
+    counts = kept()
+    for mode in sorted({count.mode for count in counts}):
+        print(f"\n{mode}\n")
+        print("\n".join(table(mode, counts)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""What a history shows, by round: counts, and what must not be. Pure.
+
+A message belongs to the round in which its send began. In a synchronous group nothing that was
+acknowledged may be lost. In an asynchronous one what is lost must be in what a replica cut off its
+log, unless a disk was lost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+Told = dict[str, Any]
+Place = tuple[Any, ...]  # topic, broker, queue, queue offset
+
+SETTLED = ("acked", "dead-lettered")
+
+
+@dataclass(frozen=True)
+class Round:
+    """`began`, `ended`: from the fault until the group was whole again and every client sent.
+    `wipes`: a disk was lost."""
+
+    fault: str
+    began: float
+    ended: float
+    elections: int
+    wipes: bool = False
+
+
+@dataclass(frozen=True)
+class History:
+    """`told`: by each client. `stored` and `diverged`: what the reader told in the end."""
+
+    mode: str
+    rounds: Sequence[Round]
+    told: Mapping[str, Sequence[Told]]
+    stored: Sequence[Told]
+    diverged: Sequence[Told] = ()
+
+    def round_at(self, moment: float) -> int:
+        return max(0, bisect_right([each.began for each in self.rounds], moment) - 1)
+
+
+@dataclass
+class Counts:
+    """Of one round. `named`: of the lost, what a replica keeps as cut off its log. `gaps_s`: by
+    client, the longest time without an acknowledged send."""
+
+    mode: str
+    fault: str
+    acknowledged: int = 0
+    lost: int = 0
+    named: int = 0
+    gone: int = 0
+    came_again: int = 0
+    duplicates: int = 0
+    elections: int = 0
+    cut: int = 0
+    gaps_s: dict[str, float] = field(default_factory=dict)
+
+
+def counted(history: History) -> list[Counts]:
+    """Of each round."""
+    found = [Counts(history.mode, each.fault, elections=each.elections) for each in history.rounds]
+    copies = Counter(one["key"] for one in history.stored)
+    kept = {one["key"] for one in history.diverged}
+    places = {tuple(one["place"]): one["body"] for one in history.stored}
+    for client, told in history.told.items():
+        for one in told:
+            counts = found[history.round_at(one["began"] if "began" in one else one["at"])]
+            if one["event"] == "acknowledged":
+                counts.acknowledged += 1
+                counts.lost += one["key"] not in copies
+                counts.named += one["key"] not in copies and one["key"] in kept
+            if one["event"] in ("acknowledged", "not sent"):
+                counts.duplicates += max(0, copies[one["key"]] - 1)
+                counts.cut += one["key"] in kept and one["key"] not in copies
+        for one in gone(told, places):
+            found[history.round_at(one["at"])].gone += 1
+        for one in came_again(told, copies):
+            found[history.round_at(one["at"])].came_again += 1
+        for each, counts in zip(history.rounds, found, strict=True):
+            counts.gaps_s[client] = longest_gap_s(told, each)
+    return found
+
+
+def gone(told: Sequence[Told], places: dict[Place, str]) -> Iterator[Told]:
+    """What was shown, and is not at its place in the end."""
+    topics = {place[0] for place in places}
+    for one in told:
+        is_shown = one["event"] in ("shown", "received") and one.get("place", [""])[0] in topics
+        if is_shown and places.get(tuple(one["place"])) != one["body"]:
+            yield one
+
+
+def came_again(told: Sequence[Told], copies: Counter[str]) -> Iterator[Told]:
+    """Deliveries of what had been settled, by a later pop than the one that was settled: its
+    attempt is higher, or its time. An SDK does not tell the places of messages, and its agent
+    acknowledges by message id: of those, what is stored once."""
+    settled: defaultdict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for one in told:
+        if one["event"] not in (*SETTLED, "received"):
+            continue
+        place = tuple(one["place"]) if "place" in one else one["key"]
+        pop = (one.get("attempt", 0), one.get("popped_ms", 0))
+        if one["event"] in SETTLED:
+            settled[place].append(pop)
+        elif settled[place] and "place" in one:
+            if pop > max(settled[place]):
+                yield one
+        elif settled[place] and copies[one["key"]] < 2:
+            yield one
+
+
+def longest_gap_s(told: Sequence[Told], round_: Round) -> float:
+    """Between two acknowledged sends of the client, of which a part lies in the round."""
+    moments = sorted(one["at"] for one in told if one["event"] == "acknowledged")
+    return max(
+        (b - a for a, b in pairwise(moments) if b > round_.began and a < round_.ended), default=0.0
+    )
+
+
+def undelivered(history: History) -> set[str]:
+    """Keys that are stored, and that no consumer of their group has received."""
+    received: defaultdict[str, set[str]] = defaultdict(set)
+    for client, told in history.told.items():
+        received[client] |= {one["key"] for one in told if one["event"] == "received"}
+    return {
+        one["key"]
+        for one in history.stored
+        if one["key"].partition("-")[0] in received
+        and one["key"] not in received[one["key"].partition("-")[0]]
+    }
+
+
+def problems(history: History) -> Iterator[str]:
+    """What must not be, with an example of each."""
+    wipes = any(each.wipes for each in history.rounds)
+    stored = {one["key"] for one in history.stored}
+    kept = {one["key"] for one in history.diverged}
+    for client, told in history.told.items():
+        lost = {one["key"] for one in told if one["event"] == "acknowledged"} - stored
+        if history.mode == "SYNC_MASTER" and lost:
+            yield f"{client}: {len(lost)} acknowledged messages are lost, such as {min(lost)}"
+        elif lost - kept and not wipes:
+            yield f"{client}: {len(lost - kept)} are lost and kept nowhere: {min(lost - kept)}"
+        places = {tuple(one["place"]): one["body"] for one in history.stored}
+        for one in list(gone(told, places))[:1]:
+            there = places.get(tuple(one["place"]))
+            yield f"{client}: shown, and then {there!r} was there: {one}"
+        for one in list(came_again(told, Counter(each["key"] for each in history.stored)))[:1]:
+            yield f"{client}: came again after its acknowledgement was answered: {one}"
+    if missing := undelivered(history):
+        yield f"{len(missing)} stored messages were never delivered, such as {min(missing)}"
+    for one in history.stored:
+        if one["body"] != one["key"]:
+            yield f"a message has the body of another: {one}"
+    wrong = [one for one in history.diverged if one["missing"] is (one["key"] in stored)]
+    if wrong:
+        yield f"{len(wrong)} of what was cut is told wrongly as missing or stored: {wrong[0]}"
