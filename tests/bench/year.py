@@ -1,10 +1,10 @@
-"""The report on the whole year of the demo, by each engine: its figures against those of the CSV,
-time and memory.
+"""The whole year of the demo four ways: the report by each engine, a facts table and the report
+from it, and SQL over the topics. The figures of each against those of the CSV, time and memory.
 
     PYTHONPATH=tests .venv/bin/python -m bench.year
 
 sends all 336,776 flights through a name server and a broker, has the demo's group consume them, and
-makes the report by each engine. `--write` puts the table into docs/spark.md, between its two marks.
+computes the figures each way. `--write` puts the table into docs/spark.md, between its two marks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +38,36 @@ from support.repository.tree import ROOT
 PAGE = ROOT / "docs" / "spark.md"
 BEGIN, END = "<!-- year: begin -->", "<!-- year: end -->"
 HEAD = (
-    "| engine | dead letters | messages read | seconds | processor seconds | peak memory, MB |\n"
+    "| what | dead letters | messages read | seconds | processor seconds | peak memory, MB |\n"
     "|---|---:|---:|---:|---:|---:|\n"
 )
 SAMPLE_S = 0.1
+REASON = "NeverArrived"
 
 
 @dataclass(frozen=True)
-class Made:
-    """One report: wall and processor time of the command, and the largest sum of resident memory of
-    its processes, which counts pages that several of them share more than once."""
+class Used:
+    """By a command: wall and processor time, and the largest sum of resident memory of its
+    processes, which counts pages that several of them share more than once."""
 
-    engine: str
-    dead_letters: int
-    rows: int
     seconds: float
     processor_seconds: float
     peak_mb: float
 
+
+@dataclass(frozen=True)
+class Made:
+    """One row of the table."""
+
+    what: str
+    dead_letters: int
+    rows: int
+    used: Used
+
     def row(self) -> str:
         return (
-            f"| `{self.engine}` | {self.dead_letters:,} | {self.rows:,} | {self.seconds:.1f} | "
-            f"{self.processor_seconds:.1f} | {self.peak_mb:,.0f} |\n"
+            f"| {self.what} | {self.dead_letters:,} | {self.rows:,} | {self.used.seconds:.1f} | "
+            f"{self.used.processor_seconds:.1f} | {self.used.peak_mb:,.0f} |\n"
         )
 
 
@@ -74,8 +83,9 @@ def main() -> int:
         wanted = expected(flights.read_rows(given.messages))
         check("the consumer", job.figures(), wanted)
         found = [
-            report(namesrv.address, engine, Path(folder, engine), wanted)
-            for engine in given.engines.split(",")
+            made
+            for way in given.ways.split(",")
+            for made in WAYS[way](namesrv.address, Path(folder, way), wanted)
         ]
     text = table(messages, found)
     print(text)
@@ -89,7 +99,7 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--messages", type=int, help="only the first N flights")
-    parser.add_argument("--engines", default=f"{LOCAL},{SPARK}", help="separated by commas")
+    parser.add_argument("--ways", default=",".join(WAYS), help="separated by commas")
     parser.add_argument("--write", action="store_true", help="the table into docs/spark.md")
     return parser.parse_args()
 
@@ -100,24 +110,49 @@ def check(what: str, found: Any, wanted: Any) -> None:
         raise SystemExit(f"{what} found {found}, and the CSV has {wanted}")
 
 
-def report(namesrv: str, engine: str, out: Path, wanted: Figures) -> Made:
-    """Raises SystemExit when a figure is not that of the CSV."""
-    before, start = os.times(), time.perf_counter()
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "aerobee_spark", "report", "--group", GROUP, "--quiet"),
-            *("--namesrv", namesrv, "--out", str(out), "--engine", engine),
-        ],
-        stdout=subprocess.DEVNULL,
-    )
-    peak = [0.0]
-    watcher = threading.Thread(target=watch, args=(process, peak))
-    watcher.start()
-    if process.wait() != 0:
-        raise SystemExit(f"the report by {engine} ended with exit code {process.returncode}")
-    seconds, after = time.perf_counter() - start, os.times()
-    watcher.join()
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+# ---- the ways; each raises SystemExit when a figure is not that of the CSV ----
+
+
+def by_local(namesrv: str, out: Path, wanted: Figures) -> Iterator[Made]:
+    yield report("`report --engine local`", out, wanted, "--namesrv", namesrv, "--engine", LOCAL)
+
+
+def by_spark(namesrv: str, out: Path, wanted: Figures) -> Iterator[Made]:
+    yield report("`report --engine spark`", out, wanted, "--namesrv", namesrv, "--engine", SPARK)
+
+
+def by_table(namesrv: str, out: Path, wanted: Figures) -> Iterator[Made]:
+    """The landing, and the report from the table."""
+    landed = ("--namesrv", namesrv, "--group", GROUP, "--table", str(out))
+    used, text = run("aerobee_spark", "facts", *landed, "--quiet", "--json")
+    result = json.loads(text)
+    rows = wanted.dead_letters + wanted.retried
+    check("the landing", (result["rows"], result["lost"], result["away"]), (rows, 0, []))
+    yield Made("`facts`: the landing", wanted.dead_letters, rows, used)
+    reported = out.with_name("report-of-facts")
+    yield report("`report --facts`", reported, wanted, "--facts", str(out), "--engine", LOCAL)
+
+
+def by_sql(namesrv: str, out: Path, wanted: Figures) -> Iterator[Made]:
+    used, text = run("support.spark.flights_in_sql", namesrv)
+    found = json.loads(text)
+    reasons = {REASON: wanted.dead_letters} if wanted.dead_letters else {}
+    check("SQL", (found["figures"], found["reasons"]), (asdict(wanted), reasons))
+    yield Made("SQL over the topics", found["figures"]["dead_letters"], found["rows"], used)
+
+
+WAYS: Mapping[str, Callable[[str, Path, Figures], Iterator[Made]]] = {
+    "local": by_local,
+    "spark": by_spark,
+    "facts": by_table,
+    "sql": by_sql,
+}
+
+
+def report(what: str, out: Path, wanted: Figures, *given: str) -> Made:
+    to = ("--group", GROUP, "--out", str(out), "--quiet", "--json")
+    used, text = run("aerobee_spark", "report", *to, *given)
+    summary = json.loads(text)
     figures = {
         "complete": summary["complete"],
         "dead_letters": summary["dead_letters"],
@@ -132,14 +167,33 @@ def report(namesrv: str, engine: str, out: Path, wanted: Figures) -> Made:
         "dead_messages": wanted.dead_letters,
         "retries": wanted.retried,
         "by_tag": wanted.dead_letters_by_tag,
-        "reasons": {"NeverArrived": wanted.dead_letters} if wanted.dead_letters else {},
+        "reasons": {REASON: wanted.dead_letters} if wanted.dead_letters else {},
     }
-    check(f"the report by {engine}", figures, of_the_csv)
-    processor = sum(after[2:4]) - sum(before[2:4])
-    return Made(engine, summary["dead_letters"], summary["rows"], seconds, processor, peak[0])
+    check(what, figures, of_the_csv)
+    return Made(what, summary["dead_letters"], summary["rows"], used)
 
 
-def watch(process: subprocess.Popen[bytes], peak: list[float]) -> None:
+# ---- measuring ----
+
+
+def run(module: str, *given: str) -> tuple[Used, str]:
+    """What a command used, and its stdout. Raises SystemExit when it fails."""
+    before, start = os.times(), time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *given], stdout=subprocess.PIPE, text=True
+    )
+    peak = [0.0]
+    watcher = threading.Thread(target=watch, args=(process, peak))
+    watcher.start()
+    text, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{module} {' '.join(given)} ended with {process.returncode}")
+    seconds, after = time.perf_counter() - start, os.times()
+    watcher.join()
+    return Used(seconds, sum(after[2:4]) - sum(before[2:4]), peak[0]), text
+
+
+def watch(process: subprocess.Popen[str], peak: list[float]) -> None:
     """Keeps the largest sum of resident memory of a process and all below it, until it ends."""
     while process.poll() is None:
         peak[0] = max(peak[0], weight(process.pid))
