@@ -1,5 +1,8 @@
 """Facts land once, whatever is killed: the job in the middle of a write, between output and commit
-and after the commit, at random moments; the broker.
+and after the commit; the broker while the job reads.
+
+`--campaign` kills at 20 random places of each kind, adds queues, deletes the checkpoint, and has a
+second broker away for some runs.
 """
 
 from __future__ import annotations
@@ -7,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +25,8 @@ from aerobee_client import AdminClient, Message, Producer
 from aerobee_spark.table import rows
 from aerobee_spark.table.files import FactsFiles
 from fault.conftest import Campaign
-from support.processes.service import ServiceProcess, namesrv_and_broker
+from support.clock.polling import until_sync
+from support.processes.service import ServiceProcess, broker_process, namesrv_and_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -28,6 +34,10 @@ TESTS = Path(__file__).parents[2]
 TOPIC = "flights"
 TIMEOUT_S = 300
 KILLED = -9
+# Of the campaign: kills at each place; rounds before which a queue is added on each broker, the
+# checkpoint is deleted, and the second broker goes away and comes back.
+KILLS = 20
+GROWS, FORGETS, AWAY, BACK = (10, 35), (25, 50), (15, 40), (18, 43)
 Key = tuple[str, str, int, int]
 
 
@@ -55,33 +65,47 @@ def send(namesrv: str, count: int, prefix: str) -> None:
             producer.send_batch(messages[start : start + 50])
 
 
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def start(module: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=TIMEOUT_S,
-        check=False,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
 
 
 def landing(namesrv: str, table: Path) -> list[str]:
     given = ["--namesrv", namesrv, "--topic", TOPIC, "--table", str(table)]
-    return [*given, "--batch-size", "150", "--json"]
+    return [*given, "--batch-size", "150", "--json", "--quiet"]
 
 
 def killed(place: str, batch: int, arguments: list[str]) -> None:
-    done = run("support.spark.killed_landing", place, str(batch), *arguments)
-    # A kill by the clock may come when the job has ended.
-    late = place.startswith("after:") and done.returncode == 0
-    assert done.returncode == KILLED or late, done.stderr
+    job = start("support.spark.killed_landing", place, str(batch), *arguments)
+    _, stderr = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode == KILLED, stderr
 
 
-def landed(arguments: list[str]) -> dict[str, Any]:
-    done = run("aerobee_spark", "facts", *arguments)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
+def landed(
+    arguments: list[str],
+    table: Path,
+    broker: ServiceProcess,
+    *,
+    after_s: float = 0.0,
+    codes: tuple[int, ...] = (0,),
+) -> dict[str, Any]:
+    """The result of a run during which the broker is killed and started again: so long after the
+    first batch is committed."""
+    files = FactsFiles(table)
+    before = len(files.commits())
+    job = start("aerobee_spark", "facts", *arguments)
+    until_sync(lambda: len(files.commits()) > before or job.poll() is not None, timeout_s=TIMEOUT_S)
+    time.sleep(after_s)
+    broker.kill()
+    broker.start()
+    stdout, stderr = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode in codes, stderr
+    result: dict[str, Any] = json.loads(stdout)
     return result
 
 
@@ -114,43 +138,58 @@ def test_each_message_is_in_the_table_once_through_kills(
     killed("written", 1, arguments)
     part = keys_in(table)
     assert 0 < len(part) <= 150
-    broker.kill()
-    broker.start()
     killed("committed", 0, arguments)
     assert len(keys_in(table)) > len(part)
     admin.update_topic(TOPIC, queues=5)
-    send(namesrv.address, 150, "second")
-    result = landed(arguments)
+    send(namesrv.address, 350, "second")
+    result = landed(arguments, table, broker)
     assert keys_in(table) == keys_at(admin)
     assert max(keys_in(table).values()) == 1
     assert (result["lost"], result["away"], len(result["queues"])) == (0, [], 5)
 
 
-def test_kills_at_random_moments_land_each_message_once(
+def test_kills_at_random_places_land_each_message_once(
     services: tuple[ServiceProcess, ServiceProcess],
     admin: AdminClient,
     tmp_path: Path,
     campaign: Campaign,
 ) -> None:
-    """The long campaign: twenty kills of the job and of the broker each, while messages come."""
     if not campaign.long:
         pytest.skip("in the long campaign")
     namesrv, broker = services
     seed = next(campaign.seeds(1, 1))
-    campaign.tell(f"seed {seed}")
     chance = random.Random(seed)
-    table = tmp_path / "table"
+    table, home = tmp_path / "table", tmp_path / "broker-b"
+    home.mkdir()
     arguments = landing(namesrv.address, table)
-    for number in range(20):
-        send(namesrv.address, chance.randrange(100, 900), f"round-{number}")
-        place = chance.choice(
-            ["writing", "written", "committed", f"after:{chance.randrange(3000)}"]
-        )
-        killed(place, chance.randrange(2), arguments)
-        broker.kill()
-        broker.start()
-        found = keys_in(table)
-        assert all(count == 1 for count in found.values())
-        assert not found - keys_at(admin)
-    landed(arguments)
-    assert keys_in(table) == keys_at(admin)
+    places = chance.sample(["writing", "written", "broker"] * KILLS, 3 * KILLS)
+    with broker_process(home, "--set=brokerName=broker-b", namesrv=namesrv.address) as second:
+        queues = 3
+        admin.update_topic(TOPIC, queues=queues)
+        for number, place in enumerate(places):
+            if number in GROWS:
+                queues += 1
+                admin.update_topic(TOPIC, queues=queues)
+            if number in FORGETS:
+                shutil.rmtree(table / "_checkpoint")
+            if number in AWAY:
+                second.kill()
+            if number in BACK:
+                second.start()
+            away = any(gone <= number < back for gone, back in zip(AWAY, BACK, strict=True))
+            send(namesrv.address, chance.randrange(300, 900), f"round-{number}")
+            if place == "broker":
+                after_s = chance.random()
+                landed(arguments, table, broker, after_s=after_s, codes=(0, 3))
+            else:
+                killed(place, chance.randrange(2), arguments)
+            found = keys_in(table)
+            assert set(found.values()) <= {1}, f"seed {seed}, round {number}: {place}"
+            assert away or not found - keys_at(admin), f"seed {seed}, round {number}: {place}"
+        result = landed(arguments, table, broker)
+        assert keys_in(table) == keys_at(admin), f"seed {seed}"
+    assert (result["lost"], result["away"]) == (0, []), f"seed {seed}"
+    campaign.tell(
+        f"seed {seed}: {len(found):,} messages; {KILLS} kills in the middle of a write, {KILLS} "
+        f"between output and commit, {KILLS} of the broker; each in the table once"
+    )

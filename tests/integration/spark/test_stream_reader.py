@@ -14,9 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from aerobee_spark.errors import CheckpointError, DataLossError, OptionError
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.reading.planning import connect
 from aerobee_spark.reading.schema import SCHEMA
 from aerobee_spark.stream import watch
 from aerobee_spark.stream.reader import RocketMqStreamReader
+from aerobee_spark.stream.watch import Watch
 from aerobee_wire import topics
 from aerobee_wire.status import Code
 from support.client.fake_broker import FakeBroker, FakeCluster
@@ -253,6 +255,47 @@ def test_available_now_ends_where_the_queues_ended_at_its_start(
     first = reader.latestOffset(start, limit)
     second = reader.latestOffset(first, limit)
     assert second == offsets(t={"broker-a": {"0": 30}}) == reader.latestOffset(second, limit)
+
+
+def test_available_now_waits_for_a_broker_that_restarts(cluster: FakeCluster) -> None:
+    """Spark ends such a run at the first trigger that finds nothing new."""
+    for broker in cluster.brokers.values():
+        put(broker, 30)
+    options = ReadOptions.parse({"nameServer": cluster.namesrv, "topic": "t"})
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            cluster["broker-b"].start()
+
+    with connect(cluster.namesrv) as admin:
+        reader = RocketMqStreamReader(options, (), Watch(admin, options, sleep=sleep))
+        start = reader.initialOffset()
+        reader.prepareForTriggerAvailableNow()
+        cluster["broker-b"].stop()
+        end = reader.latestOffset(start, ReadMaxRows(20))
+        end = reader.latestOffset(end, ReadMaxRows(40))
+    assert end == offsets(t={"broker-a": {"0": 30}, "broker-b": {"0": 30}})
+    assert len(waits) == 3
+
+
+def test_available_now_ends_without_a_broker_that_stays_away(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    for broker in cluster.brokers.values():
+        put(broker, 30)
+    reader = make(topic="t", maxOffsetsPerTrigger="20", pullTimeoutMs="300")
+    reader.prepareForTriggerAvailableNow()
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    cluster["broker-b"].stop()
+    second = reader.latestOffset(first, limit)
+    third = reader.latestOffset(second, limit)
+    assert third == offsets(t={"broker-a": {"0": 30}, "broker-b": {"0": 10}})
+    assert reader.latestOffset(third, limit) == third
+    told = [record for record in caplog.records if "stays where it is" in record.message]
+    assert len(told) == 1
 
 
 def test_a_batch_is_the_same_for_a_reader_that_knows_nothing(

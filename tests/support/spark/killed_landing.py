@@ -3,8 +3,8 @@
 python -m support.spark.killed_landing PLACE BATCH ARGUMENT…
 
 PLACE: `writing` (a file of the batch is under way), `written` (its output is there, its commit is
-not), `committed` (the commit is there, Spark does not know yet), or `after:MS` (that long after the
-batch began). BATCH counts the batches that this run lands, from 0 on.
+not), or `committed` (the commit is there, Spark does not know yet). BATCH counts the batches that
+this run lands, from 0 on.
 """
 
 from __future__ import annotations
@@ -45,11 +45,8 @@ def arm(place: str, batch: int) -> None:
             land(self, rows, number)  # a replay, which is skipped
             return
         begun.append(number)
-        if len(begun) == batch + 1:
-            if place == "writing":
-                threading.Thread(target=die_while_writing, args=(self, number), daemon=True).start()
-            elif place.startswith("after:"):
-                threading.Timer(int(place.partition(":")[2]) / 1000, die).start()
+        if len(begun) == batch + 1 and place == "writing":
+            threading.Thread(target=die_while_writing, args=(self, number), daemon=True).start()
         land(self, rows, number)
 
     def commits(self: FactsFiles, given: Commit) -> None:

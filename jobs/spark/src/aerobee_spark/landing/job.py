@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee_spark.errors import MqError, ReportError
 from aerobee_spark.reading import planning
-from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.engines import choice
 from aerobee_spark.report.engines.spark_path import spark_path
@@ -94,25 +94,27 @@ def land(request: LandRequest, on_step: OnStep) -> LandResult:
     the table is whole then too, and the next run goes on where this one ended."""
     choice.check(SPARK)
     files = FactsFiles(request.table)
-    away = _ask(request, files)
+    asked = _ask(request, files)
     files.create(request.about())
     with files.lock() as held:
         before = {commit.name for commit in files.commits()}
         _stream(request, files, held, on_step)
-        away += [problem for problem in _ask(request, files) if problem not in away]
+        asked_again = _ask(request, files)
         commits = files.commits()
         mine = [commit for commit in commits if commit.name not in before]
+        landed = spans(commits)
+    away = [*_problems(asked), *_problems(asked_again), *_behind(asked, landed)]
     return LandResult(
         sum(commit.rows for commit in mine),
         sum(span.lost for span in spans(mine)),
         len(mine),
-        tuple(away),
-        tuple(spans(commits)),
+        tuple(dict.fromkeys(away)),
+        tuple(landed),
     )
 
 
-def _ask(request: LandRequest, files: FactsFiles) -> list[str]:
-    """Which queues of the group, and of the table so far, nobody serves now, and why.
+def _ask(request: LandRequest, files: FactsFiles) -> dict[Queue, Bounds | MqError]:
+    """The bounds of the queues of the group, and of the table so far, or why nobody serves them.
 
     Raises MqError: no name server, an unknown group or topic.
     """
@@ -125,9 +127,24 @@ def _ask(request: LandRequest, files: FactsFiles) -> list[str]:
             if not known:
                 raise
             queues = set()
-        answers = planning.bounds_of_queues(admin, sorted(known | queues))
-    problems = [answer.message for answer in answers.values() if isinstance(answer, MqError)]
-    return list(dict.fromkeys(problems))
+        return planning.bounds_of_queues(admin, sorted(known | queues))
+
+
+def _problems(answers: Mapping[Queue, Bounds | MqError]) -> list[str]:
+    return [answer.message for answer in answers.values() if isinstance(answer, MqError)]
+
+
+def _behind(answers: Mapping[Queue, Bounds | MqError], landed: Sequence[Span]) -> list[str]:
+    """Queues of which not all is landed that was there at the start: their broker was away in
+    between, and may be back by now."""
+    ends = {span.queue: span.end for span in landed}
+    return [
+        f"{queue}: landed up to queue offset {ends.get(queue, 0)} of {bounds.max_offset}: its "
+        "broker was away meanwhile"
+        for queue, bounds in answers.items()
+        if not isinstance(bounds, MqError)
+        and ends.get(queue, bounds.min_offset) < bounds.max_offset
+    ]
 
 
 def _batch_options(request: LandRequest) -> dict[str, str]:

@@ -25,6 +25,10 @@ class Seen:
     # Brokers that answered about a topic: a queue that they did not name is gone.
     answered: frozenset[Place] = frozenset()
 
+    def tells(self, queue: Queue) -> bool:
+        """Whether the broker of a queue answers: it has the queue, or no longer has it."""
+        return queue in self.bounds or queue[:2] in self.absent or queue[:2] in self.answered
+
 
 @dataclass(slots=True)
 class Advance:
@@ -49,7 +53,7 @@ def advance(start: Positions, seen: Seen, *, upto: Mapping[Queue, int] | None = 
         bounds = seen.bounds.get(queue)
         if bounds is not None:
             _known(found, queue, offset, bounds, upto)
-        elif queue[:2] in seen.absent or queue[:2] in seen.answered:
+        elif seen.tells(queue):
             found.losses.append(_gone(queue, offset))
         else:
             found.end[queue] = offset  # its broker is away

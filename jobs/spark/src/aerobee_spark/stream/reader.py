@@ -85,7 +85,10 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Raises CheckpointError; DataLossError, unless failOnDataLoss is off."""
         before = self._parsed(start)
-        seen = self._watching().look(before.of)
+        if self._target is None:
+            seen = self._watching().look(before.of)
+        else:
+            seen = self._watching().look_until(self._target, before.of)
         found = advance(before, seen, upto=self._target)
         self._heed(found)
         end = self._admitted(before, found, limit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # How long a new topic or broker may go unnoticed; new queues of a known broker show at once.
 DISCOVERY_INTERVAL_S = 5.0
+# Between two questions to a broker that is waited for.
+POLL_S = 0.2
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class Watch:
     admin: AdminClient
     options: ReadOptions
     monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
     # Broker name → address.
     addresses: dict[str, str] = field(default_factory=dict)
     # Broker name, or "" for the name servers → why there is no answer. Each is told once.
@@ -73,6 +76,29 @@ class Watch:
                 if not isinstance(answer, MqError) and answer.permission & READ
             ),
         )
+
+    def look_until(self, target: dict[Queue, int], known: Mapping[Queue, int]) -> Seen:
+        """As `look`, once the brokers of all queues answer that are not at their target yet.
+
+        Spark ends a run under AvailableNow at the first trigger without anything new, so a broker
+        that restarts is waited for, up to pullTimeoutMs. The queues of one that is not back by then
+        leave the target: they end where they stand.
+        """
+        until = self.monotonic() + self.options.pull_timeout_ms / 1000
+        seen = self.look(known)
+        while silent := [
+            queue
+            for queue, last in target.items()
+            if known.get(queue, -1) < last and not seen.tells(queue)
+        ]:
+            if self.monotonic() >= until:
+                for queue in silent:
+                    log.warning("%s stays where it is in this run: its broker is away", queue)
+                    del target[queue]
+                break
+            self.sleep(POLL_S)
+            seen = self.look(known)
+        return seen
 
     def _readable(self, answer: TopicBounds, known: frozenset[Queue]) -> dict[Queue, Bounds]:
         """Queues that the topic had before it was shrunk are read to their end."""
