@@ -21,8 +21,9 @@ GROUP = "bench"
 MESSAGES = 10_000
 BATCH = 500
 ROUNDS = 3
-# Of the time that Spark takes.
+# Of the time that Spark takes, and seconds.
 TARGET = 1 / 8
+LIMIT_S = 2.0
 
 
 async def results() -> list[Result]:
@@ -36,9 +37,11 @@ async def results() -> list[Result]:
             for engine in (SPARK, LOCAL):
                 times[engine].append(report(namesrv.address, engine, Path(folder, engine)))
     ours, spark = (statistics.median(times[engine]) for engine in (LOCAL, SPARK))
-    note = f"median of {ROUNDS}, worst {max(times[LOCAL]):.2f} s; baseline: --engine spark; "
-    note += "the target is a limit; of its own 2 s"
-    return [Result("report_10k", "s", ours, spark, ours / spark, TARGET, note)]
+    note = f"median of {ROUNDS}, worst {max(times[LOCAL]):.2f} s; baseline: "
+    return [
+        Result("report_10k", "s", ours, spark, ours / spark, TARGET, f"{note}--engine spark"),
+        Result("report_10k_s", "s", ours, LIMIT_S, ours / LIMIT_S, 1.0, f"{note}the limit"),
+    ]
 
 
 def fill(namesrv: str) -> None:

@@ -84,15 +84,18 @@ SUITES = {
         "store_append_20_files",
     ),
     "startup": ("up_ready", "up_memory", "suite_memory"),
-    "report": ("report_10k",),
+    "report": ("report_10k", "report_10k_s"),
     "spark": (
         "spark_read",
         "spark_read_parquet",
+        "spark_read_tasks",
+        "spark_read_cores",
         "spark_stream",
         "spark_facts",
         "spark_write",
         "spark_write_rows",
         "spark_trigger",
+        "spark_trigger_rpcs",
     ),
 }
 
