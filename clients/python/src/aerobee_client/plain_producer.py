@@ -76,14 +76,11 @@ class ProducerFacade(StartedFacade[C]):
         except Exception as error:
             return refused(Future(), error, callback)
         try:
-            if way is not None or accumulates:
-                future: Future[SendResult] = Future()
-                arrival = Arrival(message, queue, way, client._seconds(timeout), future)
-                block = block and not self._loop.is_own_thread()
-                client._inbox.put(arrival, self._loop.call, block=block)
-            else:
-                sending = client._send(message, choice, timeout, accumulate, block)
-                future = self._loop.submit(sending)
+            future: Future[SendResult] = Future()
+            seconds = client._seconds(timeout)
+            arrival = Arrival(message, queue, way, seconds, future, not accumulates)
+            block = block and not self._loop.is_own_thread()
+            client._inbox.put(arrival, self._loop.call, block=block)
         except BaseException as error:
             if hooked is not None:
                 hooked.end(None, error)

@@ -45,7 +45,6 @@ from aerobee_client.sending.callbacks import Callback, refused, report
 from aerobee_client.sending.inbox import Arrival, Inbox
 from aerobee_client.sending.order.selectors import Selector
 from aerobee_client.sending.order.way import Choice
-from aerobee_client.sending.send_request import run_of
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
 from aerobee_wire.topics import check_group
@@ -243,15 +242,14 @@ class AsyncProducer(StartedClient):
         block: bool,
     ) -> SendResult:
         """What `send` does, without interceptors."""
-        with self._sending() as (sender, singles):
+        with self._sending() as (_, singles):
             seconds = self._seconds(timeout)
             accumulates = self._accumulates(accumulate)
             way = choice.way(message, block=block, is_alone=not accumulates)
             if way is not None:
                 return await singles.send_in_order(message, way, seconds)
-            if accumulates:
-                return await singles.send(message, choice.queue, seconds, block=block)
-            return await self._send_alone(sender, message, choice.queue, seconds)
+            send = singles.send if accumulates else singles.send_alone
+            return await send(message, choice.queue, seconds, block=block)
 
     async def send_batch(
         self,
@@ -282,7 +280,10 @@ class AsyncProducer(StartedClient):
     ) -> list[SendResult]:
         """What `send_batch` does, without interceptors."""
         with self._sending() as (sender, singles):
-            return await BatchSend(sender, singles.ordered, messages, choice, timeout_s).deliver()
+            batch = BatchSend(
+                sender, singles.ordered, messages, choice, timeout_s, budget=self._budget
+            )
+            return await batch.deliver()
 
     def send_async(
         self,
@@ -296,8 +297,7 @@ class AsyncProducer(StartedClient):
     ) -> asyncio.Future[SendResult]:
         """Starts a send; `callback(result, error)` is called on the loop when it ends.
 
-        Accumulated, it cannot wait for room: with too many sends under way it fails with
-        FLOW_CONTROL.
+        It cannot wait for room: with too many sends under way it fails with FLOW_CONTROL.
         """
         if PROCESS.is_child:
             PROCESS.check()
@@ -311,15 +311,11 @@ class AsyncProducer(StartedClient):
             way = choice.way(message, block=False, is_alone=not accumulates)
         except Exception as error:
             return refused(future, error, callback)
-        if self._singles is None or self._sender is None:
+        if self._singles is None:
             future.set_exception(ClientClosed("producer"))
-        elif way is not None or accumulates:
-            self._singles.accept(Arrival(message, queue, way, seconds, future))
-        else:  # in flight from now on, although its task has not begun
-            self._begin()
-            sending = self._send_alone(self._sender, message, queue, seconds)
-            future = asyncio.ensure_future(sending)
-            future.add_done_callback(self._end)
+        else:
+            arrival = Arrival(message, queue, way, seconds, future, not accumulates)
+            self._singles.accept(arrival)
         if hooked is not None:
             future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:
@@ -368,7 +364,7 @@ class AsyncProducer(StartedClient):
             if accumulates:
                 await singles.post(message, choice.queue, self._timeout_s)
                 return
-            await singles.one_way.post(message, choice.queue)
+            await singles.one_way.post(message, choice.queue, self._timeout_s)
 
     async def request(self, message: Message, timeout: timedelta | None = None) -> Reply:
         """Sends a request and returns what a consumer replies; within the timeout, after which no
@@ -416,16 +412,10 @@ class AsyncProducer(StartedClient):
         self._sends += 1
         self._idle.clear()
 
-    def _end(self, _: object = None) -> None:
+    def _end(self) -> None:
         self._sends -= 1
         if not self._sends:
             self._idle.set()
-
-    async def _send_alone(
-        self, sender: Sender, message: Message, queue: MessageQueue | None, timeout_s: float
-    ) -> SendResult:
-        run = run_of([sender.prepare(message, queue)])
-        return (await sender.send_run(run, queue, timeout_s))[0]
 
     def _accumulates(self, wanted: bool | None) -> bool:
         return self._options.accumulate if wanted is None else wanted

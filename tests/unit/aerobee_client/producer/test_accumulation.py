@@ -17,6 +17,7 @@ from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
+from support.clock.polling import until
 from support.codes import raises_code
 
 
@@ -241,6 +242,44 @@ async def test_everybody_is_answered_at_his_deadline(
         gate.open()
         assert (await sender.send(Message(TOPIC, b"room again"))).queue.broker_name == "a"
     assert b"room again" in [record.body for record in broker.messages(TOPIC)]
+
+
+@pytest.mark.parametrize("accumulate", [True, False])
+async def test_every_way_of_sending_takes_room(cluster: MemoryCluster, accumulate: bool) -> None:
+    """Also what travels alone, and batches. Who finds none is told so until his deadline."""
+    long, short = timedelta(seconds=60), timedelta(milliseconds=50)
+    settings = {"accumulate": accumulate, "max_pending_messages": 4, "send_timeout": short}
+    async with producer(cluster, **settings) as sender:
+        await sender.queues(TOPIC)
+        gate = Gate(cluster)
+        waiting: list[asyncio.Future[Any]] = [
+            sender.send_async(Message(TOPIC, b"1"), timeout=long),
+            asyncio.ensure_future(sender.send(Message(TOPIC, b"2"), timeout=long)),
+            asyncio.ensure_future(sender.send_batch(messages(2), timeout=long)),
+        ]
+        await until(lambda: sender.statistics().waiting == 4)
+        one = Message(TOPIC, b"more")
+        for refused in (
+            sender.send(one, block=False, timeout=long),
+            sender.send(one),
+            sender.send_async(one, timeout=long),
+            sender.send_oneway(one),
+            sender.send_batch(messages(9)),
+        ):
+            with raises_code(Code.FLOW_CONTROL):
+                await refused
+        cancelled = asyncio.ensure_future(sender.send(one, timeout=long))
+        waiting.append(asyncio.ensure_future(sender.send_batch(messages(9), timeout=long)))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        gate.open()
+        await asyncio.gather(*waiting)
+        await sender.send_oneway(one, accumulate=False)
+    assert sender.statistics().waiting == 0
+    stored = [
+        record.body for broker in cluster.brokers.values() for record in broker.messages(TOPIC)
+    ]
+    assert len(stored) == 14
 
 
 async def test_a_send_waits_for_room(cluster: MemoryCluster) -> None:

@@ -86,7 +86,8 @@ class ProducerOptions:
     compress_over: int = 4_096
     # 1 (fast) to 9 (small), of zstd to 22; lz4 has none.
     compression_level: int = 5
-    # Single sends that were accepted and have no answer yet: beyond, a send waits.
+    # Messages that were accepted and have no answer yet, in whichever way they are sent (of a
+    # batch, those of its requests in flight): beyond, a send waits.
     max_pending_messages: int = 65_536
     max_pending_bytes: int = 32 * MIB
 

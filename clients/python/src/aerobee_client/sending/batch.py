@@ -9,6 +9,7 @@ from aerobee_client.errors import PartialSend
 from aerobee_client.message import Message
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
+from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.order.ordered_sends import OrderedSends
 from aerobee_client.sending.order.way import Choice, Way
 from aerobee_client.sending.sender import Sender
@@ -29,8 +30,11 @@ class BatchSend:
         messages: Sequence[Message],
         choice: Choice,
         timeout_s: float,
+        *,
+        budget: Budget,
     ) -> None:
         self._sender = sender
+        self._budget = budget
         self._ordered = ordered
         self._choice = choice
         self._timeout_s = timeout_s
@@ -68,8 +72,7 @@ class BatchSend:
                 if self._failures:
                     return
                 try:
-                    part = self._run.part(run)
-                    stored = await self._sender.send_run(part, self._choice.queue, self._timeout_s)
+                    stored = await self._deliver_run(run)
                 except MqError as error:
                     self._failures.append(error)
                 else:
@@ -78,6 +81,20 @@ class BatchSend:
 
         runs = send_request.runs(self._run.messages, indexes)
         await asyncio.gather(*(deliver(run) for run in runs))
+
+    async def _deliver_run(self, indexes: Sequence[int]) -> Sequence[SendResult]:
+        """One request, once it has room."""
+        part, timeout_s = self._run.part(indexes), self._timeout_s
+        count, size = len(indexes), sum([len(message.body) for message in part.messages])
+        if not self._budget.try_take(size, count):
+            time_s = asyncio.get_running_loop().time
+            began_s = time_s()
+            await self._budget.take(size, timeout_s, count)
+            timeout_s = max(0.0, timeout_s - (time_s() - began_s))
+        try:
+            return await self._sender.send_run(part, self._choice.queue, timeout_s)
+        finally:
+            self._budget.give_back(count, size)
 
     async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
         """As single sends, each behind those of its order."""

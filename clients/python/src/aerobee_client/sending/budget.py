@@ -16,6 +16,7 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
+    messages: int
     size: int
     wake: Callable[[], object]
     has_room: bool = False
@@ -34,16 +35,17 @@ class Budget:
         """Messages and bytes."""
         return self._messages, self._bytes
 
-    def try_take(self, size: int) -> bool:
-        """Room for one message of `size` bytes; False when there is none, or others wait for it."""
+    def try_take(self, size: int, messages: int = 1) -> bool:
+        """Room for messages of `size` bytes in all; False when there is none, or others wait for
+        it."""
         with self._lock:
-            return not self._waiters and self._take(size)
+            return not self._waiters and self._take(messages, size)
 
-    async def take(self, size: int, timeout_s: float) -> None:
+    async def take(self, size: int, timeout_s: float, messages: int = 1) -> None:
         """Waits for room. Raises FLOW_CONTROL when there is none in time."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        waiter = _Waiter(size, lambda: loop.call_soon_threadsafe(woken.set))
+        waiter = _Waiter(messages, size, lambda: loop.call_soon_threadsafe(woken.set))
         if self._join(waiter):
             return
         try:
@@ -54,13 +56,13 @@ class Budget:
                 raise self.full() from None
         except asyncio.CancelledError:
             if self._leave(waiter):
-                self.give_back(1, size)
+                self.give_back(messages, size)
             raise
 
     def take_in_thread(self, size: int, timeout_s: float) -> None:
         """As `take`, for a thread that runs no loop."""
         woken = threading.Event()
-        waiter = _Waiter(size, woken.set)
+        waiter = _Waiter(1, size, woken.set)
         if self._join(waiter):
             return
         try:
@@ -77,7 +79,7 @@ class Budget:
         with self._lock:
             self._messages -= messages
             self._bytes -= size
-            while self._waiters and self._take(self._waiters[0].size):
+            while self._waiters and self._take(self._waiters[0].messages, self._waiters[0].size):
                 waiter = self._waiters.popleft()
                 waiter.has_room = True
                 waiter.wake()
@@ -91,18 +93,21 @@ class Budget:
             f"max_pending_bytes ({self._max_bytes})",
         )
 
-    def _take(self, size: int) -> bool:
-        fits = self._messages < self._max_messages and self._bytes + size <= self._max_bytes
-        if not fits and self._messages:  # alone, a message of any size has room
+    def _take(self, messages: int, size: int) -> bool:
+        fits = (
+            self._messages + messages <= self._max_messages
+            and self._bytes + size <= self._max_bytes
+        )
+        if not fits and self._messages:  # alone, a message or request of any size has room
             return False
-        self._messages += 1
+        self._messages += messages
         self._bytes += size
         return True
 
     def _join(self, waiter: _Waiter) -> bool:
         """Whether there is room already."""
         with self._lock:
-            if not self._waiters and self._take(waiter.size):
+            if not self._waiters and self._take(waiter.messages, waiter.size):
                 return True
             self._waiters.append(waiter)
             return False

@@ -20,13 +20,14 @@ from aerobee_wire.status import MqError
 
 class Arrival(NamedTuple):
     """A send that was called. `queue`: the chosen one. `way`: of one that keeps an order. `future`:
-    gets the outcome."""
+    gets the outcome. `is_alone`: it shares its request with none."""
 
     message: Message
     queue: MessageQueue | None
     way: Way | None
     timeout_s: float
     future: AnyFuture
+    is_alone: bool = False
 
 
 class Inbox:

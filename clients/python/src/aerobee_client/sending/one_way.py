@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.sender import Sender
 
 WINDOW = 256
 
 
 class OneWaySends:
-    """Of one producer, on the loop in which it is made."""
+    """Of one producer, on the loop in which it is made. `budget`: what it may have under way."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, budget: Budget) -> None:
         self._sender = sender
+        self._budget = budget
         self._room = asyncio.Semaphore(WINDOW)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def post(self, message: Message, queue: MessageQueue | None) -> None:
-        """Returns once the message is on its way. Raises as `Sender.prepare`, and what asking for
-        the route raises."""
-        outgoing = self._sender.prepare(message, queue)
-        target = queue or await self._sender.next_queue(message)
-        await self._room.acquire()
+    async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
+        """Returns once the message is on its way. Raises as `Sender.prepare`, what asking for the
+        route raises, and FLOW_CONTROL when it has no room within the timeout."""
+        outgoing, size = self._sender.prepare(message, queue), len(message.body)
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        await self._budget.take(size, timeout_s)
+        try:
+            target = queue or await self._sender.next_queue(message)
+            async with asyncio.timeout_at(deadline_s):
+                await self._room.acquire()
+        except TimeoutError:
+            self._budget.give_back(1, size)
+            raise self._budget.full() from None
+        except BaseException:
+            self._budget.give_back(1, size)
+            raise
         task = asyncio.create_task(self._sender.post(outgoing, target))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, size))
 
     async def drain(self) -> None:
         """Returns when none is in flight."""
         await asyncio.gather(*self._tasks)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, size: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._room.release()
+        self._budget.give_back(1, size)

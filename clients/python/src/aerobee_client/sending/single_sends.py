@@ -41,9 +41,11 @@ class SingleSends:
     ) -> None:
         self._sender = sender
         self._budget = budget
+        self._clock = clock
         self._accumulator = Accumulator(self._deliver, budget, clock, fault)
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
-        self.one_way = OneWaySends(sender)
+        self.one_way = OneWaySends(sender, budget)
+        self._alone: set[asyncio.Task[None]] = set()
         # By topic: sends that wait for its route, and the task that asks for it.
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
@@ -67,6 +69,23 @@ class SingleSends:
         info = self._sender.known_route(message.topic) or await self._route(send)
         self._add(send, queue, info)
         return await future
+
+    async def send_alone(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        *,
+        block: bool = True,
+    ) -> SendResult:
+        """As `send`, in a request of its own, which a cancellation ends."""
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        send = self._sender.single(message, queue, timeout_s, future)
+        if self._budget.try_take(send.size):
+            return await self._deliver_alone(send, queue, timeout_s)
+        await self._wait_for_room(send, block=block)
+        left_s = (send.deadline_ms - self._clock.monotonic_ms()) / 1000
+        return await self._deliver_alone(send, queue, left_s)
 
     async def send_in_order(self, message: Message, way: Way, timeout_s: float) -> SendResult:
         """As `send`, of a message that keeps an order."""
@@ -97,7 +116,7 @@ class SingleSends:
     def accept(self, arrival: Arrival, *, has_room: bool = False) -> None:
         """Starts a send whose outcome goes to its future; never waits: without room it fails with
         FLOW_CONTROL. `has_room`: it took its share of the budget before."""
-        message, queue, way, timeout_s, future = arrival
+        message, queue, way, timeout_s, future, is_alone = arrival
         try:
             if way is not None:
                 outgoing = self._sender.prepare(message)
@@ -111,6 +130,10 @@ class SingleSends:
             return
         if not has_room and not self._budget.try_take(send.size):
             send.fail(self._budget.full())
+        elif is_alone:
+            task = asyncio.get_running_loop().create_task(self._answer_alone(send, queue))
+            self._alone.add(task)
+            task.add_done_callback(self._alone.discard)
         elif (info := self._sender.known_route(message.topic)) is not None:
             self._add(send, queue, info)
         elif (waiting := self._without_route.get(message.topic)) is not None:
@@ -120,6 +143,29 @@ class SingleSends:
             task = asyncio.get_running_loop().create_task(self._ask_route(message.topic))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
+
+    async def _answer_alone(self, send: SingleSend, queue: MessageQueue | None) -> None:
+        """Gives a send that has its room its outcome, of a request of its own."""
+        if not send.leaves():
+            self._budget.give_back(1, send.size)
+            return
+        try:
+            send.succeed(await self._deliver_alone(send, queue, send.timeout_s))
+        except asyncio.CancelledError:
+            send.fail(ClientClosed("producer"))
+            raise
+        except Exception as error:
+            send.fail(error)
+
+    async def _deliver_alone(
+        self, send: SingleSend, queue: MessageQueue | None, timeout_s: float
+    ) -> SendResult:
+        """Of a send that has its room, which it gives back."""
+        try:
+            run = send_request.run_of([send.outgoing])
+            return (await self._sender.send_run(run, queue, timeout_s))[0]
+        finally:
+            self._budget.give_back(1, send.size)
 
     async def _deliver(self, batch: Batch) -> None:
         await self._sender.deliver(batch)
@@ -149,12 +195,16 @@ class SingleSends:
         await self.ordered.drain()
         await self._accumulator.drain()
         await self.one_way.drain()
+        await asyncio.gather(*self._alone)
 
     async def abort(self) -> None:
         """Ends every send that has no outcome yet with ClientClosed."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
+        for task in self._alone:
+            task.cancel()
+        await asyncio.gather(*self._alone, return_exceptions=True)
         await self.ordered.abort()
         await self._accumulator.abort(ClientClosed("producer"))
 
