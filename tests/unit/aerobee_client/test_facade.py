@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import CancelledError
+from datetime import timedelta
 from typing import Any, assert_type
 
 import pytest
@@ -30,7 +31,7 @@ from aerobee_client import (
     SimpleConsumer,
 )
 from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, blocking
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 
 
@@ -171,6 +172,25 @@ def test_use_before_start_or_after_close_is_refused() -> None:
 def test_a_listener_may_close_a_consumer_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AsyncPushConsumer, "consumes_on", lambda *_: True)
     PushConsumer("g", print, namesrv="127.0.0.1:1").close()
+
+
+def test_a_callback_cannot_close_or_start_its_client() -> None:
+    """That would wait for itself, and must not end the loop meanwhile."""
+    refused: list[MqError] = []
+    called = threading.Event()
+    with Producer("p", namesrv="127.0.0.1:1") as producer:
+
+        def tell(_: SendResult | None, __: BaseException | None) -> None:
+            for method in (producer.close, producer.start):
+                with raises_code(Code.ILLEGAL_OPERATION) as caught:
+                    method()
+                refused.append(caught.value)
+            called.set()
+
+        producer.send_async(Message("t", b"x"), tell, timeout=timedelta(milliseconds=10))
+        assert called.wait(10)
+        assert len(refused) == 2
+        assert producer.statistics().waiting == 0, "its loop runs"
 
 
 @pytest.mark.parametrize("namesrv", ["", "no-port"])

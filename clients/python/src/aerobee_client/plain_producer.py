@@ -92,7 +92,8 @@ class ProducerFacade(StartedFacade[C]):
         return future
 
     def close(self) -> None:
-        """Waits for the sends in flight, unregisters and disconnects. May be called twice."""
+        """Waits for the sends in flight, unregisters and disconnects. May be called twice. Raises
+        ILLEGAL_OPERATION in a callback: it would wait for itself."""
         super().close()
         self._client._inbox.empty()
 

@@ -59,13 +59,11 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Runs `coroutine` on the loop and waits for its result. Ctrl-C cancels it."""
-        if self.is_own_thread():
+        try:
+            self.check_thread()
+        except MqError:
             coroutine.close()
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                f"a blocking call inside the loop of {self._name} would wait for itself: use the "
-                "asynchronous class there",
-            )
+            raise
         future = self.submit(coroutine)
         try:
             return future.result()
@@ -99,6 +97,16 @@ class LoopThread:
     def is_own_thread(self) -> bool:
         """Whether this is called in the thread of the loop, which must not block."""
         return threading.current_thread() is self._thread
+
+    def check_thread(self) -> None:
+        """Raises ILLEGAL_OPERATION in the thread of the loop."""
+        if self.is_own_thread():
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                f"a blocking call inside the loop of {self._name}, as in a callback or a coroutine "
+                "that it runs, would wait for itself: use the asynchronous class, or call from "
+                "another thread",
+            )
 
     def stop(self) -> None:
         """Ends the loop and joins the thread. May be called twice. Does nothing in a forked child,
@@ -183,7 +191,8 @@ class Facade(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Closes the client and ends its thread. May be called twice."""
+        """Closes the client and ends its thread. May be called twice. Raises ILLEGAL_OPERATION in
+        a callback: it would wait for itself."""
         self._close(self._client.close)
 
     def _run(self, coroutine: Coroutine[Any, Any, R], interrupted: Callable[[C], None] | None) -> R:
@@ -218,6 +227,7 @@ class Facade(Generic[C]):
 
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._loop.is_running() and not PROCESS.is_child:  # there it is the parent's to close
+            self._loop.check_thread()
             try:
                 self._loop.run(close())
             finally:
@@ -234,6 +244,7 @@ class StartedFacade(Facade[S]):
     def start(self) -> None:
         """Starts the thread, and the client on it. Raises what the start of the client raises, and
         ILLEGAL_OPERATION in a child of a process that has used a client."""
+        self._loop.check_thread()
         self._loop.start()
         try:
             self._loop.run(self._client.start())
