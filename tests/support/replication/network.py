@@ -68,6 +68,10 @@ class Stream:
         self.near, self.far = End(back, there), End(there, back)
         self._pipes = (there, back)
 
+    @property
+    def is_broken(self) -> bool:
+        return self._pipes[0].is_closed
+
     def resume(self) -> None:
         for pipe in self._pipes:
             pipe.resume()
@@ -100,16 +104,16 @@ class _Pipe:
         self._under_way: deque[object] = deque()  # in order; the first arrives first
         self._arrived: asyncio.Queue[object] = asyncio.Queue()
         self._last_arrival = 0.0
-        self._closed = False
+        self.is_closed = False
 
     async def send(self, message: object) -> None:
-        if self._closed:
+        if self.is_closed:
             raise StreamBroken("the stream is broken")
         self._under_way.append(message)
         self._plan()
 
     async def receive(self) -> Any:
-        if self._closed and self._arrived.empty():
+        if self.is_closed and self._arrived.empty():
             return None
         message = await self._arrived.get()
         if message is None:
@@ -121,7 +125,7 @@ class _Pipe:
             self._plan()
 
     def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         self._under_way.clear()
         self._arrived.put_nowait(None)
 
@@ -132,5 +136,5 @@ class _Pipe:
         loop.call_at(self._last_arrival, self._arrive, context=contextvars.Context())
 
     def _arrive(self) -> None:
-        if self._under_way and self._network.passes(*self._way) and not self._closed:
+        if self._under_way and self._network.passes(*self._way) and not self.is_closed:
             self._arrived.put_nowait(self._under_way.popleft())

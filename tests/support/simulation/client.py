@@ -21,10 +21,11 @@ class SimulatedClient:
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self.address = cluster.nodes[0].address
+        self.address = ""
 
     async def call(self, rpc: Any, request: Any) -> Any:
         """Where the broker is no master, the next call goes to another one."""
+        self.address = self.address or self._cluster.nodes[0].address
         try:
             calling = self._cluster.caller.call(self.address, rpc, request, timeout_s=TIMEOUT_S)
             return await self._cluster.client.spawn(calling)

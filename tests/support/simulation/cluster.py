@@ -31,12 +31,14 @@ from support.clock.virtual_loop import LoopClock
 from support.disk.stores import visible
 from support.etcd.simulated_etcd import SimulatedEtcd, SimulatedEtcdClient
 from support.replication.network import SimulatedNetwork
+from support.simulation.logs import watched_logs
 from support.simulation.node import BrokerNode
 from support.simulation.process_loop import PROCESS, ProcessLoop
 from support.simulation.transport import SimulatedTransport
 
 NAMESRV, CLIENT = 100, 200  # machines
 NAMESRV_ADDRESS = "10.0.1.1:9876"
+DEFECTS = ("handler_failed", "role_failed", "background_work_failed")  # events of the log
 Place = tuple[str, int, int]  # topic, queue id, queue offset
 
 
@@ -55,6 +57,7 @@ class SimulatedCluster:
         self.etcd = SimulatedEtcd(random.Random(seed + 1))
         self.etcd_clients: dict[int, SimulatedEtcdClient] = {}
         self.nodes: list[BrokerNode] = []
+        self.failures: list[BaseException] = []  # of tasks that nobody waits for
         self.shown: dict[Place, bytes] = {}
         self.masters: dict[int, tuple[int, int]] = {}  # epoch → number, its start
         self.vanishing: set[str] = set()  # topics that clients delete
@@ -158,6 +161,20 @@ class SimulatedCluster:
                         f"{node.number}"
                     )
 
+    def on_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception") or AssertionError(str(context))
+        if not isinstance(error, MqError):  # its caller has gone
+            self.failures.append(error)
+
+    def on_log(self, event: str, fields: Mapping[str, Any]) -> None:
+        if event in DEFECTS:
+            self.failures.append(AssertionError(f"{event}: {fields}"))
+
+    def check_failures(self) -> None:
+        """Raises the first of what nobody else has seen."""
+        for failure in self.failures:
+            raise failure
+
     def heal(self) -> None:
         """Everything is as at the beginning, and everybody is back."""
         self.network.heal()
@@ -245,23 +262,21 @@ Scenario = Callable[[SimulatedCluster], Awaitable[None]]
 
 
 def simulate(seed: int, scenario: Scenario) -> None:
-    """Runs it in a loop of its own. Raises what it raises, mostly AssertionError."""
+    """Runs it in a loop of its own. Raises what it raises, mostly AssertionError, and what broke in
+    the brokers unseen."""
     network = SimulatedNetwork(random.Random(seed + 2))
     transport = SimulatedTransport(network)
     loop = ProcessLoop(transport.connect)
-    failures: list[BaseException] = []
-
-    def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        failures.append(context.get("exception") or AssertionError(str(context)))
-
-    loop.set_exception_handler(failed)
     with tempfile.TemporaryDirectory() as directory, transport.in_place():
+        cluster = SimulatedCluster(loop, transport, seed, Path(directory))
+        loop.set_exception_handler(cluster.on_exception)
 
         async def run() -> None:
-            cluster = SimulatedCluster(loop, transport, seed, Path(directory))
-            with mock.patch("aerobee_broker.roles.wiring.EtcdClient", cluster.etcd_client):
-                await scenario(cluster)
-            for failure in failures:
-                raise failure
+            await scenario(cluster)
+            cluster.check_failures()
 
-        loop.end(loop.create_task(run()))
+        with (
+            mock.patch("aerobee_broker.roles.wiring.EtcdClient", cluster.etcd_client),
+            watched_logs(cluster.on_log),
+        ):
+            loop.end(run())

@@ -45,7 +45,7 @@ SMALL: Mapping[str, Any] = {
     "maxMessageSize": 8_192,
     "maxHashSlotNum": 64,
     "maxIndexNum": 400,
-    "defaultTopicQueueNums": 2,
+    "autoCreateTopicEnable": False,
 }
 RESTART_S = 2.0  # of a process whose start has failed, as a supervisor does
 
@@ -172,6 +172,10 @@ class BrokerNode:
     def fail_syncs(self) -> None:
         """From now on fdatasync of the log fails, until the process ends."""
         self.disk.fail_syncs = lambda path: path.parent == LOG
+
+    def fill_disk(self, room: int) -> None:
+        """So many bytes are left, until it is started again."""
+        self.disk.capacity = sum(map(len, self.disk.files().values())) + room
 
     # ---- what it is ----
 

@@ -32,10 +32,12 @@ class Process:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         loop = asyncio.get_running_loop()
-        task = loop.create_task(work, context=self._context.copy())
-        self._tasks.add(task)  # else nobody may hold it
+        return loop.create_task(work, context=self._context.copy())
+
+    def hold(self, task: asyncio.Task[Any]) -> None:
+        """Nobody else may, once it is killed."""
+        self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     def kill(self) -> None:
         self.is_over = True
@@ -49,13 +51,29 @@ class Process:
         for run in waiting:
             asyncio.get_running_loop().call_soon(run, context=contextvars.Context())
 
-    def run(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Of a callback, in its context."""
+    def run(self, callback: Callback) -> None:
+        """In its context."""
         if self.is_paused or self.is_over:
             context = contextvars.copy_context()
-            self._waiting.append(lambda: context.run(self.run, callback, *arguments))
+            self._waiting.append(lambda: context.run(self.run, callback))
         else:
-            callback(*arguments)
+            callback()
+
+
+class Callback:
+    """What a loop was asked to call, unless its handle is cancelled meanwhile."""
+
+    def __init__(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._handle: asyncio.Handle | None = None
+
+    def of(self, handle: asyncio.Handle) -> None:
+        self._handle = handle
+
+    def __call__(self) -> None:
+        if self._handle is None or not self._handle.cancelled():
+            self._function(*self._arguments)
 
 
 class ProcessLoop(VirtualLoop):
@@ -65,6 +83,7 @@ class ProcessLoop(VirtualLoop):
         super().__init__()
         self._connect = connect
         self._processes: list[Process] = []
+        self.set_task_factory(_make_task)
 
     def process(self, number: int) -> Process:
         """A new one."""
@@ -75,14 +94,24 @@ class ProcessLoop(VirtualLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.Handle:
-        callback, args = _guarded(callback, args, context)
-        return super().call_soon(callback, *args, context=context)
+        process = _process_of(context)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        called = Callback(callback, args)
+        handle = super().call_soon(process.run, called, context=context)
+        called.of(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        callback, args = _guarded(callback, args, context)
-        return super().call_at(when, callback, *args, context=context)
+        process = _process_of(context)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        called = Callback(callback, args)
+        handle = super().call_at(when, process.run, called, context=context)
+        called.of(handle)
+        return handle
 
     async def create_connection(  # type: ignore[override]
         self, factory: Any, host: Any = None, port: Any = None, **_: Any
@@ -90,10 +119,10 @@ class ProcessLoop(VirtualLoop):
         await self._connect(f"{host}:{port}")
         return _Connected(), factory()
 
-    def end(self, task: asyncio.Task[Any]) -> None:
-        """Runs `task`, then ends whatever is left of all processes; closes the loop."""
+    def end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work`, then ends whatever is left of all processes; closes the loop."""
         try:
-            self.run_until_complete(task)
+            self.run_until_complete(work)
         finally:
             self._end_tasks()
             self.close()
@@ -119,8 +148,13 @@ class _Connected(asyncio.Transport):
         return True
 
 
-def _guarded(
-    callback: Any, args: tuple[Any, ...], context: contextvars.Context | None
-) -> tuple[Any, tuple[Any, ...]]:
-    process = PROCESS.get() if context is None else context.get(PROCESS)
-    return (callback, args) if process is None else (process.run, (callback, *args))
+def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> asyncio.Task[Any]:
+    task = asyncio.Task(work, loop=loop, **named)
+    process = _process_of(named.get("context"))
+    if process is not None:
+        process.hold(task)
+    return task
+
+
+def _process_of(context: contextvars.Context | None) -> Process | None:
+    return PROCESS.get() if context is None else context.get(PROCESS)

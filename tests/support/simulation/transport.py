@@ -241,6 +241,8 @@ class SimulatedListener:
 
     async def serve(self, path: str, stream: Stream, number: int) -> None:
         """One call, as a task of the process that listens."""
+        if stream.is_broken:  # while this process was paused
+            return
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)

@@ -99,6 +99,7 @@ def test_a_replica_whose_store_does_not_open_again_stands_for_no_election() -> N
         slave.kill()
         client = SimulatedClient(cluster)
         client.address = cluster.master.address  # type: ignore[union-attr]
+        await client.put_topic("orders")
         await client.send("orders", b"kept")  # on the master alone, which is the set
         master = cluster.master
         assert master is not None and master.roles is not None
@@ -127,6 +128,7 @@ def test_a_master_that_starts_again_goes_on_behind_deletions() -> None:
         await cluster.begin(2, ALONE_TOO, elected=False)
         master = await cluster.settle()
         client = SimulatedClient(cluster)
+        await client.put_topic("orders")
         for number in range(3):
             await client.put_topic(f"t{number}")
             await client.send(f"t{number}", b"gone")

@@ -131,7 +131,11 @@ class SlaveRole:
     async def _save_tables(self) -> None:
         """With the place up to which the log was looked at: a journal without a record would keep
         its files for ever."""
-        self._own.replay.apply()
+        try:
+            self._own.replay.apply()
+        except MqError as error:  # the disk is full, or fails
+            structlog.get_logger().error("journal_not_applied", reason=error.message)
+            return
         await self._own.table_upkeep.save()
 
     async def _keep_store(self) -> None:
