@@ -125,3 +125,12 @@ def test_a_lost_master_leaves_its_topics_to_its_replicas(tables: RoutingTables) 
         {1: address_of("broker-a", 1)}
     ]
     assert tables.permission() == 6
+
+
+def test_routes_and_the_list_of_brokers_tell_the_epoch_too(tables: RoutingTables) -> None:
+    tables.register(version=epoch(3))
+    tables.register(broker_id=1, version=epoch(4))
+    assert [broker.epoch for broker in tables.route().brokers] == [4]
+    assert tables.manager.described("broker-a").epoch == 4
+    leave(tables, 1)
+    assert [broker.epoch for broker in tables.route().brokers] == [3]

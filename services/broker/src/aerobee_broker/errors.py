@@ -120,6 +120,18 @@ class NotServed(MqError):
         )
 
 
+class MembersNotKnown(MqError):
+    """A list of whoever has told already would have each of them take the queues of all."""
+
+    def __init__(self, left_ms: int) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"this broker has just become master, and members of groups still tell it of "
+            f"themselves: ask again in {left_ms} ms",
+            retryable=True,
+        )
+
+
 class StoreWriteError(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SERVICE_NOT_AVAILABLE, message)

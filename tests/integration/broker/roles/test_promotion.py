@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aerobee.broker.v1 import client_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee_broker.replication.epochs import PROMOTION_STEP
 from aerobee_client import AdminClient
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync
 from support.codes import raises_code
@@ -69,6 +70,36 @@ async def test_a_slave_is_promoted_and_the_master_hands_over_without_a_send_that
     assert not sending.failed
     assert set(sending.sent) <= await bodies(one.address)
     group.until_alike(one, master, two)
+
+
+async def test_a_new_master_lists_members_once_they_have_had_time_to_tell_it(
+    group: BrokerGroup,
+) -> None:
+    """The first master of a group waits for nobody."""
+    master, slave = (
+        group.add(MASTER, "totalReplicas=2"),
+        group.add(SLAVE, "totalReplicas=2", STRICT),
+    )
+    group.until_in_sync(master, slave)
+    asked = client_pb2.ListGroupMembersRequest(consumer_group="readers")
+    async with BrokerCaller(master.address) as caller:
+        await caller.call(caller.clients.ListGroupMembers, asked)
+    with AdminClient(group.namesrv) as admin:
+        await asyncio.to_thread(admin.promote_replica, BROKER, to=slave.number)
+    async with BrokerCaller(slave.address) as caller:
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await caller.call(caller.clients.ListGroupMembers, asked)
+
+        async def listed() -> bool:
+            try:
+                await caller.call(caller.clients.ListGroupMembers, asked)
+            except MqError as error:
+                if error.code is not Code.SERVICE_NOT_AVAILABLE:
+                    raise
+                return False
+            return True
+
+        await until(listed, "members are listed", timeout_s=30)
 
 
 async def test_roles_outlive_restarts_once_a_replica_was_promoted(group: BrokerGroup) -> None:

@@ -10,13 +10,16 @@ import pytest
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.registry.clients import (
     CONFLICT_INTERVAL_MS,
+    GATHERING_MS,
     CheckNotice,
     Client,
     Clients,
     Watch,
 )
 from aerobee_broker.registry.consumers import Consumer, ConsumeType, MessageModel, Subscription
+from aerobee_wire.status import Code
 from support.clock.manual_clock import ManualClock
+from support.codes import raises_code
 
 
 @pytest.fixture
@@ -55,6 +58,24 @@ def test_every_member_sees_the_members_in_one_order(clients: Clients) -> None:
         clients.heartbeat(client(name, "g"))
     assert clients.members("g") == ["a", "b", "c"]
     assert clients.members("unknown") == []
+
+
+def test_a_new_master_lists_no_members_before_all_could_tell_of_themselves(
+    clients: Clients, clock: ManualClock
+) -> None:
+    """Else whoever told first would take the queues of all others."""
+    clients.heartbeat(client("a", "g"))
+    assert clients.listed_members("g") == ["a"]
+    clients.expect_all()
+    with raises_code(Code.SERVICE_NOT_AVAILABLE):
+        clients.listed_members("g")
+    clock.advance(GATHERING_MS - 1)
+    clients.heartbeat(client("b", "g"))
+    with raises_code(Code.SERVICE_NOT_AVAILABLE):
+        clients.listed_members("g")
+    assert clients.members("g") == ["a", "b"], "the broker itself goes by those it knows"
+    clock.advance(1)
+    assert clients.listed_members("g") == ["a", "b"]
 
 
 def test_a_silent_client_is_forgotten_after_the_timeout(

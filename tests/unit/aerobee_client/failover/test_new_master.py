@@ -92,6 +92,43 @@ async def test_a_name_server_that_is_behind_is_not_believed(cluster: MemoryClust
     await started.close()
 
 
+async def test_the_routes_get_the_address_without_being_asked_for(cluster: MemoryCluster) -> None:
+    """A client of a thousand topics asks no name server a thousand times when a master is gone."""
+    for number in range(20):
+        cluster.brokers[OLD].create(f"topic-{number}", 1)
+    started = await sending(cluster)
+    for number in range(20):
+        await started.send(Message(f"topic-{number}", b"first"))
+    new = elect(cluster)
+    asked = len(cluster.requests("GetTopicRoute"))
+    tell(cluster, 2, {0: NEW})
+    await until(lambda: cluster.dropped)
+    for number in range(20):
+        await started.send(Message(f"topic-{number}", b"second"))
+    assert len(cluster.requests("GetTopicRoute")) == asked
+    assert len(new.messages("topic-7")) == 2
+    await started.close()
+
+
+async def test_a_route_of_a_name_server_that_is_behind_keeps_the_new_address(
+    cluster: MemoryCluster,
+) -> None:
+    started = await sending(cluster)
+    behind = cluster._namesrv_GetTopicRoute(namesrv_pb2.GetTopicRouteRequest(topic=TOPIC))
+    behind.route.brokers[0].epoch = 1
+    new = elect(cluster)
+    tell(cluster, 2, {0: NEW})
+    await until(lambda: cluster.dropped)
+    cluster.answers["GetTopicRoute"] = lambda address, request: behind
+    instance = started._instance
+    assert instance is not None
+    await instance.routes.refresh_now(TOPIC)
+    assert instance.routes.address_of("broker-a") == NEW
+    await started.send(Message(TOPIC, b"second"))
+    assert {each.body for each in new.messages(TOPIC)} == {b"first", b"second"}
+    await started.close()
+
+
 async def test_a_broker_that_this_client_has_nothing_to_do_with_is_not_kept(
     cluster: MemoryCluster,
 ) -> None:

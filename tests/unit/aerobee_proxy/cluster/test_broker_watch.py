@@ -23,7 +23,8 @@ from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.cluster.broker_calls import PATIENCE_S
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_wire.rpcs import HEARTBEAT, SEND, WATCH_BROKERS
+from aerobee_wire.queues.broker_members import FORGET_MS
+from aerobee_wire.rpcs import GET_TOPIC_ROUTE, HEARTBEAT, SEND, WATCH_BROKERS
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_code
@@ -236,6 +237,35 @@ async def test_a_name_server_that_is_behind_is_not_believed() -> None:
     assert cache.learn(members(1, {0: OLD})) is None
     assert await cache.address_of("broker-a") == NEW
     assert cache.learn(members(3, {0: OLD})) == NEW
+
+
+async def test_a_new_master_costs_no_request_for_each_topic(group: Group) -> None:
+    cache = group.proxy.route_cache
+    for number in range(20):
+        await cache.route(f"topic-{number}")
+    asked = len(group.transport.requests(GET_TOPIC_ROUTE))
+    cache.learn(members(2, {0: NEW, 1: ELSEWHERE}))
+    for number in range(20):
+        route = await cache.route(f"topic-{number}")
+        assert dict(route.brokers[0].addresses) == {0: NEW, 1: ELSEWHERE}
+    assert len(group.transport.requests(GET_TOPIC_ROUTE)) == asked
+
+
+async def test_what_a_name_server_that_is_behind_answers_keeps_the_new_address(
+    group: Group,
+) -> None:
+    cache = group.proxy.route_cache
+    await cache.route("orders")
+    cache.learn(members(2, {0: NEW, 1: ELSEWHERE}))
+    assert (await group.proxy.route_cache.brokers())["broker-a"] == NEW
+    cache.forget("orders")  # the next answer is as before the election
+    route = await cache.route("orders")
+    assert dict(route.brokers[0].addresses) == {0: NEW, 1: ELSEWHERE}
+    assert await cache.replicas_of("broker-a") == {0: NEW, 1: ELSEWHERE}
+    # Nobody has told of that epoch since: the group may have begun anew.
+    group.cluster.clock.advance(FORGET_MS)
+    cache.forget("orders")
+    assert dict((await cache.route("orders")).brokers[0].addresses) == {0: OLD, 1: NEW}
 
 
 async def test_a_master_that_one_name_server_lost_keeps_its_calls() -> None:

@@ -60,4 +60,3 @@ class BrokerWatch:
         if former:
             # What is under way there may hang, or be answered by a master that was deposed.
             await self._transport.drop(former)
-        await self._routes.refresh_broker(name)

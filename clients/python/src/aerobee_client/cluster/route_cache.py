@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +24,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
+from aerobee_wire.queues.broker_members import NewestEpochs, with_addresses
 from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
 from aerobee_wire.queues.group_queues import (
     GroupQueues,
@@ -171,8 +172,7 @@ class RouteCache:
     _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
     # Brokers that a route named until then, by name, in ms of the monotonic clock.
     _away_since_ms: dict[str, int] = field(default_factory=dict, init=False)
-    # The newest that a name server told, by broker name.
-    _epochs: dict[str, int] = field(default_factory=dict, init=False)
+    _epochs: NewestEpochs = field(default_factory=NewestEpochs, init=False)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -212,16 +212,32 @@ class RouteCache:
         server only.
         """
         name, address = members.broker_name, members.addresses.get(MASTER_ID)
-        if members.epoch < self._epochs.get(name, 0):  # a name server that is behind
+        if not self._epochs.believes(name, members.epoch, self.clock.monotonic_ms()):
             return None
-        self._epochs[name] = members.epoch
         known = self._addresses.get(name)  # only of brokers that this client has to do with
-        if known is None or address is None or known.get(MASTER_ID) == address:
+        if known is None or address is None:
             return None
         former = known.get(MASTER_ID, "")
         self._addresses[name] = dict(members.addresses)
+        if former == address:
+            return None
+        for entry in self._entries.values():
+            changed = with_addresses(entry.route, [name], self._addresses)
+            if changed is not entry.route:
+                entry.route, entry.publish = changed, None
         self.on_change()
         return former
+
+    def _believe(self, brokers: Iterable[namesrv_pb2.BrokerData]) -> list[str]:
+        """Takes the addresses in an answer; returns the names of those that others know better."""
+        now_ms, outdated = self.clock.monotonic_ms(), []
+        for data in brokers:
+            name = data.broker_name
+            if self._epochs.believes(name, data.epoch, now_ms) or name not in self._addresses:
+                self._addresses[name] = dict(data.addresses)
+            else:
+                outdated.append(name)
+        return outdated
 
     async def refresh_broker(self, broker_name: str) -> None:
         """Asks a name server for every route that names the broker."""
@@ -321,8 +337,7 @@ class RouteCache:
         except MqError as error:
             log.debug("brokers of the cluster not refreshed: %s", error)
             return False
-        for data in response.brokers:
-            self._addresses[data.broker_name] = dict(data.addresses)
+        self._believe(response.brokers)
         self._cluster = {data.broker_name for data in response.brokers}
         self.on_change()
         return True
@@ -409,9 +424,8 @@ class RouteCache:
         self._asked_ms[topic] = self.clock.monotonic_ms()
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         response = await self.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
-        route = response.route
-        for data in route.brokers:
-            self._addresses[data.broker_name] = dict(data.addresses)
+        outdated = self._believe(response.route.brokers)
+        route = with_addresses(response.route, outdated, self._addresses)
         entry = self._entries.get(topic)
         if entry is None or entry.is_default or entry.route != route:
             self._entries[topic] = _Entry(route)

@@ -102,6 +102,8 @@ class ClientServiceServicer:
 
     def ListGroupMembers(self, request, context):
         """The live client ids of a group, sorted. An unknown group has none.
+        SERVICE_NOT_AVAILABLE (14): for 5 s after a broker with replicas has become master, while clients tell it of
+        themselves: whoever asks keeps the queues that it has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -232,7 +232,7 @@ class QueueData(_message.Message):
     def __init__(self, broker_name: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., topic_sys_flag: _Optional[int] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class BrokerData(_message.Message):
-    __slots__ = ("cluster", "broker_name", "addresses", "zone_name", "enable_acting_master")
+    __slots__ = ("cluster", "broker_name", "addresses", "zone_name", "enable_acting_master", "epoch")
     class AddressesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -245,12 +245,14 @@ class BrokerData(_message.Message):
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     ZONE_NAME_FIELD_NUMBER: _ClassVar[int]
     ENABLE_ACTING_MASTER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     addresses: _containers.ScalarMap[int, str]
     zone_name: str
     enable_acting_master: bool
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., addresses: _Optional[_Mapping[int, str]] = ..., zone_name: _Optional[str] = ..., enable_acting_master: _Optional[bool] = ...) -> None: ...
+    epoch: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., addresses: _Optional[_Mapping[int, str]] = ..., zone_name: _Optional[str] = ..., enable_acting_master: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("scope", "cluster")

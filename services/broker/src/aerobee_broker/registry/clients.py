@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from aerobee_broker.errors import MembersNotKnown
 from aerobee_broker.registry.consumers import (
     NONE,
     Consumer,
@@ -48,6 +49,7 @@ class Client:
 
 
 CONFLICT_INTERVAL_MS = 60_000
+GATHERING_MS = 5_000  # in which clients tell a new master of themselves
 MAX_PENDING_CHECKS = 1_000  # of one client
 
 
@@ -120,6 +122,19 @@ class Clients:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         self._watches: dict[str, Watch] = {}
         self._on_leave: list[Callable[[str, str], None]] = []
+        self._listed_from_ms = clock.monotonic_ms()
+
+    def expect_all(self) -> None:
+        """This broker follows another master, whose clients are about to tell it of themselves: for
+        GATHERING_MS it does not list the members of groups."""
+        self._listed_from_ms = self._clock.monotonic_ms() + GATHERING_MS
+
+    def listed_members(self, consumer_group: str) -> list[str]:
+        """As `members`, to a member that shares queues by it. Raises MembersNotKnown."""
+        left_ms = self._listed_from_ms - self._clock.monotonic_ms()
+        if left_ms > 0:
+            raise MembersNotKnown(left_ms)
+        return self.members(consumer_group)
 
     def on_leave(self, left: Callable[[str, str], None]) -> None:
         """Calls `left` with the consumer group and the client id of each member that leaves a

@@ -69,7 +69,7 @@ class MasterRole:
         await own.flush_rest()
         own.check_finished()
         end = store.end_offset
-        store_id = own.replica.store_id
+        store_id, follows_another = own.replica.store_id, own.epochs.history.newest_epoch > 0
         begin = partial(own.epochs.change, lambda history: history.begin(epoch, store_id, end))
         await own.environment.flusher(begin)
         await self._confirm_all(end)
@@ -101,6 +101,8 @@ class MasterRole:
             *periodic_work(broker, own.tables, own.environment, server),
             PeriodicTask("disk", DISK_S, self._look_at_disk),
         )
+        if follows_another:
+            broker.clients.expect_all()
         await self._presence.enter(registration)
         snapshots = SnapshotSource(own, broker, epoch)
         self.for_slaves = [bind(_SERVICE, ReplicationRpcs(leader.serve, snapshots.take))]

@@ -93,7 +93,7 @@ class ClientRpcs:
     async def list_group_members(
         self, request: pb.ListGroupMembersRequest, call: Call
     ) -> pb.ListGroupMembersResponse:
-        members = self._clients.members(request.consumer_group)
+        members = self._clients.listed_members(request.consumer_group)
         return pb.ListGroupMembersResponse(client_ids=members)
 
     async def lock_queues(self, request: pb.LockQueuesRequest, call: Call) -> pb.LockQueuesResponse:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -242,6 +243,12 @@ class RouteInfoManager:
 
     # ---- members ----
 
+    def described(self, broker_name: str) -> BrokerData:
+        """A copy of its row, with its epoch. Raises KeyError."""
+        return replace(
+            self.broker_addr_table[broker_name].copy(), epoch=self.members(broker_name).epoch
+        )
+
     def members(self, broker_name: str) -> BrokerMembers:
         """Without addresses when nobody is registered under that name."""
         data = self.broker_addr_table.get(broker_name)
@@ -281,9 +288,7 @@ class RouteInfoManager:
         """
         queues = self.topic_queue_table.queues_of(topic)
         names = sorted(queues)
-        brokers = tuple(
-            self.broker_addr_table[name].copy() for name in names if name in self.broker_addr_table
-        )
+        brokers = tuple(self.described(name) for name in names if name in self.broker_addr_table)
         if not brokers:
             return None
         route = TopicRoute(

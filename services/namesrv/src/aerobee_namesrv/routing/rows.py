@@ -60,13 +60,15 @@ class QueueData:
 
 @dataclass(slots=True)
 class BrokerData:
-    """The members of one broker name. `addresses`: broker id → "host:port", at least one."""
+    """The members of one broker name. `addresses`: broker id → "host:port", at least one. `epoch`:
+    of a copy, as of BrokerMembers."""
 
     cluster: str
     broker_name: str
     addresses: dict[int, str] = field(default_factory=dict)
     zone_name: str = ""
     enable_acting_master: bool = False
+    epoch: int = 0
 
     def ids_of(self, address: str) -> set[int]:
         """The broker ids that are held by an address: one, or none."""
@@ -79,6 +81,7 @@ class BrokerData:
             dict(self.addresses),
             self.zone_name,
             self.enable_acting_master,
+            self.epoch,
         )
 
 

@@ -127,6 +127,7 @@ def to_broker_data(broker: BrokerData) -> pb.BrokerData:
         addresses=broker.addresses,
         zone_name=broker.zone_name,
         enable_acting_master=broker.enable_acting_master,
+        epoch=broker.epoch,
     )
 
 

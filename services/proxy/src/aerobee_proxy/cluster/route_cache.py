@@ -10,12 +10,13 @@ and brings them back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
     BrokerMembers,
     GetClusterInfoRequest,
     GetTopicRouteRequest,
@@ -28,6 +29,7 @@ from aerobee_proxy.cluster.availability import BeingElected
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.transport import Transport
+from aerobee_wire.queues.broker_members import NewestEpochs, names_broker, with_addresses
 from aerobee_wire.queues.replica_choice import MASTER_ID
 from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_wire.status import Code, MqError
@@ -68,7 +70,7 @@ class RouteCache:
         self._last_addresses: dict[str, str] = {}  # also of brokers that are gone by now
         self._electing: set[str] = set()  # brokers with replicas and no master
         self._slaves: dict[str, dict[int, str]] = {}  # by broker name: id → address
-        self._epochs: dict[str, int] = {}  # the newest that a name server told, by broker name
+        self._epochs = NewestEpochs()
         # Monotonic. No name server answered: until then, callers with a stale route take that.
         self._silent_until_ms = 0
         self._log_throttle = LogThrottle(clock)
@@ -151,9 +153,8 @@ class RouteCache:
         gone for that name server only.
         """
         name, address = members.broker_name, members.addresses.get(0)
-        if members.epoch < self._epochs.get(name, 0):  # a name server that is behind
+        if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):
             return None
-        self._epochs[name] = members.epoch
         self._note_slaves(name, members.addresses)
         was_electing = name in self._electing
         self._electing.discard(name)
@@ -164,9 +165,11 @@ class RouteCache:
             self._addresses[name] = self._last_addresses[name] = address
         if address != known or was_electing:
             self._brokers_stale_from_ms = 0
-            for cached in self._routes.values():
-                if any(broker.broker_name == name for broker in cached.route.brokers):
-                    cached.stale_from_ms = 0
+        for cached in self._routes.values():
+            if address is not None:
+                cached.route = with_addresses(cached.route, [name], {name: members.addresses})
+            elif address != known and names_broker(cached.route, name):
+                cached.stale_from_ms = 0
         return known if address is not None and address != known else None
 
     async def brokers(self) -> dict[str, str]:
@@ -183,10 +186,13 @@ class RouteCache:
 
     async def _fetch_brokers(self) -> dict[str, str]:
         answer = await self._ask(GET_CLUSTER_INFO, GetClusterInfoRequest())
+        outdated = self._outdated(answer.brokers)
         found = {b.broker_name: b.addresses[0] for b in answer.brokers if 0 in b.addresses}
+        found |= {name: self._last_addresses[name] for name in outdated}
         self._electing = {b.broker_name for b in answer.brokers if b.addresses} - found.keys()
         for broker in answer.brokers:
-            self._note_slaves(broker.broker_name, broker.addresses)
+            if broker.broker_name not in outdated:
+                self._note_slaves(broker.broker_name, broker.addresses)
         self._addresses.update(found)
         self._brokers, self._last_addresses = found, dict(found)
         self._brokers_stale_from_ms = self._clock.monotonic_ms() + BROKERS_REFRESH_MS
@@ -212,14 +218,30 @@ class RouteCache:
         if len(self._routes) >= MAX_TOPICS:
             del self._routes[next(iter(self._routes))]
         self._routes.pop(topic, None)
-        now_ms = self._clock.monotonic_ms()
-        self._routes[topic] = _CachedRoute(answer.route, now_ms, now_ms + REFRESH_MS, now_ms)
-        for broker in answer.route.brokers:
+        now_ms, outdated = self._clock.monotonic_ms(), self._outdated(answer.route.brokers)
+        route = with_addresses(
+            answer.route, outdated, {name: self._known(name) for name in outdated}
+        )
+        self._routes[topic] = _CachedRoute(route, now_ms, now_ms + REFRESH_MS, now_ms)
+        for broker in route.brokers:
             self._note_slaves(broker.broker_name, broker.addresses)
             if 0 in broker.addresses:
                 self._addresses[broker.broker_name] = broker.addresses[0]
                 self._last_addresses[broker.broker_name] = broker.addresses[0]
-        return answer.route
+        return route
+
+    def _outdated(self, brokers: Iterable[BrokerData]) -> set[str]:
+        """The names of those of which another name server has told what is newer."""
+        now_ms = self._clock.monotonic_ms()
+        behind = {
+            data.broker_name
+            for data in brokers
+            if not self._epochs.believes(data.broker_name, data.epoch, now_ms)
+        }
+        return behind & self._last_addresses.keys()
+
+    def _known(self, broker_name: str) -> dict[int, str]:
+        return {MASTER_ID: self._last_addresses[broker_name], **self._slaves.get(broker_name, {})}
 
     async def _may_come_back(self, topic: str) -> bool:
         known = self._routes.get(topic)
