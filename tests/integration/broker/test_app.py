@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from aerobee.broker.v1 import message_pb2
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee_broker.app import BrokerApp
 from aerobee_broker.cluster.addresses import free_port
@@ -32,12 +30,6 @@ def options(path: Path, **fields: Any) -> BrokerOptions:
     return BrokerOptions.from_values({**small, **fields})
 
 
-async def health(address: str) -> int:
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub: Any = health_pb2_grpc.HealthStub(channel)
-        return int((await stub.Check(health_pb2.HealthCheckRequest())).status)
-
-
 async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path: Path) -> None:
     disk = BrokenDisk()
     exporter = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
@@ -45,7 +37,7 @@ async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path
     await app.start()
     async with BrokerCaller(app.address) as broker:
         await broker.send("t", b"good")
-        assert await health(app.address) == health_pb2.HealthCheckResponse.SERVING
+        assert await broker.serves()
         disk.sync_error = errno.EIO
         for body in (b"not flushed", b"refused"):
             with pytest.raises(MqError) as caught:
@@ -58,7 +50,7 @@ async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path
         assert "flushing" in (await broker.status()).read_only_reason
 
         async def not_serving() -> bool:
-            return bool(await health(app.address) == health_pb2.HealthCheckResponse.NOT_SERVING)
+            return not await broker.serves()
 
         await until(not_serving, "health answers NOT_SERVING")
         url = f"http://{app.ready_fields['metrics']}/readyz"

@@ -18,6 +18,7 @@ from aerobee.broker.v1 import (
     transaction_pb2_grpc,
 )
 from aerobee.namesrv.v1 import namesrv_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee_wire.status import Code, error_from
 
@@ -35,6 +36,7 @@ class BrokerCaller:
         self.clients = client_pb2_grpc.ClientServiceStub(self._channel)
         self.pops = pop_pb2_grpc.PopServiceStub(self._channel)
         self.transactions = transaction_pb2_grpc.TransactionServiceStub(self._channel)
+        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
@@ -53,6 +55,11 @@ class BrokerCaller:
             if answered is None:
                 raise
             raise answered from error
+
+    async def serves(self) -> bool:
+        """As the health service says."""
+        answer = await self._health.Check(health_pb2.HealthCheckRequest())
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def send(
         self, topic: str, *bodies: bytes, queue_id: int | None = 0, **fields: Any

@@ -42,9 +42,11 @@ class Roles:
 
     @property
     def serves(self) -> bool:
-        """Whether this replica is of use: a slave that its master refuses is not, nor one whose
-        store does not open."""
-        return not self.own.trouble and (self.slave is None or not self.slave.refusal)
+        """Whether this replica is of use: none is that its master refuses, whose store does not
+        open, or whose disk takes no writes any more."""
+        if self.own.trouble or (self.slave is not None and self.slave.refusal):
+            return False
+        return not (self.own.is_open and self.own.store.flush.read_only_reason)
 
     @property
     def is_following(self) -> bool:
