@@ -75,6 +75,7 @@ def test_client_finds_the_queues_of_a_registered_broker(caller: Caller) -> None:
                 addresses={0: address_of()},
                 zone_name="east",
                 enable_acting_master=True,
+                epoch=version.state_version,
             )
         ],
         filter_servers={address_of(): pb.FilterServers(addresses=["filter:1"])},
