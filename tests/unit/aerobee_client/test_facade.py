@@ -18,10 +18,12 @@ import aerobee_client
 from aerobee_client import (
     AdminClient,
     AsyncAdminClient,
+    AsyncLiteSimpleConsumer,
     AsyncProducer,
     AsyncPullConsumer,
     AsyncPushConsumer,
     AsyncSimpleConsumer,
+    LiteSimpleConsumer,
     Message,
     MessageQueue,
     Producer,
@@ -53,6 +55,7 @@ OWN_METHODS = {"start", "close", "send_async", "consumes_on", "renewing"}
         (PushConsumer, AsyncPushConsumer),
         (PullConsumer, AsyncPullConsumer),
         (SimpleConsumer, AsyncSimpleConsumer),
+        (LiteSimpleConsumer, AsyncLiteSimpleConsumer),
         (AdminClient, AsyncAdminClient),
     ],
 )

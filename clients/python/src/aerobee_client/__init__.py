@@ -1,8 +1,8 @@
 """The classic client of Aerobee: asks a name server for routes and talks to brokers directly.
 
-`Producer`, `PushConsumer`, `PullConsumer`, `SimpleConsumer` and `AdminClient` are for programs
-without asyncio; with `Async` before their names they are the same for asyncio. Importing this
-package is cheap: what a name needs is imported when the name is first used.
+`Producer`, `PushConsumer`, `PullConsumer`, `SimpleConsumer`, `LiteSimpleConsumer` and `AdminClient`
+are for programs without asyncio; with `Async` before their names they are the same for asyncio.
+Importing this package is cheap: what a name needs is imported when the name is first used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     )
     from aerobee_client.leasing.leased_message import LeasedMessage
     from aerobee_client.leasing.renewal import Renewal
+    from aerobee_client.lite_simple_consumer import AsyncLiteSimpleConsumer, LiteSimpleConsumer
     from aerobee_client.message import AddedProperty, Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
     from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
     from aerobee_client.options.consumer import MessageModel
+    from aerobee_client.options.lite_consumer import OffsetOption
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.options.subscription import Sql
     from aerobee_client.plain_producer import Producer
@@ -63,6 +65,7 @@ __all__ = [
     "AdminClient",
     "AlreadyExists",
     "AsyncAdminClient",
+    "AsyncLiteSimpleConsumer",
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
@@ -82,11 +85,13 @@ __all__ = [
     "Interceptor",
     "LeaseFailures",
     "LeasedMessage",
+    "LiteSimpleConsumer",
     "Message",
     "MessageModel",
     "MessageQueue",
     "MqError",
     "NamesrvUnreachable",
+    "OffsetOption",
     "PartialSend",
     "Producer",
     "ProducerStatistics",
@@ -116,6 +121,7 @@ _MODULES = {
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options.consumer": ("MessageModel",),
+    "options.lite_consumer": ("OffsetOption",),
     "options.reading": ("ConsumeFromWhere",),
     "options.subscription": ("Sql",),
     "observing.interceptors": ("Failure", "Interceptor"),
@@ -132,6 +138,7 @@ _MODULES = {
     ),
     "leasing.leased_message": ("LeasedMessage",),
     "leasing.renewal": ("Renewal",),
+    "lite_simple_consumer": ("AsyncLiteSimpleConsumer", "LiteSimpleConsumer"),
     "message": ("AddedProperty", "Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
     "plain_producer": ("Producer",),

@@ -23,6 +23,7 @@ from aerobee_client.runtime.batcher import Batcher
 from aerobee_wire import rpcs
 from aerobee_wire.handles.leases import invisible_change, lease_of, lease_set_of, physical_topic
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_wire.queues.lite import lite_topic_of
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError, failure_of
 
@@ -62,7 +63,7 @@ class Changed(NamedTuple):
     invisible_duration_ms: int
 
 
-class _Answer(NamedTuple, Generic[R]):
+class Answered(NamedTuple, Generic[R]):
     response: R
     repeated: bool  # an earlier attempt may have been carried out
 
@@ -142,7 +143,8 @@ class LeaseCalls:
             failure = error
         return cast("Sequence[O]", [failure] * len(items))
 
-    async def _call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> _Answer[R]:
+    async def call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> Answered[R]:
+        """`topic`: whose route says where the broker is. Raises MqError."""
         time = asyncio.get_running_loop().time
         deadline_s, backoff, repeated = (
             time() + self._timeout_s,
@@ -155,7 +157,7 @@ class LeaseCalls:
                 response = await self._instance.call_broker(
                     broker_name, rpc, request, timeout_s=left_s
                 )
-                return _Answer(response, repeated)
+                return Answered(response, repeated)
             except MqError as error:
                 pause_s = backoff.next_s()
                 if not error.retryable or time() + pause_s >= deadline_s:
@@ -181,7 +183,7 @@ class LeaseCalls:
                 for own in sets.values()
             ]
         )
-        answer, _ = await self._call(broker_name, handles[0].topic, rpcs.ACK, request)
+        answer, _ = await self.call(broker_name, _routed_topic(handles[0]), rpcs.ACK, request)
         if answer.lease_sets != len(sets):  # its answer is empty, as if all were acknowledged
             raise MqError(
                 Code.VERSION_NOT_SUPPORTED,
@@ -198,8 +200,8 @@ class LeaseCalls:
         self, broker_name: str, changes: Sequence[Change]
     ) -> Sequence[Changed | MqError]:
         request = pop_pb2.ChangeInvisibleDurationRequest(changes=map(_change, changes))
-        topic = changes[0].handle.topic
-        answer, repeated = await self._call(
+        topic = _routed_topic(changes[0].handle)
+        answer, repeated = await self.call(
             broker_name, topic, rpcs.CHANGE_INVISIBLE_DURATION, request
         )
         outcomes: list[Changed | MqError] = []
@@ -222,8 +224,8 @@ class LeaseCalls:
                 for entry in entries
             ]
         )
-        topic = entries[0].handle.topic
-        answer, repeated = await self._call(broker_name, topic, rpcs.DEAD_LETTER, request)
+        topic = _routed_topic(entries[0].handle)
+        answer, repeated = await self.call(broker_name, topic, rpcs.DEAD_LETTER, request)
         outcomes: list[Outcome] = []
         for entry, result in zip(entries, answer.results, strict=True):
             failure = failure_of(result)
@@ -235,6 +237,12 @@ class LeaseCalls:
         """Whether a lease ended before its time: by the attempt whose answer was lost."""
         ended = failure.code is Code.INVALID_RECEIPT_HANDLE
         return ended and handle.expires_ms > self._instance.clock.now_ms()
+
+
+def _routed_topic(handle: ReceiptHandle) -> str:
+    """The topic, or the parent of the lite topic, that name servers know."""
+    lite_topic = lite_topic_of(handle.topic)
+    return lite_topic.parent if lite_topic is not None else handle.topic
 
 
 def _change(change: Change) -> pop_pb2.InvisibleChange:

@@ -76,6 +76,7 @@ class Lite:
             groups=core.groups,
             clock=clock.real,
         )
+        core.clients.on_leave(self.syncing.leave)
         self.lag = LiteLag(lines, positions, core.groups)
         self.inspection = LiteInspection(dispatch, self.syncing, clock.real)
         self.state = LiteState(

@@ -122,6 +122,9 @@ class Syncing:
             case _:
                 change = subscriptions.replace(group, client_id, settings, request.names, now_ms)
         durable = self._reset(request, settings, change)
+        if request.action is Action.ADD:  # it has them back
+            for name in request.names:
+                self._lost.get((group, client_id), {}).pop(name, None)
         self._note_lost(change)
         self.dispatch.changed(change)
         if durable is not None:

@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aerobee.broker.v1.pop_pb2 import PopResponse
-
+from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.receiving.answers import Answer
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class Popped(NamedTuple):
     `until_ms` of the client's monotonic clock."""
 
     source: Source
-    answer: PopResponse
+    answer: Answer
     until_ms: int
     start: int
     stop: int
@@ -48,6 +49,13 @@ class Popped(NamedTuple):
     @property
     def size(self) -> int:
         return self.stop - self.start
+
+    def messages(self) -> list[LeasedMessage]:
+        """Raises MESSAGE_CORRUPTED."""
+        return self.answer.messages(self.start, self.stop, self.until_ms)
+
+    def handles(self) -> list[ReceiptHandle]:
+        return self.answer.handles(self.start, self.stop)
 
     def split(self, count: int) -> tuple[Popped, Popped]:
         """The first `count` messages, and the others."""

@@ -11,25 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from aerobee.broker.v1 import client_pb2, message_pb2, pop_pb2
+from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.transport import Q, R
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.leasing.lease_calls import Change, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.receive_line import RETRY_S, Popped, ReceiveLine, Source, Wanted
-from aerobee_client.leasing.sources import Sources
+from aerobee_client.leasing.receiving.pops import Attempt, Pops, Receive
+from aerobee_client.leasing.receiving.receive_line import Popped, ReceiveLine, Source, Wanted
+from aerobee_client.leasing.receiving.sources import Sources
 from aerobee_wire import rpcs
-from aerobee_wire.handles.leases import handle_for, handles_of
-from aerobee_wire.record import CorruptRecord, iter_records
-from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -38,7 +34,6 @@ HELD_S = 20.0  # at most, of a call for a line of receives
 VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
 LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
 ANSWER_S = 5.0  # for a broker to answer beyond these
-REPEATED_S = 0.5  # for brokers to say whether they know an attempt to receive
 NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
 KEPT_LINES = 64
 
@@ -61,44 +56,26 @@ _LEFT_OUT = frozenset(
 _ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 
-@dataclass(frozen=True, slots=True)
-class Receive:
-    """One call of `receive`. `subscriptions`: of the topics that it receives from. `attempt_id`: as
-    its caller named it; empty: not named."""
-
-    subscriptions: Mapping[str, message_pb2.Subscription]
-    max_messages: int
-    invisible_duration_ms: int
-    deadline_s: float  # of the loop
-    attempt_id: str = ""
-
-
 class _LineKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
-    invisible_duration_ms: int  # 0 in order: then a line leases nothing by itself
+    invisible_duration_ms: int  # 0 where a line leases nothing by itself
     sources: tuple[Source, ...]  # once others are near by than at first
+    max_messages: int  # 0 where receives of different sizes may share messages
 
 
 class Receiver:
-    """`fifo`: messages are consumed message group by message group. `start`: where the group begins
-    in a queue that it has no offset in. `failures`: requests that have failed."""
-
     def __init__(
         self,
         instance: ClientInstance,
         consumer_group: str,
         calls: LeaseCalls,
+        pops: Pops,
         *,
-        fifo: bool,
-        start: pop_pb2.PopStart,
         machine_room: str = "",
     ) -> None:
-        self.failures = 0
         self._instance = instance
-        self._consumer_group = consumer_group
         self._calls = calls
-        self._fifo = fifo
-        self._start = start
+        self._pops = pops
         self._lines: dict[_LineKey, ReceiveLine] = {}
         self.sources = Sources(instance, consumer_group, machine_room, on_change=self._end_waits)
         # Attempts to receive whose answer was lost: the same name brings their messages again.
@@ -106,6 +83,11 @@ class Receiver:
         self._receives: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
+
+    @property
+    def failures(self) -> int:
+        """Requests that have failed."""
+        return self._pops.failures
 
     async def receive(self, asked: Receive) -> list[LeasedMessage]:
         """Messages of any source, all of one; none when the time is over.
@@ -125,7 +107,7 @@ class Receiver:
                 if popped is None:
                     return []
                 if popped.until_ms > self._instance.clock.monotonic_ms():
-                    return self._decoded(popped)
+                    return popped.messages()
         finally:
             self._receives.discard(task)
 
@@ -224,8 +206,8 @@ class Receiver:
         """Pops what a source has now; None where that is nothing, or fails."""
         full = False
         failure: MqError | None = None
-        attempt_id = asked.attempt_id or self._attempt_id(source)
-        popping = asyncio.ensure_future(self._pop_now(source, asked, attempt_id))
+        answer_s = VISIT_S + ANSWER_S
+        popping = asyncio.ensure_future(self._pop(source, asked, answer_s=answer_s))
         try:
             await asyncio.wait([popping], timeout=VISIT_S)
             if not popping.done():
@@ -261,52 +243,46 @@ class Receiver:
         else:
             line.deliver(popped)
 
-    async def _pop_now(self, source: Source, asked: Receive, attempt_id: str) -> Popped:
+    async def _pop(
+        self, source: Source, asked: Receive, *, hold_s: float = 0, answer_s: float = ANSWER_S
+    ) -> Popped:
         clock = self._instance.clock
-        request = self._pop_request(source, asked, asked.max_messages, attempt_id=attempt_id)
-        asked_ms = clock.monotonic_ms()
+        since_ms = clock.monotonic_ms()
+        attempt = self._attempt(source, asked)
         try:
-            answer = await self._call(source, rpcs.POP, request, VISIT_S + ANSWER_S)
+            answer = await self._pops.pop(source, asked, attempt, hold_s=hold_s, answer_s=answer_s)
         except MqError as error:
-            if attempt_id and not asked.attempt_id and error.code in _ANSWER_LOST:
-                self._lost_attempts[source].append(attempt_id)
+            if attempt.name and not asked.attempt_id and error.code in _ANSWER_LOST:
+                self._lost_attempts[source].append(attempt.name)
             raise
-        left_ms = answer.invisible_duration_ms
-        if attempt_id and answer.records:  # perhaps leased to an earlier try of this attempt
-            left_ms = min(left_ms, answer.pop_time_ms + left_ms - clock.now_ms())
-        return Popped(source, answer, asked_ms + left_ms, 0, answer.message_count)
+        if hold_s:  # the leases may have begun just now
+            since_ms = clock.monotonic_ms()
+        return Popped(source, answer, since_ms + answer.left_ms, 0, answer.size)
 
-    def _attempt_id(self, source: Source) -> str:
-        if not self._fifo:
-            return ""
+    def _attempt(self, source: Source, asked: Receive) -> Attempt:
+        if asked.attempt_id:
+            return Attempt(asked.attempt_id, again=True)
+        if not self._pops.named:
+            return Attempt()
         lost = self._lost_attempts[source]
-        return lost.popleft() if lost else uuid4().hex
+        return Attempt(lost.popleft(), again=True) if lost else Attempt(uuid4().hex)
 
     async def _holder(self, sources: Sequence[Source], attempt_id: str) -> Source | None:
         """The source that leased messages to this attempt to receive before; they come again."""
-
-        async def is_repeated(source: Source) -> bool:
-            request = pop_pb2.NotificationRequest(
-                consumer_group=self._consumer_group, topic=source.topic, attempt_id=attempt_id
-            )
-            try:
-                answer = await self._instance.call_broker(
-                    source.broker_name, rpcs.NOTIFICATION, request, timeout_s=REPEATED_S
-                )
-            except MqError:
-                return False
-            return answer.is_repeated
-
-        known = await asyncio.gather(*map(is_repeated, sources))
+        known = await asyncio.gather(
+            *(self._pops.is_repeated(source, attempt_id) for source in sources)
+        )
         return next((one for one, repeated in zip(sources, known, strict=True) if repeated), None)
 
     # ---- lines ----
 
     def _line(self, asked: Receive, sources: Sequence[Source]) -> ReceiveLine:
+        pops = self._pops
         key = _LineKey(
             tuple(one.SerializeToString() for one in asked.subscriptions.values()),
-            0 if self._fifo else asked.invisible_duration_ms,
+            asked.invisible_duration_ms if pops.held else 0,
             tuple(sources) if self.sources.changes else (),
+            asked.max_messages if pops.apart else 0,
         )
         line = self._lines.get(key)
         if line is None:
@@ -316,101 +292,28 @@ class Receiver:
         return line
 
     def _make_line(self, asked: Receive) -> ReceiveLine:
-        clock = self._instance.clock
+        pops = self._pops
 
         async def pop(source: Source, max_messages: int, hold_s: float) -> Popped | bool:
-            hold_s = min(hold_s, HELD_S)
-            request = self._pop_request(source, asked, max_messages, hold_s=hold_s)
-            answer = await self._call(source, rpcs.POP, request, hold_s + ANSWER_S)
-            until_ms = clock.monotonic_ms() + answer.invisible_duration_ms
-            found = Popped(source, answer, until_ms, 0, answer.message_count)
+            wanted = replace(asked, max_messages=max_messages)
+            found = await self._pop(source, wanted, hold_s=min(hold_s, HELD_S))
             return found if found.size else False
 
         async def look(source: Source, max_messages: int, hold_s: float) -> bool:
             if self._lost_attempts[source]:  # messages may be on lease to it, and so not visible
                 return True
-            return await self._has_message(source, asked, min(hold_s, HELD_S), ANSWER_S)
+            hold_s = min(hold_s, HELD_S)
+            return await pops.has_message(source, asked, hold_s=hold_s, answer_s=ANSWER_S)
 
         async def probe(source: Source) -> bool:
-            return await self._has_message(source, asked, 0, VISIT_S)
+            return await pops.has_message(source, asked, hold_s=0, answer_s=VISIT_S)
 
-        return ReceiveLine(look if self._fifo else pop, probe, self._give_back)
+        return ReceiveLine(pop if pops.held else look, probe, self._give_back)
 
-    async def _has_message(
-        self, source: Source, asked: Receive, hold_s: float, answer_s: float
-    ) -> bool:
-        request = pop_pb2.NotificationRequest(
-            consumer_group=self._consumer_group,
-            topic=source.topic,
-            poll_duration_ms=round(hold_s * 1_000),
-            subscription=asked.subscriptions[source.topic],
-        )
-        try:
-            answer = await self._call(source, rpcs.NOTIFICATION, request, hold_s + answer_s)
-        except MqError as error:
-            if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            await asyncio.sleep(RETRY_S)
-            return True  # an older broker: who waits looks for himself, once a second
-        return answer.has_message
-
-    async def _call(self, source: Source, rpc: Rpc[Q, R], request: Q, timeout_s: float) -> R:
-        try:
-            return await self._instance.call_broker(
-                source.broker_name, rpc, request, timeout_s=timeout_s
-            )
-        except MqError:
-            self.failures += 1
-            raise
-
-    def _pop_request(
-        self,
-        source: Source,
-        asked: Receive,
-        max_messages: int,
-        *,
-        attempt_id: str = "",
-        hold_s: float = 0,
-    ) -> pop_pb2.PopRequest:
-        return pop_pb2.PopRequest(
-            consumer_group=self._consumer_group,
-            topic=source.topic,
-            max_messages=max_messages,
-            invisible_duration_ms=asked.invisible_duration_ms,
-            poll_duration_ms=round(hold_s * 1_000),
-            subscription=asked.subscriptions[source.topic],
-            fifo=self._fifo,
-            attempt_id=attempt_id,
-            start=self._start,
-            client_id=self._instance.client_id,
-        )
-
-    # ---- messages ----
-
-    def _decoded(self, popped: Popped) -> list[LeasedMessage]:
-        source, answer, until_ms, start, stop = popped
-        pop = pop_pb2.PopRequest(
-            consumer_group=self._consumer_group, topic=source.topic, fifo=self._fifo
-        )
-        try:
-            records = zip(iter_records(answer.records), answer.delivery_attempts, strict=True)
-            return [
-                LeasedMessage(record, handle_for(record, attempt, pop, answer), until_ms)
-                for record, attempt in islice(records, start, stop)
-            ]
-        except CorruptRecord as error:
-            raise MqError(
-                Code.MESSAGE_CORRUPTED,
-                f"broker {source.broker_name} answered with a record that fails its check: "
-                f"{error.reason}",
-            ) from None
+    # ---- what nobody wants ----
 
     def _give_back(self, popped: Popped) -> None:
-        pop = pop_pb2.PopRequest(
-            consumer_group=self._consumer_group, topic=popped.source.topic, fifo=self._fifo
-        )
-        handles = handles_of(pop, popped.answer)[popped.start : popped.stop]
-        changes = [Change(one, 0, counted=False) for one in handles]
+        changes = [Change(one, 0, counted=False) for one in popped.handles()]
         self._run(self._give_back_all(changes))
 
     async def _give_back_all(self, changes: Sequence[Change]) -> None:

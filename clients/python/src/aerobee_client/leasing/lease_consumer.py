@@ -1,0 +1,272 @@
+"""What all consumers on lease have in common: their life, one receive, settling and renewing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from aerobee.broker.v1 import message_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.errors import ClientClosed, LeaseFailures
+from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.receiving.pops import Receive
+from aerobee_client.leasing.renewal import Renewal
+from aerobee_client.leasing.settlements import Leased, Settlements
+from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.observing.statistics import ConsumerStatistics
+from aerobee_client.options.bounds import check_value
+from aerobee_client.options.simple_consumer import MAX_INVISIBLE_S
+from aerobee_client.requesting.replies import Replier
+from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
+from aerobee_client.runtime.fork import PROCESS
+from aerobee_wire import properties as names
+from aerobee_wire.handles import receipt_handle
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_group
+
+# What the broker keeps of a failure (contract: Failure).
+REASON_BYTES = 256
+DESCRIPTION_BYTES = 1_024
+
+# A message, or the receipt handle of one that another process received.
+MessageOrHandle = LeasedMessage | str
+
+POLL = timedelta(seconds=20)
+INVISIBLE_DURATION = timedelta(seconds=60)
+
+
+class Member(Protocol):
+    """A consumer in its group, from start to close."""
+
+    @property
+    def settlements(self) -> Settlements: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def receive(self, asked: Receive) -> list[LeasedMessage]: ...
+
+    def statistics(self) -> ConsumerStatistics: ...
+
+
+M = TypeVar("M", bound=Member)
+C = TypeVar("C", bound="LeaseConsumer[Any]")
+
+
+class LeaseConsumer(Replier, Generic[M]):
+    def __init__(self, consumer_group: str, interceptors: Sequence[Interceptor]) -> None:
+        super().__init__()
+        check_group(consumer_group)
+        self.consumer_group = consumer_group
+        self._interceptors = tuple(interceptors)
+        self._member: M | None = None
+
+    def _new_member(self) -> tuple[ClientInstance, M]:
+        raise NotImplementedError
+
+    async def _start(self) -> None:
+        PROCESS.check()
+        if self._member is not None:
+            return
+        instance, member = self._new_member()
+        self._instance, self._member = instance, member
+        try:
+            await member.start()
+        except BaseException:
+            self._member = None
+            await member.close()
+            raise
+        if self._member is not member:  # closed meanwhile
+            await member.close()
+            raise ClientClosed("consumer")
+
+    async def close(self) -> None:
+        """Ends waiting receives, which raise ClientClosed, waits for settlements that are under way
+        and unregisters. What is on lease stays so until its lease ends. May be called twice."""
+        if PROCESS.is_child:
+            return  # the registration is the parent's
+        member, self._member, self._instance = self._member, None, None
+        if member is not None:
+            await member.close()
+
+    def _running(self) -> M:
+        PROCESS.check()
+        if self._member is None:
+            raise ClientClosed("consumer")
+        return self._member
+
+    def statistics(self) -> ConsumerStatistics:
+        """What this consumer has done since its start: `consumed` is what it acknowledged,
+        `waiting` what it has on lease. Each heartbeat tells the brokers, and `aerobee group
+        members` shows it. Zeros while it is not started."""
+        return ConsumerStatistics() if self._member is None else self._member.statistics()
+
+    async def _receive(self, asked: Receive, *, renew: bool) -> list[LeasedMessage]:
+        member, began_s = self._running(), now_s()
+        messages = await member.receive(asked)
+        if renew and messages:
+            member.settlements.renew(Renewal(messages))
+        if messages:
+            told = (self.consumer_group, messages, now_s() - began_s)
+            tell(self._interceptors, "after_receive", *told)
+        return messages
+
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """It is told from now on, after those that are there."""
+        self._interceptors = (*self._interceptors, interceptor)
+
+    async def ack(self, messages: MessageOrHandle | Sequence[MessageOrHandle]) -> None:
+        """Acknowledges: these messages are consumed; durable when it returns. Again is a success.
+
+        Acknowledgements of one loop turn share a request. Raises INVALID_RECEIPT_HANDLE when the
+        lease is over, so that the message is or was redelivered; for a sequence LeaseFailures,
+        which says of which message what.
+        """
+        settlements, leased = self._leased(messages)
+        began_s = now_s()
+        self._settled("ack", messages, await settlements.acknowledge(leased), began_s)
+
+    async def change_invisible_duration(
+        self,
+        messages: MessageOrHandle | Sequence[MessageOrHandle],
+        invisible_duration: timedelta | None,
+        *,
+        counted: bool = True,
+    ) -> None:
+        """Messages become visible to the group after `invisible_duration` from now (0 s to 12 h);
+        None: after the retry delay of the group. Their renewal ends.
+
+        0 s gives them back at once; with `counted=False` this delivery is none of the attempts.
+        Raises as `ack`.
+        """
+        duration_ms = None
+        if invisible_duration is not None:
+            check_value("invisible_duration", invisible_duration, 0, MAX_INVISIBLE_S)
+            duration_ms = round(invisible_duration.total_seconds() * 1_000)
+        settlements, leased = self._leased(messages)
+        began_s = now_s()
+        outcomes = await settlements.change(leased, duration_ms, counted=counted)
+        self._settled("change_invisible_duration", messages, outcomes, began_s)
+
+    async def dead_letter(
+        self,
+        messages: MessageOrHandle | Sequence[MessageOrHandle],
+        reason: str | BaseException,
+        description: str = "",
+    ) -> None:
+        """Moves messages to the dead-letter topic of the group now, with the reason; of an
+        exception its class and text. Durable when it returns. Raises as `ack`."""
+        if isinstance(reason, BaseException):
+            reason, description = type(reason).__name__, description or str(reason)
+        failure = message_pb2.Failure(
+            reason=names.cut(reason, REASON_BYTES),
+            description=names.cut(description, DESCRIPTION_BYTES),
+        )
+        settlements, leased = self._leased(messages)
+        began_s = now_s()
+        outcomes = await settlements.dead_letter(leased, failure)
+        self._settled("dead_letter", messages, outcomes, began_s)
+
+    def _settled(
+        self,
+        operation: str,
+        messages: MessageOrHandle | Sequence[MessageOrHandle],
+        outcomes: Sequence[MqError | None],
+        began_s: float,
+    ) -> None:
+        """Tells interceptors of the messages, not of mere handles. Raises as `ack`."""
+        error: MqError | None = None
+        try:
+            _raise_failures(messages, outcomes)
+        except MqError as failure:
+            error = failure
+            raise
+        finally:
+            given = [messages] if isinstance(messages, str | LeasedMessage) else messages
+            if told := [message for message in given if isinstance(message, LeasedMessage)]:
+                details = (self.consumer_group, operation, told, now_s() - began_s, error)
+                tell(self._interceptors, "after_settle", *details)
+
+    @contextmanager
+    def renewing(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Iterator[Renewal]:
+        """`with consumer.renewing(message):` renews the lease while the block runs, three hours at
+        most; settling a message ends its renewal. `lost` of what it gives: messages whose lease
+        ended all the same."""
+        renewal = self._renew(messages)
+        try:
+            yield renewal
+        finally:
+            self._stop_renewal(renewal)
+
+    def _renew(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Renewal:
+        renewal = Renewal([messages] if isinstance(messages, LeasedMessage) else messages)
+        self._running().settlements.renew(renewal)
+        return renewal
+
+    def _stop_renewal(self, renewal: Renewal) -> None:
+        if self._member is not None:
+            self._member.settlements.stop_renewal(renewal)
+
+    def _leased(
+        self, messages: MessageOrHandle | Sequence[MessageOrHandle]
+    ) -> tuple[Settlements, list[Leased]]:
+        """Raises INVALID_RECEIPT_HANDLE, also for one of another group."""
+        settlements = self._running().settlements
+        found: list[Leased] = []
+        for one in [messages] if isinstance(messages, LeasedMessage | str) else messages:
+            leased = receipt_handle.decode(one) if isinstance(one, str) else one
+            handle = leased.handle if isinstance(leased, LeasedMessage) else leased
+            if handle.consumer_group != self.consumer_group:
+                raise MqError(
+                    Code.INVALID_RECEIPT_HANDLE,
+                    f"the receipt handle is of group {handle.consumer_group}, not of "
+                    f"{self.consumer_group}",
+                )
+            found.append(leased)
+        return settlements, found
+
+
+def now_s() -> float:
+    """By the clock of the loop."""
+    return asyncio.get_running_loop().time()
+
+
+def _raise_failures(
+    messages: MessageOrHandle | Sequence[MessageOrHandle], outcomes: Sequence[MqError | None]
+) -> None:
+    failures = [outcome for outcome in outcomes if outcome is not None]
+    if not failures:
+        return
+    raise failures[0] if isinstance(messages, LeasedMessage | str) else LeaseFailures(outcomes)
+
+
+class LeaseFacade(StartedFacade[C]):
+    """Of a plain class."""
+
+    @property
+    def consumer_group(self) -> str:
+        return self._client.consumer_group
+
+    statistics = on_loop(LeaseConsumer.statistics)
+    add_interceptor = on_loop(LeaseConsumer.add_interceptor)
+    ack = blocking(LeaseConsumer.ack)
+    change_invisible_duration = blocking(LeaseConsumer.change_invisible_duration)
+    dead_letter = blocking(LeaseConsumer.dead_letter)
+    reply = blocking(LeaseConsumer.reply)
+    _renew = on_loop(LeaseConsumer._renew)
+    _stop_renewal = on_loop(LeaseConsumer._stop_renewal)
+
+    @contextmanager
+    def renewing(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Iterator[Renewal]:
+        """As of the asyncio class: while the block runs, the client's thread renews."""
+        renewal = self._renew(messages)
+        try:
+            yield renewal
+        finally:
+            self._stop_renewal(renewal)

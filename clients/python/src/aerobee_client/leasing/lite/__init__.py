@@ -1,0 +1,1 @@
+"""Lite topics: what a client subscribes to, and how it receives."""

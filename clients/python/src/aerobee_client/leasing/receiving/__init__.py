@@ -1,0 +1,1 @@
+"""Receiving messages on lease from whichever source has some."""

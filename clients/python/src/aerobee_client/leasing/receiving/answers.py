@@ -1,0 +1,65 @@
+"""What one call leased: messages under one lease id, or under several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from aerobee.broker.v1 import pop_pb2
+
+from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_wire.handles.leases import handle_for, handles_of
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_wire.record import CorruptRecord, iter_records
+from aerobee_wire.status import Code, MqError
+
+
+class Batch(NamedTuple):
+    """Messages under one lease id. `pop`: what a pop asked, or would have asked, for them."""
+
+    pop: pop_pb2.PopRequest
+    response: pop_pb2.PopResponse
+
+    def messages(self, until_ms: int) -> Iterator[LeasedMessage]:
+        """Raises CorruptRecord."""
+        answer = self.response
+        records = zip(iter_records(answer.records), answer.delivery_attempts, strict=True)
+        for record, attempt in records:
+            yield LeasedMessage(record, handle_for(record, attempt, self.pop, answer), until_ms)
+
+
+class Answer:
+    """What one call leased: `size` messages. `left_ms`: of the shortest lease."""
+
+    def __init__(self, batches: Sequence[Batch], now_ms: int | None = None) -> None:
+        """`now_ms`: the time of day when it was asked for; given where the messages may be on lease
+        since an earlier call."""
+        self._batches = batches
+        self.size = sum(batch.response.message_count for batch in batches)
+        self.left_ms = min(
+            (_left_ms(batch.response, now_ms) for batch in batches if batch.response.message_count),
+            default=0,
+        )
+
+    def messages(self, start: int, stop: int, until_ms: int) -> list[LeasedMessage]:
+        """Those from `start` to before `stop`. Raises MESSAGE_CORRUPTED."""
+        every = (message for batch in self._batches for message in batch.messages(until_ms))
+        try:
+            return list(islice(every, start, stop))
+        except CorruptRecord as error:
+            raise MqError(
+                Code.MESSAGE_CORRUPTED,
+                f"broker {self._batches[0].response.broker_name} answered with a record that fails "
+                f"its check: {error.reason}",
+            ) from None
+
+    def handles(self, start: int, stop: int) -> list[ReceiptHandle]:
+        return [handle for batch in self._batches for handle in handles_of(*batch)][start:stop]
+
+
+def _left_ms(answer: pop_pb2.PopResponse, now_ms: int | None) -> int:
+    duration_ms = answer.invisible_duration_ms
+    if now_ms is None:
+        return duration_ms
+    return min(duration_ms, answer.pop_time_ms + duration_ms - now_ms)

@@ -1,0 +1,154 @@
+"""How messages are leased at a source: the calls of a receive, and those for topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from aerobee.broker.v1 import message_pb2, pop_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.transport import Q, R
+from aerobee_client.leasing.receiving.answers import Answer, Batch
+from aerobee_client.leasing.receiving.receive_line import RETRY_S, Source
+from aerobee_wire import rpcs
+from aerobee_wire.rpcs import Rpc
+from aerobee_wire.status import Code, MqError
+
+REPEATED_S = 0.5  # for brokers to say whether they know an attempt to receive
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """One call of `receive`. `subscriptions`: of the topics that it receives from. `attempt_id`: as
+    its caller named it; empty: not named."""
+
+    subscriptions: Mapping[str, message_pb2.Subscription]
+    max_messages: int
+    invisible_duration_ms: int
+    deadline_s: float  # of the loop
+    attempt_id: str = ""
+
+
+class Attempt(NamedTuple):
+    """The name of a pop; "": none. `again`: messages may be on lease to it since an earlier one."""
+
+    name: str = ""
+    again: bool = False
+
+
+class Pops(Protocol):
+    """`named`: each pop gets a name, by which one whose answer was lost is repeated. `held`: pops
+    may wait at brokers, and any receive may have what they bring; else receives are sent to the
+    source that has a message. `apart`: receives of different sizes share no messages. `failures`:
+    requests that have failed."""
+
+    named: bool
+    held: bool
+    apart: bool
+    failures: int
+
+    async def pop(
+        self,
+        source: Source,
+        asked: Receive,
+        attempt: Attempt,
+        *,
+        hold_s: float,
+        answer_s: float,
+    ) -> Answer:
+        """Waits `hold_s` for a message, and `answer_s` longer for the answer. Raises MqError."""
+        ...
+
+    async def has_message(
+        self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
+    ) -> bool:
+        """Leases nothing. True may be wrong. Raises MqError."""
+        ...
+
+    async def is_repeated(self, source: Source, attempt_id: str) -> bool:
+        """Whether this attempt has leased messages there, which would come again."""
+        ...
+
+
+class TopicPops:
+    """Of topics. `fifo`: messages are consumed message group by message group. `start`: where the
+    group begins in a queue that it has no offset in."""
+
+    apart = False
+
+    def __init__(
+        self, instance: ClientInstance, consumer_group: str, *, fifo: bool, start: pop_pb2.PopStart
+    ) -> None:
+        self.named = fifo
+        self.held = not fifo
+        self.failures = 0
+        self._instance = instance
+        self._consumer_group = consumer_group
+        self._start = start
+
+    async def pop(
+        self,
+        source: Source,
+        asked: Receive,
+        attempt: Attempt,
+        *,
+        hold_s: float,
+        answer_s: float,
+    ) -> Answer:
+        request = pop_pb2.PopRequest(
+            consumer_group=self._consumer_group,
+            topic=source.topic,
+            max_messages=asked.max_messages,
+            invisible_duration_ms=asked.invisible_duration_ms,
+            poll_duration_ms=round(hold_s * 1_000),
+            subscription=asked.subscriptions[source.topic],
+            fifo=self.named,
+            attempt_id=attempt.name,
+            start=self._start,
+            client_id=self._instance.client_id,
+        )
+        response = await self._call(source, rpcs.POP, request, hold_s + answer_s)
+        now_ms = self._instance.clock.now_ms() if attempt.again else None
+        return Answer([Batch(request, response)], now_ms)
+
+    async def has_message(
+        self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
+    ) -> bool:
+        request = pop_pb2.NotificationRequest(
+            consumer_group=self._consumer_group,
+            topic=source.topic,
+            poll_duration_ms=round(hold_s * 1_000),
+            subscription=asked.subscriptions[source.topic],
+        )
+        try:
+            answer = await self._call(source, rpcs.NOTIFICATION, request, hold_s + answer_s)
+        except MqError as error:
+            if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            await asyncio.sleep(RETRY_S)
+            return True  # an older broker: who waits looks for himself, once a second
+        return answer.has_message
+
+    async def is_repeated(self, source: Source, attempt_id: str) -> bool:
+        request = pop_pb2.NotificationRequest(
+            consumer_group=self._consumer_group, topic=source.topic, attempt_id=attempt_id
+        )
+        try:
+            answer = await self._instance.call_broker(
+                source.broker_name, rpcs.NOTIFICATION, request, timeout_s=REPEATED_S
+            )
+        except MqError:
+            return False
+        return answer.is_repeated
+
+    async def _call(self, source: Source, rpc: Rpc[Q, R], request: Q, timeout_s: float) -> R:
+        try:
+            return await self._instance.call_broker(
+                source.broker_name, rpc, request, timeout_s=timeout_s
+            )
+        except MqError:
+            self.failures += 1
+            raise
