@@ -52,13 +52,12 @@ def table(mode: str, counts: Sequence[Counts]) -> Iterator[str]:
 
 def row(fault: str, found: Sequence[Counts]) -> str:
     acknowledged = sum(each.acknowledged for each in found)
-    lost, named = sum(each.lost for each in found), sum(each.named for each in found)
     duplicates = sum(each.duplicates for each in found)
     cells = [
         fault,
         str(len(found)),
         f"{acknowledged:,}",
-        f"{lost} ({named} kept)" if lost else "0",
+        lost_of(found),
         str(sum(each.gone for each in found)),
         str(sum(each.came_again for each in found)),
         f"{duplicates / acknowledged:.2%}",
@@ -67,6 +66,15 @@ def row(fault: str, found: Sequence[Counts]) -> str:
         *(gaps(found, client) for client in ("python", "sdk")),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def lost_of(found: Sequence[Counts]) -> str:
+    lost = sum(each.lost for each in found)
+    if not lost:
+        return "0"
+    kept = sum(each.named for each in found)
+    worst = max(found, key=lambda each: each.lost_s)
+    return f"{lost}, {kept} kept; of {worst.lost_s:.1f} s, {worst.behind_s:.1f} s told"
 
 
 def gaps(found: Sequence[Counts], client: str) -> str:

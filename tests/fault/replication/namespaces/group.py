@@ -52,10 +52,6 @@ class Broker:
     member: Member
     clock: Path
 
-    @property
-    def name(self) -> str:
-        return self.host
-
     def move_clock(self, seconds: int) -> None:
         """Its wall clock is off by as much from now on; its process notices within a second."""
         self.clock.write_text(f"{seconds:+d}\n")
@@ -110,6 +106,18 @@ class Group:
             *(service.start for service in (*self.namesrvs.values(), self.proxy)),
             *(broker.member.start for broker in self.brokers),
         )
+
+    def end(self) -> str:
+        """Kills the slaves, then the master; returns of which slave the log is no beginning of the
+        master's, or ""."""
+        master = self.master
+        assert master is not None, "nobody leads"
+        slaves = [broker for broker in self.brokers if broker is not master]
+        for broker in (*slaves, master):
+            broker.member.process.kill()
+        whole = master.member.log()
+        wrong = [each.host for each in slaves if not whole.startswith(each.member.log())]
+        return f"the logs of {wrong} are not that of {master.host}" if wrong else ""
 
     # ---- who is what ----
 

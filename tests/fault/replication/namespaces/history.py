@@ -51,7 +51,7 @@ class Run:
         self.until_well(fault.name)
         elections = self.group.epoch - epoch
         ended = time.monotonic()
-        self.rounds.append(Round(fault.name, began, ended, elections, fault.wipes))
+        self.rounds.append(Round(fault.name, began, ended, elections, epoch, fault.wipes))
 
     def until_well(self, after: str) -> None:
         """Until all three are in sync, and what each client sends from now on is acknowledged."""
@@ -119,21 +119,25 @@ def lived(
                 clocks=any(fault.clocks for fault in faults),
             )
             run = Run(group, *clients(group, seed, path, sdk, stack))
+            watch = stack.enter_context(reader("watch", group, seed, path))
             run.until_well("the start")
             for fault in faults:
                 run.round(fault, chance)
                 time.sleep(CALM_S)
             run.end_of_sending()
-            found = read(group, seed, path)
+            with reader("read", group, seed, path) as reading:
+                found = reading.wait()
             stored = [one for one in found if one["event"] == "stored"]
-            run.until_received(stored)
             diverged = [one for one in found if one["event"] == "diverged"]
+            run.until_received(stored)
+            logs_differ = group.end()
         finally:
             for broker in group.brokers:
                 (path / f"{broker.host}.log").write_text(broker.member.process.output)
             (path / "proxy.log").write_text(group.proxy.output)
         told = {name: list(client.refresh()) for name, client in run.clients.items()}
-    return History(mode, run.rounds, told, stored, diverged)
+        behind = watch.refresh()
+    return History(mode, run.rounds, told, stored, diverged, behind, logs_differ)
 
 
 def clients(
@@ -141,7 +145,7 @@ def clients(
 ) -> tuple[LoadProcess, SdkLoad | None]:
     """That work, once there are topics and groups."""
     enter, namesrv = group.network.enter, group.namesrv
-    with LoadProcess("prepare", namesrv, seed, path / "prepare.jsonl", enter(READER)) as prepare:
+    with reader("prepare", group, seed, path) as prepare:
         prepare.wait()
     history = path / "python.jsonl"
     python = stack.enter_context(LoadProcess("work", namesrv, seed, history, enter(CLIENT)))
@@ -152,8 +156,7 @@ def clients(
     return python, stack.enter_context(load)
 
 
-def read(group: Group, seed: int, path: Path) -> list[Told]:
-    """All that is stored, and what replicas keep as cut."""
-    arguments = (group.namesrv, seed, path / "reader.jsonl", group.network.enter(READER))
-    with LoadProcess("read", *arguments) as reader:
-        return reader.wait()
+def reader(role: str, group: Group, seed: int, path: Path) -> LoadProcess:
+    """A role of `load.py` on a host that no fault cuts off."""
+    enter = group.network.enter(READER)
+    return LoadProcess(role, group.namesrv, seed, path / f"{role}.jsonl", enter)

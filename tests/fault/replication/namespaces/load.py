@@ -3,13 +3,14 @@ fault.replication.namespaces.load ROLE NAMESRV SEED`. It prints a line of JSON f
 happened (`lease_agent.tell`).
 
 ROLE: `prepare` makes topics and groups; `work` sends, consumes by leases and shows all queues,
-until it is ended, its sending by SIGUSR1; `read` tells what is stored in the end, and what was cut
-off the logs of replicas.
+until it is ended, its sending by SIGUSR1; `watch` tells what the master says of how far its slaves
+are behind; `read` tells what is stored in the end, and what was cut off the logs of replicas.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import signal
@@ -40,6 +41,7 @@ QUEUES = 4
 SENDERS, PAUSE_S = 4, 0.06
 WORKERS = 12
 AGAIN_S = 0.2  # after a failure
+WATCH_S = 0.3
 # Beyond what restarts explain: too few replicas, a disk that fails or is full.
 FAULTS = OUTAGE | {
     Code.SLAVE_NOT_AVAILABLE,
@@ -124,6 +126,19 @@ async def show(namesrv: str) -> None:
                 tell("shown", message)
 
 
+async def watch(namesrv: str) -> None:
+    """Until it is ended; the answers of replicas that are away are waited for."""
+    async with AsyncAdminClient(namesrv) as admin:
+        while True:
+            with contextlib.suppress(MqError):  # nobody answers, or none is registered
+                replicas = await admin.replicas(BROKER, silent=[])
+                behind = [each.behind_ms for each in replicas if each.behind_ms is not None]
+                epochs = [each.epoch for each in replicas if each.role == "master"]
+                if epochs:
+                    tell("behind", epoch=max(epochs), behind_ms=max(behind, default=0))
+            await asyncio.sleep(WATCH_S)
+
+
 # ---- in the end ----
 
 
@@ -147,12 +162,10 @@ async def read(namesrv: str) -> None:
 
 
 def main(role: str, namesrv: str, seed: str) -> None:
-    if role == "prepare":
-        asyncio.run(prepare(namesrv))
-    elif role == "work":
+    if role == "work":
         asyncio.run(load(namesrv, seed))
     else:
-        asyncio.run(read(namesrv))
+        asyncio.run({"prepare": prepare, "watch": watch, "read": read}[role](namesrv))
 
 
 if __name__ == "__main__":

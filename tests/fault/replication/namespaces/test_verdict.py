@@ -93,8 +93,20 @@ def test_what_was_shown_must_stay_at_its_place() -> None:
 )
 def test_what_was_settled_must_not_be_popped_again(again: Told, is_wrong: bool) -> None:
     found = history(*SOUND, acked(15.0, 1), again, stored=(0, 1))
-    assert [count.came_again for count in counted(found)] == [0, int(is_wrong)]
+    assert [count.came_again for count in counted(found)] == [int(is_wrong), 0]
     assert bool(list(problems(found))) is is_wrong
+
+
+@pytest.mark.parametrize(("elections", "is_wrong"), [(0, True), (1, False)])
+def test_an_asynchronous_group_may_forget_what_was_settled_when_it_elects(
+    elections: int, is_wrong: bool
+) -> None:
+    told = (acked(35.0, 1), received(36.0, 1, attempt=2))
+    found = history(*SOUND, *told, stored=(0, 1), mode="ASYNC_MASTER")
+    second = dataclasses.replace(ROUNDS[1], elections=elections)
+    found = dataclasses.replace(found, rounds=(ROUNDS[0], second))
+    assert bool(list(problems(found))) is is_wrong
+    assert counted(found)[1].came_again == 1
 
 
 def test_an_older_pop_that_is_told_late_did_not_come_again() -> None:
@@ -128,3 +140,17 @@ def test_what_is_stored_twice_is_counted() -> None:
     first, second = counted(dataclasses.replace(found, stored=[*found.stored, again]))
     assert (first.duplicates, second.duplicates) == (1, 0)
     assert "50.00%" in row("first", [first])
+
+
+def test_what_is_lost_is_told_beside_the_lag() -> None:
+    found = history(*SOUND, acknowledged(33.0, 2), acknowledged(33.5, 3), stored=(0, 1))
+    told = [(31.0, 0, 100), (32.0, 0, 700), (35.0, 1, 5_000)]  # at, epoch, behind
+    behind = [{"at": at, "epoch": epoch, "behind_ms": ms} for at, epoch, ms in told]
+    second = counted(dataclasses.replace(found, mode="ASYNC_MASTER", behind=behind))[1]
+    assert (second.lost_s, second.behind_s) == (0.5, 0.7)
+    assert "of 0.5 s, 0.7 s told" in row("second", [second])
+
+
+def test_logs_that_differ_are_a_problem() -> None:
+    found = dataclasses.replace(history(*SOUND, stored=(0, 1)), logs_differ="they do")
+    assert list(problems(found)) == ["they do"]

@@ -1,8 +1,9 @@
 """What a history shows, by round: counts, and what must not be. Pure.
 
 A message belongs to the round in which its send began. In a synchronous group nothing that was
-acknowledged may be lost. In an asynchronous one what is lost must be in what a replica cut off its
-log, unless a disk was lost.
+acknowledged may be lost, nor come again when it was settled. In an asynchronous one both may be
+when another master is elected; what is lost must be in what a replica cut off its log, unless a
+disk was lost.
 """
 
 from __future__ import annotations
@@ -23,24 +24,33 @@ SETTLED = ("acked", "dead-lettered")
 @dataclass(frozen=True)
 class Round:
     """`began`, `ended`: from the fault until the group was whole again and every client sent.
-    `wipes`: a disk was lost."""
+    `epoch`: of the master when it began. `wipes`: a disk was lost."""
 
     fault: str
     began: float
     ended: float
     elections: int
+    epoch: int = 0
     wipes: bool = False
 
 
 @dataclass(frozen=True)
 class History:
-    """`told`: by each client. `stored` and `diverged`: what the reader told in the end."""
+    """`told`: by each client. `stored` and `diverged`: what the reader told in the end. `behind`:
+    what masters told of their slaves. `logs_differ`: how those of the replicas do in the end."""
 
     mode: str
     rounds: Sequence[Round]
     told: Mapping[str, Sequence[Told]]
     stored: Sequence[Told]
     diverged: Sequence[Told] = ()
+    behind: Sequence[Told] = ()
+    logs_differ: str = ""
+
+    def elected_near(self, moment: float) -> bool:
+        """Whether another master was elected in the round of this moment, or in the next one."""
+        number = self.round_at(moment)
+        return any(each.elections for each in self.rounds[number : number + 2])
 
     def round_at(self, moment: float) -> int:
         return max(0, bisect_right([each.began for each in self.rounds], moment) - 1)
@@ -48,14 +58,20 @@ class History:
 
 @dataclass
 class Counts:
-    """Of one round. `named`: of the lost, what a replica keeps as cut off its log. `gaps_s`: by
-    client, the longest time without an acknowledged send."""
+    """Of one round. `named`: of the lost, what a replica keeps as cut off its log. `lost_s`: from
+    the first to the last acknowledgement of what is lost; `behind_s`: the most that the master of
+    the round told of its slaves until it was replaced. `gone`: shown, and not there in the end.
+    `came_again`: after its acknowledgement was answered. `duplicates`: stored beyond the first.
+    `cut`: messages that are nowhere but in what was cut. `gaps_s`: by client, the longest time
+    without an acknowledged send."""
 
     mode: str
     fault: str
     acknowledged: int = 0
     lost: int = 0
     named: int = 0
+    lost_s: float = 0.0
+    behind_s: float = 0.0
     gone: int = 0
     came_again: int = 0
     duplicates: int = 0
@@ -75,18 +91,32 @@ def counted(history: History) -> list[Counts]:
             counts = found[history.round_at(one["began"] if "began" in one else one["at"])]
             if one["event"] == "acknowledged":
                 counts.acknowledged += 1
-                counts.lost += one["key"] not in copies
-                counts.named += one["key"] not in copies and one["key"] in kept
+                counts.lost += is_lost(one, copies)
+                counts.named += is_lost(one, copies) and one["key"] in kept
             if one["event"] in ("acknowledged", "not sent"):
                 counts.duplicates += max(0, copies[one["key"]] - 1)
                 counts.cut += one["key"] in kept and one["key"] not in copies
         for one in gone(told, places):
             found[history.round_at(one["at"])].gone += 1
-        for one in came_again(told, copies):
-            found[history.round_at(one["at"])].came_again += 1
+        for settled, _ in came_again(told, copies):
+            found[history.round_at(settled["at"])].came_again += 1
         for each, counts in zip(history.rounds, found, strict=True):
             counts.gaps_s[client] = longest_gap_s(told, each)
+    lost = [one for told in history.told.values() for one in told if is_lost(one, copies)]
+    for number, (each, counts) in enumerate(zip(history.rounds, found, strict=True)):
+        moments = [one["at"] for one in lost if history.round_at(one["began"]) == number]
+        counts.lost_s = max(moments, default=0.0) - min(moments, default=0.0)
+        told_ms = (
+            one["behind_ms"]
+            for one in history.behind
+            if one["epoch"] == each.epoch and each.began <= one["at"] <= each.ended
+        )
+        counts.behind_s = max(told_ms, default=0) / 1_000
     return found
+
+
+def is_lost(one: Told, copies: Mapping[str, int]) -> bool:
+    return one["event"] == "acknowledged" and one["key"] not in copies
 
 
 def gone(told: Sequence[Told], places: dict[Place, str]) -> Iterator[Told]:
@@ -98,23 +128,27 @@ def gone(told: Sequence[Told], places: dict[Place, str]) -> Iterator[Told]:
             yield one
 
 
-def came_again(told: Sequence[Told], copies: Counter[str]) -> Iterator[Told]:
-    """Deliveries of what had been settled, by a later pop than the one that was settled: its
-    attempt is higher, or its time. An SDK does not tell the places of messages, and its agent
-    acknowledges by message id: of those, what is stored once."""
-    settled: defaultdict[Any, list[tuple[int, int]]] = defaultdict(list)
+def came_again(told: Sequence[Told], copies: Mapping[str, int]) -> Iterator[tuple[Told, Told]]:
+    """What was settled, and its delivery by a later pop: the attempt is higher, or the time. An SDK
+    does not tell the places of messages, and its agent acknowledges by message id: of those, what
+    is stored once."""
+    settled: dict[Any, Told] = {}
     for one in told:
         if one["event"] not in (*SETTLED, "received"):
             continue
         place = tuple(one["place"]) if "place" in one else one["key"]
-        pop = (one.get("attempt", 0), one.get("popped_ms", 0))
+        before = settled.get(place)
         if one["event"] in SETTLED:
-            settled[place].append(pop)
-        elif settled[place] and "place" in one:
-            if pop > max(settled[place]):
-                yield one
-        elif settled[place] and copies[one["key"]] < 2:
-            yield one
+            settled[place] = max(before or one, one, key=pop_of)
+        elif before is None:
+            continue
+        elif pop_of(one) > pop_of(before) if "place" in one else copies[one["key"]] < 2:
+            yield before, one
+
+
+def pop_of(one: Told) -> tuple[int, int]:
+    """Of a later pop it is more."""
+    return one.get("attempt", 0), one.get("popped_ms", 0)
 
 
 def longest_gap_s(told: Sequence[Told], round_: Round) -> float:
@@ -153,10 +187,13 @@ def problems(history: History) -> Iterator[str]:
         for one in list(gone(told, places))[:1]:
             there = places.get(tuple(one["place"]))
             yield f"{client}: shown, and then {there!r} was there: {one}"
-        for one in list(came_again(told, Counter(each["key"] for each in history.stored)))[:1]:
-            yield f"{client}: came again after its acknowledgement was answered: {one}"
+        for settled, again in came_again(told, Counter(each["key"] for each in history.stored)):
+            if history.mode == "SYNC_MASTER" or not history.elected_near(settled["at"]):
+                yield f"{client}: settled, and came again: {settled}, {again}"
     if missing := undelivered(history):
         yield f"{len(missing)} stored messages were never delivered, such as {min(missing)}"
+    if history.logs_differ:
+        yield history.logs_differ
     for one in history.stored:
         if one["body"] != one["key"]:
             yield f"a message has the body of another: {one}"
