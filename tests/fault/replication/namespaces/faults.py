@@ -132,6 +132,13 @@ def namesrv_killed(scene: Scene) -> End:
     return lambda: in_parallel(process.start)
 
 
+def namesrv_lost(scene: Scene) -> End:
+    """Its machine: nobody is told."""
+    host, network = scene.chance.choice(NAMESRVS), scene.group.network
+    network.unplug(host)
+    return partial(network.plug, host)
+
+
 # ---- etcd ----
 
 
@@ -243,14 +250,13 @@ def clock_moved(role: str, hours: int, scene: Scene) -> End:
 
 def two_at_once(scene: Scene) -> End:
     """One of the master, and one of a slave or of etcd."""
-    ends = [
-        scene.chance.choice([fault for fault in PLAIN if (fault.hits == "master") is of_master])
-        for of_master in (True, False)
-    ]
-    undo = [fault.begin(scene) for fault in ends]
+    of_master = scene.chance.choice([fault for fault in PLAIN if fault.hits == "master"])
+    other = scene.chance.choice([fault for fault in PLAIN if fault.hits != "master"])
+    print(f"at once: {of_master.name}, {other.name}")
+    ends = [fault.begin(scene) for fault in (of_master, other)]
 
     def end() -> None:
-        for each in undo:
+        for each in ends:
             each()
 
     return end
@@ -271,6 +277,7 @@ PLAIN = (
     *of_roles("SIGSTOP of the {}, 1 to 20 s", frozen, hold_s=(1.0, 20.0)),
     *of_roles("machine of the {} lost", machine_lost, hold_s=LONG),
     Fault("kill -9 of a name server", namesrv_killed, "others"),
+    Fault("machine of a name server lost", namesrv_lost, "others", LONG),
     Fault("kill -9 of etcd's leader", etcd_leader_killed, "others", LONG),
     Fault("all etcd away for 30 s", etcd_away, "others", (30.0, 30.0)),
     Fault("master | slave", partial(cut_off, "slave", "both"), "others", LONG),

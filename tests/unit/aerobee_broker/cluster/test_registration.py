@@ -148,6 +148,24 @@ async def test_a_broker_that_takes_another_role_stays_registered() -> None:
     assert namesrv.unregistered == 0
 
 
+async def test_a_role_is_not_delayed_by_a_second_name_server_that_is_silent() -> None:
+    cluster = Cluster("a", "b")
+    cluster.namesrvs["b"].slow = True
+    began = asyncio.get_running_loop().time()
+    await cluster.registration.start_anywhere()
+    assert asyncio.get_running_loop().time() == began
+    assert "t" in cluster.namesrvs["a"].topics and not cluster.namesrvs["b"].topics
+    await cluster.registration.stop()
+
+
+async def test_a_role_waits_for_a_name_server_that_takes_it() -> None:
+    cluster = Cluster("a", "b")
+    cluster.namesrvs["a"].stop()
+    await cluster.registration.start_anywhere()
+    assert "t" in cluster.namesrvs["b"].topics
+    await cluster.registration.stop()
+
+
 async def test_a_removal_registers_all_topics() -> None:
     cluster = Cluster("a")
     await cluster.registration.start()

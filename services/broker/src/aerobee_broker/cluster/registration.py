@@ -272,18 +272,31 @@ class Registration(Component):
 
     async def start(self) -> None:
         """Returns when each link has tried once, or after ANNOUNCE_TIMEOUT_S."""
+        await self._begin(lambda: False)
+
+    async def start_anywhere(self) -> None:
+        """As `start`, but does not wait for further name servers once one knows this broker: one
+        whose machine is lost must not delay an election."""
+        await self._begin(lambda: any(link.registered for link in self._links))
+
+    async def _begin(self, is_enough: Callable[[], bool]) -> None:
         self._links = [self._make_link(address) for address in self._addresses]
         for link in self._links:
             link.start()
-        if self._links:
-            tried = [asyncio.ensure_future(link.tried.wait()) for link in self._links]
-            _, waiting = await asyncio.wait(tried, timeout=ANNOUNCE_TIMEOUT_S)
-            for task in waiting:
-                task.cancel()
-        else:
+        if not self._links:
             structlog.get_logger().warning(
                 "no_namesrv", reason="namesrvAddr is empty: clients that ask for routes see nothing"
             )
+        waiting = {asyncio.ensure_future(link.tried.wait()) for link in self._links}
+        try:
+            async with asyncio.timeout(ANNOUNCE_TIMEOUT_S):
+                while waiting and not is_enough():
+                    _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass  # the links go on trying
+        finally:
+            for task in waiting:
+                task.cancel()
 
     async def announce(self) -> list[str]:
         """Registers changed topics; returns the name servers that did not get them."""

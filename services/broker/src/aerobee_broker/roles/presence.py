@@ -53,7 +53,7 @@ class Presence:
         """Registers so from now on, and no longer as before."""
         before, self._registration = self._registration, registration
         with real_time():  # whether this broker lives is no matter of a test's time
-            await registration.start()
+            await registration.start_anywhere()
         if before is not None:
             await before.hand_over()
 
