@@ -344,6 +344,27 @@ class BrokerOptions(Options):
             raise ConfigError(
                 "minInSyncReplicas must not be higher than inSyncReplicas", "minInSyncReplicas"
             )
+        if 1 < self.total_replicas < self.required_replicas:
+            raise ConfigError(
+                f"inSyncReplicas = {self.required_replicas} with totalReplicas = "
+                f"{self.total_replicas}: no send would ever have that many copies",
+                "inSyncReplicas",
+            )
+        for key, duration_ms in (
+            ("haHousekeepingInterval", self.ha_housekeeping_interval),
+            ("haMaxTimeSlaveNotCatchup", self.ha_max_time_slave_not_catchup),
+        ):
+            if duration_ms <= self.ha_send_heartbeat_interval:
+                raise ConfigError(
+                    f"{key} must be longer than haSendHeartbeatInterval, within which a replica "
+                    "that has nothing to do says nothing",
+                    key,
+                )
+        if self.async_learner and not self.is_elected and self.broker_role != "SLAVE":
+            raise ConfigError(
+                "asyncLearner is of a replica that only reads: set brokerRole = SLAVE on it",
+                "asyncLearner",
+            )
         if self.flush_disk_type == "ASYNC_FLUSH":
             raise ConfigError(
                 "a broker with replicas flushes before it acknowledges: a machine that loses what "

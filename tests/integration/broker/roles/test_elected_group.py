@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -257,6 +257,52 @@ async def test_with_etcd_away_the_group_goes_on(group: BrokerGroup, etcd: EtcdMe
     await asyncio.to_thread(slaves[0].process.kill)
     await asyncio.to_thread(group.until_in_sync, master, slaves[1])
     assert [event["epoch"] for event in master.process.events("role_taken")] == [1]
+
+
+async def test_a_master_that_hears_of_nobody_serves_no_reads_until_it_does(
+    group: BrokerGroup, etcd: EtcdMember
+) -> None:
+    """Another may have been elected for all that it knows: its clients are to look elsewhere. With
+    etcd away alone it goes on, as its replicas would not follow it after an election."""
+    master = await asyncio.to_thread(master_of, group)
+    slaves = others(group, master)
+    await asyncio.to_thread(group.until_in_sync, master, *slaves)
+    stop: list[Callable[[signal.Signals], None]]
+    stop = [etcd.send_signal, slaves[0].process.send_signal]
+    async with BrokerCaller(master.address) as caller:
+        await caller.send(TOPIC, b"before")
+        for send_signal in stop:
+            send_signal(signal.SIGSTOP)
+        try:
+
+            async def is_refused() -> bool:
+                try:
+                    await caller.read(TOPIC)
+                except MqError as error:
+                    if error.code is not Code.SERVICE_NOT_AVAILABLE:
+                        raise
+                    return True
+                return False
+
+            await until(is_refused, "it serves no reads", timeout_s=60)
+
+            async def is_unhealthy() -> bool:
+                return not await caller.serves()
+
+            await until(is_unhealthy, "its health says so")
+        finally:
+            for send_signal in stop:
+                send_signal(signal.SIGCONT)
+
+    async def is_read() -> bool:
+        try:
+            return await bodies(master_of(group)) == [b"before"]
+        except MqError as error:
+            if error.code is not Code.SERVICE_NOT_AVAILABLE:
+                raise
+            return False
+
+    await until(is_read, "whoever leads then is read", timeout_s=60)
 
 
 async def test_a_replica_with_an_empty_disk_is_not_elected(group: BrokerGroup) -> None:

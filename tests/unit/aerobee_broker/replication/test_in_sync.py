@@ -171,6 +171,22 @@ def test_a_silent_replica_leaves_after_its_time() -> None:
     assert model.writing == frozenset({ME})
 
 
+def test_a_master_knows_since_when_one_of_the_set_is_silent() -> None:
+    """Whoever is not heard of may have been elected; who is not in the set may not."""
+    assert begin(SYNC_2).set.heard_of_all_ms() is None, "it is the whole set"
+    model = begin(SYNC_2, ONE, TWO)
+    model.follow(THREE)
+    model.wait(700)
+    model.report(ONE)
+    joined_ms = model.set.heard_of_all_ms()
+    assert joined_ms is not None and joined_ms <= model.now_ms - 700
+    model.report(TWO)
+    assert model.set.heard_of_all_ms() == model.now_ms
+    model.wait(300)
+    model.end_stream(ONE)
+    assert model.set.heard_of_all_ms() == model.now_ms - 300
+
+
 def test_a_stream_that_begins_again_and_again_does_not_hold_confirm_for_ever() -> None:
     model = begin(ASYNC, ONE)
     model.write(5)

@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 
 from aerobee_broker.roles.roles import Roles
+from aerobee_wire.status import Code
 
 
-def roles_over(*, is_open: bool = True, trouble: str = "", read_only_reason: str = "") -> Roles:
+def roles_over(
+    *,
+    is_open: bool = True,
+    trouble: str = "",
+    read_only_reason: str = "",
+    switch: Any = None,
+) -> Roles:
     flush = SimpleNamespace(read_only_reason=read_only_reason)
     store = SimpleNamespace(flush=flush)
     own: Any = SimpleNamespace(is_open=is_open, trouble=trouble, store=store)
     unused: Any = None
-    return Roles(own, unused, unused, unused, unused)
+    return Roles(own, unused, switch, unused, unused)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +48,33 @@ async def test_a_slave_is_healthy_until_its_master_refuses_it() -> None:
     assert roles.serves
     slave.refusal = "messageDelayLevel differs"
     assert not roles.serves
+
+
+class FakeSwitch:
+    def __init__(self) -> None:
+        self.served: list[Any] = []
+
+    def serve(self, services: Any) -> None:
+        self.served.append(services)
+
+    async def end_calls(self, but: Any = ()) -> None:
+        self.serve(but)
+
+
+async def test_a_master_that_is_cut_off_serves_its_slaves_alone_until_it_is_heard_again() -> None:
+    switch: Any = FakeSwitch()
+    roles = roles_over(switch=switch)
+    master: Any = SimpleNamespace(for_slaves=["follow"])
+    other: Any = SimpleNamespace(for_slaves=["follow"])
+    roles.master = master
+    await roles.cut_off(other, is_cut_off=True)  # one that has left its role by now
+    await roles.cut_off(master, is_cut_off=False)
+    assert switch.served == []
+    await roles.cut_off(master, is_cut_off=True)
+    await roles.cut_off(master, is_cut_off=True)
+    assert switch.served == [["follow"]]
+    assert not roles.serves
+    assert roles.refusal().code is Code.SERVICE_NOT_AVAILABLE
+    await roles.cut_off(master, is_cut_off=False)
+    assert len(switch.served) == 2
+    assert roles.serves

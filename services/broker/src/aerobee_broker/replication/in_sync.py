@@ -119,6 +119,11 @@ class InSyncSet:
         """A write ended without an answer: the set must be read before it can be changed."""
         return not self._writing and self._possible != self._certain
 
+    def heard_of_all_ms(self) -> int | None:
+        """Until then every replica of the set had reported; None: this one is the whole set."""
+        others = self.waited_for - {self._me}
+        return min((self._followers[replica].heard_ms for replica in others), default=None)
+
     def followers(self) -> list[FollowerState]:
         return [follower.state() for follower in self._followers.values()]
 
@@ -154,7 +159,7 @@ class InSyncSet:
     def reported(self, replica: Replica, synced: int, now_ms: int) -> None:
         """A follower has everything below `synced` on its disk."""
         caught_up_ms = now_ms if synced >= self._end else self._progress.reached_ms(synced)
-        self._followers[replica].report(synced, caught_up_ms)
+        self._followers[replica].report(synced, caught_up_ms, now_ms)
         self._advance()
 
     def ended(self, replica: Replica) -> None:
@@ -270,6 +275,7 @@ class _Follower:
         self.connected = True
         self.has_reported = False
         self.caught_up_ms = NEVER_MS
+        self.heard_ms = NEVER_MS
         self._begin = begin
 
     @property
@@ -279,8 +285,10 @@ class _Follower:
     def take_over(self, before: _Follower) -> None:
         """Its stream is another one, its log the same."""
         self.synced, self.caught_up_ms = before.synced, before.caught_up_ms
+        self.heard_ms = before.heard_ms
 
-    def report(self, synced: int, caught_up_ms: int) -> None:
+    def report(self, synced: int, caught_up_ms: int, now_ms: int) -> None:
+        self.heard_ms = now_ms
         self.synced = max(self.synced, synced)
         self.caught_up_ms = max(self.caught_up_ms, caught_up_ms)
         self.has_reported = True

@@ -150,6 +150,14 @@ class MasterRole:
         leader, end = self._leader, self._own.store.written_offset
         return master_status(leader.in_sync, end, now_ms, leader.clock_offsets())
 
+    def silent_ms(self) -> int:
+        """For so long not every replica of the in-sync set has reported; 0: this is the whole set,
+        and no other one can be elected."""
+        assert self._leader is not None, "it has started"
+        heard_ms = self._leader.in_sync.heard_of_all_ms()
+        now_ms = self._own.environment.clock.real.monotonic_ms()
+        return 0 if heard_ms is None else now_ms - heard_ms
+
     def take_waits(self) -> list[int]:
         """How long flushes waited for replicas, in ms, since the last call."""
         return [] if self._leader is None else self._leader.waits.take()

@@ -16,8 +16,10 @@ from aerobee_broker.roles.presence import Presence
 from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.slave import FindMaster, SlaveRole
 from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.switch import Switch
 
+CUT_OFF = "a master that hears neither of etcd nor of all in sync: another may lead by now"
 Ended = Callable[[MasterRole], Awaitable[None]]
 
 
@@ -37,6 +39,8 @@ class Roles:
         self.slave: SlaveRole | None = None
         self.master: MasterRole | None = None  # while it serves
         self._moved = asyncio.Event()  # this role is another one, since it was last waited for
+        self._served: list[Service] = []  # by that master
+        self.is_cut_off = False
         self.epoch = 0
         self.taken = asyncio.Event()  # a role was, once at least
 
@@ -44,7 +48,9 @@ class Roles:
     def serves(self) -> bool:
         """Whether this replica is of use: none is that its master refuses, whose store does not
         open, or whose disk takes no writes any more."""
-        if self.own.trouble or (self.slave is not None and self.slave.refusal):
+        if self.own.trouble or self.is_cut_off:
+            return False
+        if self.slave is not None and self.slave.refusal:
             return False
         return not (self.own.is_open and self.own.store.flush.read_only_reason)
 
@@ -61,23 +67,38 @@ class Roles:
         """
         role = MasterRole(self.own, members, self._presence, self._reader)
         try:
-            self._switch.serve(await role.start(epoch, self._server))
+            self._served = await role.start(epoch, self._server)
+            self._switch.serve(self._served)
             self.master, self.epoch = role, epoch
             self._moved.set()
             structlog.get_logger().info("role_taken", role="master", epoch=epoch)
             self.taken.set()
             await ended(role)
         except BaseException:
-            self.master = None
+            self.master, self.is_cut_off = None, False
             await self._switch.end_calls(but=role.for_slaves)
             await role.stop()
             await self._switch.end_calls()
             raise
-        self.master = None
+        self.master, self.is_cut_off = None, False
         structlog.get_logger().warning("role_left", role="master", epoch=epoch)
         await self._switch.end_calls()
         await role.stop_deposed()
         await self.own.reopen()
+
+    async def cut_off(self, master: MasterRole, *, is_cut_off: bool) -> None:
+        """`master` may have been replaced, and would not hear of it: while that is so its clients
+        are to look elsewhere, and only its slaves are served."""
+        if master is not self.master or is_cut_off == self.is_cut_off:
+            return
+        self.is_cut_off = is_cut_off
+        log = structlog.get_logger().bind(epoch=self.epoch)
+        if is_cut_off:
+            log.error("master_cut_off")
+            await self._switch.end_calls(but=master.for_slaves)
+        else:
+            log.warning("master_heard_again")
+            self._switch.serve(self._served)
 
     async def until_leading(self, epoch: int) -> None:
         """Until this replica serves as master of `epoch`, or of a later one."""
@@ -121,6 +142,8 @@ class Roles:
         """Of a call that the role does not serve."""
         if self.own.trouble:
             return NotServed(f"a replica whose store does not open ({self.own.trouble})", "")
+        if self.is_cut_off:
+            return NotServed(CUT_OFF, "")
         if self.slave is None:
             return NotServed("about to take a role", "")
         return self.slave.not_served()

@@ -18,12 +18,12 @@ from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.etcd import EtcdClient
-from aerobee_broker.etcd_tls import etcd_tls
 from aerobee_broker.identity import Identity
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.status import ReplicaStatus
+from aerobee_broker.roles.etcd_tls import etcd_tls
 from aerobee_broker.roles.master import SUCCESSION_S
 from aerobee_broker.roles.members.elected_member import ElectedMember
 from aerobee_broker.roles.members.member import Member

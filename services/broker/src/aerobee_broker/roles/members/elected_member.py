@@ -48,6 +48,7 @@ from aerobee_wire.status import Code, MqError
 AGAIN_S = 1.0  # after a role that could not be taken
 COORDINATOR_PAUSE_S = 0.2  # after an answer of the coordinator that did not come
 CANDIDACY_S = 1.0  # between two looks at what this replica says of itself
+CONTACT_S = 0.5  # between two looks whether a master is cut off
 CLAIMS = 5  # of a promotion: the in-sync set may change between a look and a claim
 
 
@@ -372,7 +373,14 @@ class ElectedMember(Member):
 
         async def ended(role: MasterRole) -> None:
             ends: list[asyncio.Future[Any]] = [keeping, role.over]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            looking = PeriodicTask(
+                "contact", CONTACT_S, lambda: self._look_for_contact(coordinator, role)
+            )
+            await looking.start()
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await looking.stop()
             reason = self._roles.own.store.flush.read_only_reason
             if reason:  # another is elected while this one pauses
                 raise StoreReadOnly(reason)
@@ -386,6 +394,13 @@ class ElectedMember(Member):
             await asyncio.wait([keeping])
             if not superseded:
                 await self._resign(coordinator, keeper.mastership)
+
+    async def _look_for_contact(self, coordinator: Coordinator, role: MasterRole) -> None:
+        """Without a lease, and unheard of by a replica in sync, it may have been replaced."""
+        lease_ms = self._options.etcd_lease_ttl * 1000
+        lost = coordinator.alive_until_ms() < self._clock.monotonic_ms()
+        is_cut_off = lost and role.silent_ms() > lease_ms
+        await self._roles.cut_off(role, is_cut_off=is_cut_off)
 
     async def _resign(self, coordinator: Coordinator, mastership: Mastership) -> None:
         """Stopped, or without a disk: another one is elected at once."""

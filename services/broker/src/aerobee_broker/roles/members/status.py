@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerobee_broker.errors import NotServed
 from aerobee_broker.replication.status import ReplicaStatus, Role
-from aerobee_broker.roles.roles import Roles
+from aerobee_broker.roles.roles import CUT_OFF, Roles
 
 
 def replica_status(
@@ -20,6 +20,7 @@ def replica_status(
     role, reason = Role.CANDIDATE, store.flush.read_only_reason
     if master is not None:
         role = Role.MASTER
+        reason = reason or (CUT_OFF if roles.is_cut_off else "")
     elif slave is not None:
         role = Role.REFUSED if slave.refusal else Role.SLAVE
         trouble = "" if slave.is_following else slave.trouble

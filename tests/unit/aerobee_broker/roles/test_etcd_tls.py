@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.etcd_tls import etcd_tls
+from aerobee_broker.roles.etcd_tls import etcd_tls
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import CertificateError
 from support.processes import certificates
