@@ -1,5 +1,7 @@
-"""`aerobee facts --every` and `aerobee report --facts` as programs. What a table says of a group
-stands in test_one_session.py."""
+"""`aerobee facts --every` and `aerobee report --facts` as programs, and the program of
+docs/spark.md that lands a table of one's own. What a table says of a group stands in
+test_one_session.py.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from aerobee_client import AdminClient
 from aerobee_spark.jvm.session import BRIEF
 from aerobee_spark.table.files import FactsFiles
 from support.client.fake_broker import FakeCluster
 from support.clock.polling import until_sync
+from support.processes.service import namesrv_and_broker
+from support.spark.recipe import TOPIC, Recipe, send
 
 GROUP = "arrivals"
 # Spark's start, on a machine that is busy.
@@ -76,3 +81,20 @@ def test_a_report_is_refused_the_table_of_something_else(tmp_path: Path) -> None
         assert made.returncode == 1
         assert made.stderr.startswith("error: ") and made.stderr.count("\n") == 1, made.stderr
         assert str(tmp_path / name) in made.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_table_of_one_s_own_has_a_batch_that_is_repeated_once(tmp_path: Path) -> None:
+    """In Parquet; in Delta: tests/cluster/test_delta.py."""
+    data = tmp_path / "services"
+    data.mkdir()
+    with namesrv_and_broker(data) as (namesrv, _):
+        with AdminClient(namesrv.address) as admin:
+            admin.create_topic(TOPIC, queues=2)
+        recipe = Recipe(tmp_path, namesrv.address, "orders-table", "parquet")
+        send(namesrv.address, 50)
+        assert recipe.run() == (50, 50)
+        recipe.forget_last_commit()
+        send(namesrv.address, 30)
+        assert recipe.run() == (80, 80)
