@@ -11,7 +11,7 @@ import pytest
 from aerobee_client import AdminClient
 from aerobee_spark.errors import DataLossError, OptionError
 from aerobee_spark.reading import columns
-from aerobee_spark.reading.chunks import read_range
+from aerobee_spark.reading.chunks import Pull, read_range
 from aerobee_spark.reading.offsets import OffsetRange, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.planning import connect, plan
@@ -193,6 +193,28 @@ def test_a_broker_that_restarts_is_asked_again(broker: FakeBroker, admin: AdminC
     put(broker, 10)
     broker.failures = 2
     assert read(admin, OffsetRange(A0, 0, 10)) == list(range(10))
+
+
+def test_a_broker_that_no_name_server_knows_meanwhile_is_asked_again(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 10)
+    there = dict(broker.queues)
+    waits: list[float] = []
+
+    def dies(request: Any) -> None:
+        broker.queues.clear()
+        broker.failures, broker.before_pull = 1, None
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            broker.queues.update(there)
+
+    broker.before_pull = dies
+    options = ReadOptions.parse({"nameServer": "n:1", "topic": TOPIC})
+    chunk = Pull(admin, OffsetRange(A0, 0, 10), options, broker.address, sleep=sleep).chunk(0)
+    assert (chunk.next_offset, len(waits)) == (10, 3)
 
 
 def test_a_broker_that_stays_down_fails_the_read_by_default(

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 2.0
+# What a name server answers while the broker of a queue is away, of which the range was planned.
+AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class Pull:
         return Chunk(b"".join(parts), offset)
 
     def _browse(self, offset: int, most: int) -> Browsed:
-        """Retries what is retryable, for pullTimeoutMs in all. Raises MqError."""
+        """Retries what is retryable, also a broker that no name server knows now, for pullTimeoutMs
+        in all. Raises MqError."""
         deadline = self.monotonic() + self.options.pull_timeout_ms / 1000
         delay = FIRST_DELAY_S
         address = self.address
@@ -100,7 +103,8 @@ class Pull:
                     address=address,
                 )
             except MqError as error:
-                if not error.retryable or self.monotonic() + delay >= deadline:
+                may_come_back = error.retryable or error.code in AWAY
+                if not may_come_back or self.monotonic() + delay >= deadline:
                     raise
                 address = None  # it may have moved: the route says where it is now
                 log.info("%s: trying again in %.1f s: %s", self.wanted.queue, delay, error)
