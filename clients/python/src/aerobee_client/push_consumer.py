@@ -246,7 +246,7 @@ class AsyncPushConsumer(Replier):
         consumption = OrderlyConsumption(
             self._consume,
             offsets,
-            SendBack(instance, self.consumer_group, self.options.max_reconsume_times),
+            _sent_back(instance, self.consumer_group, self.options),
             instance.clock,
             self.options,
             lock_of=keeper.lock_of,
@@ -340,10 +340,7 @@ def _parts_of(
 ) -> tuple[OffsetTable, Rejections]:
     """Where the offsets are kept, and what becomes of rejected messages."""
     if options.message_model is MessageModel.CLUSTERING:
-        rejections: Rejections = SendBack(instance, consumer_group, options.max_reconsume_times)
-        if options.interceptors:
-            rejections = ToldRejections(rejections, consumer_group, options.interceptors)
-        return OffsetStore(instance, consumer_group), rejections
+        return OffsetStore(instance, consumer_group), _sent_back(instance, consumer_group, options)
     file = None
     if options.offset_file is not None:
         # Its lock is of Unix: who keeps no file needs none.
@@ -351,6 +348,16 @@ def _parts_of(
 
         file = OffsetFile(options.offset_file)
     return LocalOffsets(file), PassOver(options.broadcast_attempts)
+
+
+def _sent_back(
+    instance: ClientInstance, consumer_group: str, options: ConsumerOptions
+) -> Rejections:
+    """Rejected messages go back to their broker, and interceptors are told."""
+    rejections: Rejections = SendBack(instance, consumer_group, options.max_reconsume_times)
+    if options.interceptors:
+        rejections = ToldRejections(rejections, consumer_group, options.interceptors)
+    return rejections
 
 
 def _closed_by_listener(where: str) -> MqError:

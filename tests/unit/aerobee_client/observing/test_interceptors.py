@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_client import AddedProperty, Producer
+from aerobee_client import AddedProperty, ConsumeResult, Producer
 from aerobee_client.errors import PartialSend
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
@@ -345,6 +345,42 @@ async def test_a_consumer_tells_of_messages_and_rebalances(
     ]
     threads = {each[2] for each in recorder.told if each[1] == "g"}
     assert all(name.startswith("listener-") for name in threads) != is_coroutine
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_consumer_tells_what_became_of_a_message(
+    cluster: MemoryCluster, broker: MemoryBroker, orderly: bool
+) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    class Settlements(Interceptor):
+        def after_settle(
+            self,
+            consumer_group: str,
+            operation: str,
+            messages: Sequence[ReceivedMessage],
+            elapsed_s: float,
+            error: BaseException | None,
+        ) -> None:
+            told.append((consumer_group, operation, [each.body for each in messages], error))
+
+    def listen(message: ReceivedMessage) -> ConsumeResult:
+        return ConsumeResult.DEAD_LETTER
+
+    consumer = AsyncPushConsumer(
+        "g",
+        listen,
+        namesrv=NAMESRV,
+        transport=cluster,
+        interceptors=[Settlements()],
+        orderly=orderly,
+    )
+    consumer.subscribe(TOPIC)
+    async with producer(cluster) as sender, consumer:
+        await sender.send(Message(TOPIC, b"x"))
+        await until(lambda: told)
+    assert told == [("g", "send_back", [b"x"], None)]
+    assert len(broker.messages("%DLQ%g")) == 1
 
 
 async def test_what_fails_in_an_interceptor_changes_nothing(

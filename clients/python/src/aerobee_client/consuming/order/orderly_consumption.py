@@ -23,7 +23,7 @@ from aerobee_client.consuming.order.queue_lock import QueueLock
 from aerobee_client.consuming.order.run import MAX_MESSAGES, Run
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
-from aerobee_client.consuming.send_back import Rejection, SendBack
+from aerobee_client.consuming.send_back import Rejection, Rejections
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MAX_SUSPEND_S, MIN_SUSPEND_S, ConsumerOptions
@@ -43,14 +43,14 @@ class OrderlyConsumption:
         self,
         consume: Consume,
         offsets: OffsetStore,
-        send_back: SendBack,
+        rejections: Rejections,
         clock: Clock,
         options: ConsumerOptions,
         *,
         lock_of: Callable[[MessageQueue], QueueLock],
     ) -> None:
         self._offsets = offsets
-        self._send_back = send_back
+        self._rejections = rejections
         self._clock = clock
         self._options = options
         self._lock_of = lock_of
@@ -100,7 +100,7 @@ class OrderlyConsumption:
                 )
         finally:  # also when it is cancelled, perhaps twice
             try:
-                await self._send_back.drain()
+                await self._rejections.drain()
             finally:
                 self._closed.set()
 
@@ -265,7 +265,7 @@ class OrderlyConsumption:
         dead = replace(
             rejection, delay_level=DEAD_LETTER_LEVEL, reconsume_times=message.reconsume_times
         )
-        self._send_back.send(message, dead).add_done_callback(on_done)
+        self._rejections.send(message, dead).add_done_callback(on_done)
 
     # ---- commits by the listener ----
 
