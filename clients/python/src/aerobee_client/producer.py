@@ -126,7 +126,9 @@ class AsyncProducer(StartedClient):
             self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
         )
         self._requests = Requests(
-            self._instance, lambda message, timeout: self.send(message, timeout=timeout)
+            self._instance,
+            lambda message, timeout: self.send(message, timeout=timeout),
+            self._sender.check_whole,
         )
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from aerobee_wire.queues.choice import queue_of_group
 from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
-from support.client.producing import TOPIC, producer
+from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until
 from support.codes import raises_code
 
@@ -319,6 +319,34 @@ async def test_what_is_no_queue_of_the_topic_is_refused(
         await sender.send(Message(TOPIC, b"x"), selector=lambda message, queues: returned)
     assert (caught.value.code, caught.value.about) == (Code.INVALID_PARAMETER, "selector")
     assert not cluster.requests("Send")
+
+
+@pytest.mark.parametrize("route_is_known", [True, False])
+@pytest.mark.parametrize("size", [10, 1_100])
+async def test_a_batch_with_a_wrong_choice_is_not_sent_and_names_its_index(
+    cluster: MemoryCluster, sender: AsyncProducer, route_is_known: bool, size: int
+) -> None:
+    if route_is_known:
+        await sender.queues(TOPIC)
+
+    def wrong_once(message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:
+        return MessageQueue("other", "a", 0) if message.body == b"7" else queues[0]
+
+    def raises_once(message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:
+        if message.body == b"7":
+            raise KeyError("no such customer")
+        return queues[0]
+
+    batch = [*messages(size)[8:], *messages(8)]
+    with pytest.raises(MqError) as caught:
+        await sender.send_batch(batch, selector=wrong_once)
+    assert (caught.value.code, caught.value.about) == (Code.INVALID_PARAMETER, "selector")
+    assert f"message {size - 1}" in caught.value.message
+    with pytest.raises(KeyError):
+        await sender.send_batch(batch, selector=raises_once)
+    assert not cluster.requests("Send")
+    assert sender.statistics().waiting == 0
+    assert len(await sender.send_batch(messages(8)[:7], selector=wrong_once)) == 7
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,25 @@ async def test_a_request_gets_its_reply(
     assert 0 < int(request["TTL"]) <= 20_000
 
 
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (Message(TOPIC, b"x", delay=timedelta(0)), Code.MESSAGE_ILLEGAL),
+        (Message(TOPIC, bytes(4 * 1024**2 + 1)), Code.MESSAGE_ILLEGAL),
+        (Message(TOPIC, b"x", properties={"a": "b" * 31_600}), Code.MESSAGE_ILLEGAL),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), Code.NO_PERMISSION),
+    ],
+    ids=["delayed", "large body", "large properties", "a topic of the system"],
+)
+async def test_what_is_wrong_with_a_request_is_told_before_any_call(
+    producer: AsyncProducer, cluster: MemoryCluster, wrong: Message, code: Code
+) -> None:
+    before = len(cluster.calls)
+    with raises_code(code):
+        await producer.request(wrong, LONG)
+    assert len(cluster.calls) == before
+
+
 async def test_a_requester_watches_every_broker_before_it_sends(
     producer: AsyncProducer, broker: MemoryBroker, cluster: MemoryCluster
 ) -> None:

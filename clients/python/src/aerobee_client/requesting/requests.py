@@ -12,6 +12,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 from aerobee.broker.v1 import client_pb2
 
@@ -31,12 +32,15 @@ Send = Callable[[Message, timedelta], Awaitable[object]]
 
 
 class Requests:
-    """Of one producer, on one loop."""
+    """Of one producer, on one loop. `check` raises what is wrong with a message."""
 
-    def __init__(self, instance: ClientInstance, send: Send) -> None:
+    def __init__(
+        self, instance: ClientInstance, send: Send, check: Callable[[Message], object]
+    ) -> None:
         self.dropped = DroppedReplies()
         self._instance = instance
         self._send = send
+        self._check = check
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         # Correlation id → whether there was a reply, the oldest first.
         self._ended: OrderedDict[str, bool] = OrderedDict()
@@ -48,17 +52,19 @@ class Requests:
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
         correlation_id = str(uuid.uuid4())
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        made = partial(
+            request_message,
+            message,
+            correlation_id=correlation_id,
+            client_id=self._instance.client_id,
+        )
+        self._check(made(ttl_ms=int(timeout_s * 1000)))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._watch(message.topic)
                 self._waiting[correlation_id] = future
                 left_ms = max(1, deadline_ms - clock.monotonic_ms())
-                request = request_message(
-                    message,
-                    correlation_id=correlation_id,
-                    client_id=self._instance.client_id,
-                    ttl_ms=left_ms,
-                )
+                request = made(ttl_ms=left_ms)
                 return await self._reply_to(request, future, timedelta(milliseconds=left_ms))
         except TimeoutError:
             raise RequestTimeout(f"a consumer of {message.topic}", timeout_s) from None

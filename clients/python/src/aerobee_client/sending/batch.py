@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from aerobee_client.errors import PartialSend
 from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
+from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.order.ordered_sends import OrderedSends
+from aerobee_client.sending.order.selectors import Selector, check_selected
 from aerobee_client.sending.order.way import Choice, Way
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
@@ -98,10 +102,11 @@ class BatchSend:
 
     async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
         """As single sends, each behind those of its order."""
-        loop, way = asyncio.get_running_loop(), Way(self._choice.selector)
+        loop, selector = asyncio.get_running_loop(), self._choice.selector
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
-        for send, future in zip(self._run.part(indexes).sends(), futures, strict=True):
-            self._ordered.accept(send, way, self._timeout_s, future)
+        for place, send in enumerate(self._run.part(indexes).sends()):
+            own = None if selector is None else _Selecting(selector, indexes[place], futures)
+            self._ordered.accept(send, Way(own), self._timeout_s, futures[place])
         for index, outcome in zip(
             indexes, await asyncio.gather(*futures, return_exceptions=True), strict=True
         ):
@@ -109,6 +114,25 @@ class BatchSend:
                 self._failures.append(outcome)
             elif isinstance(outcome, SendResult):
                 self._results[index] = outcome
+
+
+class _Selecting(NamedTuple):
+    """The selector of one message of a batch. All queues are selected before anything leaves, so
+    where it raises, or returns no queue of the topic, nothing of the batch is sent."""
+
+    selector: Selector
+    index: int
+    futures: Sequence[asyncio.Future[SendResult]]
+
+    def __call__(self, message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:
+        try:
+            return check_selected(self.selector(message, queues), message)
+        except Exception as error:  # also what a selector of the user raises
+            if isinstance(error, MqError):
+                error.add_context(f"message {self.index} of the batch, of which nothing was sent")
+            for future in self.futures:
+                fail(future, error)
+            raise
 
 
 def _in_order(messages: Sequence[Message], choice: Choice) -> list[int]:

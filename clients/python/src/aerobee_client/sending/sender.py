@@ -105,6 +105,11 @@ class Sender:
                 about="queue",
             )
 
+    def check_whole(self, message: Message) -> None:
+        """Raises what `prepare` raises."""
+        self.check(message)
+        message.encoded_properties(self._unique_ids.make(self._clock.now_ms()))
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to."""
         return list((await self._routes.publish_info(topic)).queues)

@@ -15,16 +15,15 @@ from weakref import WeakValueDictionary
 
 from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable
-from aerobee_client.message import Message
-from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.sending.accumulator import Accumulator, AnyFuture, Batch, BatchKey
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.order.chain import Chain, OrderedSend
+from aerobee_client.sending.order.selectors import check_selected
 from aerobee_client.sending.order.way import Way
 from aerobee_client.sending.send_request import Outgoing, is_plain
 from aerobee_client.sending.sender import Sender
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError
 
 
 class OrderedSends:
@@ -111,8 +110,7 @@ class OrderedSends:
             if selector is None:
                 send.take_queue(info.queue_of_group(message, now_ms))
             else:
-                queue = selector(message, info.queues_in_order(now_ms))
-                _check_selected(queue, message)
+                queue = check_selected(selector(message, info.queues_in_order(now_ms)), message)
                 send.take_queue(queue)
                 self._join(send, queue)
         except Exception as error:  # also what a selector of the user raises
@@ -266,13 +264,3 @@ class OrderedSends:
 def _is_next_to_take_room(line: deque[OrderedSend] | None) -> bool:
     """Whether nobody before it in line waits for room."""
     return not line or line[-1].has_room
-
-
-def _check_selected(queue: object, message: Message) -> None:
-    if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            f"the selector returned {queue!s} for a message of topic {message.topic}: return one "
-            "of the queues that it is given",
-            about="selector",
-        )

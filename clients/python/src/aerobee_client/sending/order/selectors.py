@@ -19,6 +19,18 @@ class Selector(Protocol):
     def __call__(self, message: Message, queues: Sequence[MessageQueue], /) -> MessageQueue: ...
 
 
+def check_selected(queue: object, message: Message) -> MessageQueue:
+    """What a selector returned. Raises INVALID_PARAMETER for what is no queue of the topic."""
+    if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"the selector returned {queue!s} for a message of topic {message.topic}: return one "
+            "of the queues that it is given",
+            about="selector",
+        )
+    return queue
+
+
 _ROOM_END = "@"
 
 
