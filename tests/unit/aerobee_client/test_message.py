@@ -192,8 +192,16 @@ def test_dead_letter_shows_origin_and_reason() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"tag": 5}, {"keys": ["ok", 5]}, {"properties": {"a": 5}}, {"properties": {5: "a"}}],
+    [
+        {"tag": 5},
+        {"keys": ["ok", 5]},
+        {"properties": {"a": 5}},
+        {"properties": {5: "a"}},
+        {"message_group": 5},
+        {"priority": 1.5},
+        {"delay_level": 1.5},
+    ],
 )
-def test_a_value_that_is_no_text_is_refused(arguments: dict[str, Any]) -> None:
+def test_a_value_of_another_type_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
         Message("t", b"x", **arguments)

@@ -31,8 +31,9 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, tell
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ProducerStatistics
+from aerobee_client.options.bounds import check_duration
 from aerobee_client.options.names import with_settings
-from aerobee_client.options.producer import ProducerOptions, ProducerSettings
+from aerobee_client.options.producer import MAX_TIMEOUT_S, ProducerOptions, ProducerSettings
 from aerobee_client.requesting.requests import Requests
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient
@@ -423,7 +424,10 @@ class AsyncProducer(StartedClient):
         return self._options.accumulate if wanted is None else wanted
 
     def _seconds(self, timeout: timedelta | None) -> float:
-        return self._timeout_s if timeout is None else timeout.total_seconds()
+        """Raises INVALID_PARAMETER: no duration, below 0, or over a day."""
+        if timeout is None:
+            return self._timeout_s
+        return check_duration("timeout", timeout, 0, MAX_TIMEOUT_S)
 
     def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
         """What a broker says on the stream that this client holds open."""

@@ -195,6 +195,38 @@ async def test_queue_of_another_topic_is_refused(
     assert not cluster.requests("Send")
 
 
+async def test_a_queue_without_an_id_is_refused(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    """To a broker -1 means that it may choose, and the result would not say which."""
+    nowhere = MessageQueue(TOPIC, "a", -1)
+    for call in (
+        sender.send(Message(TOPIC, b"x"), queue=nowhere),
+        sender.send(Message(TOPIC, b"x"), queue=nowhere, accumulate=False),
+        sender.send_batch(messages(2), queue=nowhere),
+        sender.send_oneway(Message(TOPIC, b"x"), queue=nowhere),
+    ):
+        with raises_code(Code.INVALID_PARAMETER, "queue"):
+            await call
+    assert not cluster.requests("Send")
+
+
+@pytest.mark.parametrize("timeout", [5, timedelta.max, timedelta(days=1.1), timedelta(-1)])
+async def test_a_timeout_out_of_bounds_is_refused(
+    cluster: MemoryCluster, sender: AsyncProducer, timeout: Any
+) -> None:
+    message = Message(TOPIC, b"x")
+    with raises_code(Code.INVALID_PARAMETER, "timeout"):
+        await sender.send(message, timeout=timeout)
+    with raises_code(Code.INVALID_PARAMETER, "timeout"):
+        await sender.send_batch([message], timeout=timeout)
+    with raises_code(Code.INVALID_PARAMETER, "timeout"):
+        await sender.request(message, timeout)
+    with raises_code(Code.INVALID_PARAMETER, "timeout"):
+        await sender.send_async(message, timeout=timeout)
+    assert not cluster.calls
+
+
 async def test_unknown_topic_is_created_by_the_first_send() -> None:
     broker = MemoryBroker("a", "10.0.0.11:10911", topics={"TBW102": 8})
     async with producer(MemoryCluster(broker)) as sender:

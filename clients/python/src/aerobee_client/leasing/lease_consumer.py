@@ -19,7 +19,7 @@ from aerobee_client.leasing.settlements import Leased, Settlements
 from aerobee_client.observing.hooks import tell
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
-from aerobee_client.options.bounds import check_value
+from aerobee_client.options.bounds import check_duration
 from aerobee_client.options.simple_consumer import MAX_INVISIBLE_S
 from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
@@ -147,8 +147,9 @@ class LeaseConsumer(Replier, Generic[M]):
         """
         duration_ms = None
         if invisible_duration is not None:
-            check_value("invisible_duration", invisible_duration, 0, MAX_INVISIBLE_S)
-            duration_ms = round(invisible_duration.total_seconds() * 1_000)
+            longest_s = MAX_INVISIBLE_S
+            seconds = check_duration("invisible_duration", invisible_duration, 0, longest_s)
+            duration_ms = round(seconds * 1_000)
         settlements, leased = self._leased(messages)
         began_s = now_s()
         outcomes = await settlements.change(leased, duration_ms, counted=counted)

@@ -146,6 +146,8 @@ class Message:
             _check_message_group(self.message_group)
         if self.lite_topic:
             _check_lite_topic(self)
+        if not isinstance(self.priority, int | None):
+            raise TypeError(f"priority is a whole number, not {type(self.priority).__name__}")
         if self.priority is not None and not 0 <= self.priority <= MAX_PRIORITY:
             raise _illegal(f"priority is {self.priority}: give 0 to {MAX_PRIORITY}")
         self.encoded_settings = _text_of(dict(self._setting_properties()))
@@ -286,6 +288,8 @@ def _further_slots(kind: type[Message]) -> tuple[str, ...]:
 
 def _check_delay(message: Message) -> None:
     level, delay, moment = message.delay_level, message.delay, message.deliver_at
+    if not isinstance(level, int):
+        raise TypeError(f"delay_level is a whole number, not {type(level).__name__}")
     if not 0 <= level <= LAST_DELAY_LEVEL:
         raise _illegal(f"delay_level is {level}: give 1 to {LAST_DELAY_LEVEL}, or 0")
     if (level > 0) + (delay is not None) + (moment is not None) > 1:

@@ -1,10 +1,11 @@
-"""Lowest and highest values of options."""
+"""Kinds, lowest and highest values of options and of arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from aerobee_wire.status import Code, MqError
@@ -21,14 +22,33 @@ Bounds = Mapping[str, tuple[float, float]]
 
 
 def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
-    """Raises INVALID_PARAMETER that names the option and its bounds. None passes where it is the
-    default: not set."""
-    defaults = {field.name: field.default for field in fields(options)}
-    for name, (lowest, highest) in bounds.items():
-        value = getattr(options, name)
-        if value is None and defaults[name] is None:
+    """Raises INVALID_PARAMETER that names the option, and its bounds or its kind, which is that of
+    its default. None passes where it is the default: not set."""
+    for field in fields(options):
+        name, default, value = field.name, field.default, getattr(options, field.name)
+        if value is None and default is None:
             continue
-        check_value(name, value, lowest, highest)
+        if isinstance(default, bool | timedelta | Enum):
+            _check_kind(name, value, type(default))
+        if name in bounds:
+            if not isinstance(default, timedelta):
+                _check_kind(name, value, int)
+            check_value(name, value, *bounds[name])
+
+
+def check_duration(name: str, value: object, lowest: float, highest: float) -> float:
+    """The seconds of a duration. Raises INVALID_PARAMETER that names the bounds."""
+    _check_kind(name, value, timedelta)
+    assert isinstance(value, timedelta), "it was checked"
+    check_value(name, value, lowest, highest)
+    return value.total_seconds()
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if not is_kind:
+        given = ", ".join(map(str, kind)) if issubclass(kind, Enum) else f"a {kind.__name__}"
+        raise MqError(Code.INVALID_PARAMETER, f"{name} is {value!r}: give {given}", about=name)
 
 
 def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:

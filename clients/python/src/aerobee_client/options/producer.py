@@ -23,6 +23,8 @@ NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
     (50, 0),
 )
 
+MAX_TIMEOUT_S = 86_400
+
 
 class ProducerSettings(TypedDict, total=False):
     """The keyword arguments of a producer; meaning and defaults: ProducerOptions."""
@@ -122,7 +124,7 @@ class ProducerOptions:
 
 _HIGHEST_LEVEL = {compression.ZLIB: 9, compression.LZ4: 9, compression.ZSTD: 22}
 _PRODUCER_BOUNDS: Bounds = {
-    "send_timeout": (0.001, 86_400),  # seconds
+    "send_timeout": (0.001, MAX_TIMEOUT_S),
     "detect_interval": (0.1, 86_400),  # seconds
     "detect_timeout": (0.001, 60),  # seconds
     "retries": (0, MAX_INT32),

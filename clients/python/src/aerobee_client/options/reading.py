@@ -90,7 +90,16 @@ class ReadingOptions:
     def allocation(self) -> rebalance.Strategy:
         """The strategy, also when it was given by its name. Raises INVALID_PARAMETER."""
         given = self.strategy
-        return rebalance.by_name(given, self.machine_room) if isinstance(given, str) else given
+        if isinstance(given, str):
+            return rebalance.by_name(given, self.machine_room)
+        if not callable(given):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"strategy is {given!r}: give one of aerobee_client.rebalance, the name of one, or "
+                "a function of the same form",
+                about="strategy",
+            )
+        return given
 
 
 def check_machine_room(name: str) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypedDict
 
 from aerobee_client.observing.interceptors import Interceptor
-from aerobee_client.options.bounds import Bounds, check_bounds, check_value
+from aerobee_client.options.bounds import Bounds, check_bounds, check_duration, check_value
 from aerobee_client.options.reading import ConsumeFromWhere, check_machine_room
 from aerobee_wire.status import Code, MqError
 
@@ -62,5 +62,5 @@ MAX_WAIT_S = 86_400
 def check_receive(max_messages: int, invisible_duration: timedelta, wait: timedelta) -> None:
     """Raises INVALID_PARAMETER that names the bounds."""
     check_value("max_messages", max_messages, 1, MAX_MESSAGES)
-    check_value("invisible_duration", invisible_duration, 0.001, MAX_INVISIBLE_S)
-    check_value("wait", wait, 0, MAX_WAIT_S)
+    check_duration("invisible_duration", invisible_duration, 0.001, MAX_INVISIBLE_S)
+    check_duration("wait", wait, 0, MAX_WAIT_S)

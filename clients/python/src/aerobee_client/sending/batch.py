@@ -121,7 +121,7 @@ class _Selecting(NamedTuple):
     where it raises, or returns no queue of the topic, nothing of the batch is sent."""
 
     selector: Selector
-    index: int
+    place: int
     futures: Sequence[asyncio.Future[SendResult]]
 
     def __call__(self, message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:
@@ -129,7 +129,7 @@ class _Selecting(NamedTuple):
             return check_selected(self.selector(message, queues), message)
         except Exception as error:  # also what a selector of the user raises
             if isinstance(error, MqError):
-                error.add_context(f"message {self.index} of the batch, of which nothing was sent")
+                error.add_context(f"message {self.place} of the batch, of which nothing was sent")
             for future in self.futures:
                 fail(future, error)
             raise

@@ -84,7 +84,7 @@ class Sender:
 
     def check(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a topic of the system),
-        INVALID_PARAMETER (a queue of another topic)."""
+        INVALID_PARAMETER (a queue of another topic, or none)."""
         if len(message.body) > self._options.max_message_size:
             raise MqError(
                 Code.MESSAGE_ILLEGAL,
@@ -102,6 +102,12 @@ class Sender:
                 Code.INVALID_PARAMETER,
                 f"the message is for topic {message.topic} and the queue is one of {queue.topic}: "
                 "give a queue of the message's own topic",
+                about="queue",
+            )
+        if queue is not None and queue.queue_id < 0:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"the id of {queue} is below 0: give 0 or more",
                 about="queue",
             )
 
