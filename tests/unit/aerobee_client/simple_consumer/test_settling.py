@@ -9,12 +9,22 @@ from datetime import timedelta
 import pytest
 
 from aerobee_client.errors import LeaseFailures
+from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic
-from support.client.leasing import GROUP, LEASE, NO_WAIT, Leasing, bodies, deliveries, seconds
+from support.client.leasing import (
+    GROUP,
+    LEASE,
+    NO_WAIT,
+    TOPIC,
+    Leasing,
+    bodies,
+    deliveries,
+    seconds,
+)
 from support.codes import raises_code
 
 
@@ -87,6 +97,33 @@ async def test_a_handle_of_another_group_or_of_nobody_is_invalid(leasing: Leasin
     unknown = receipt_handle.encode(message.handle._replace(broker_name="nobody"))
     with raises_code(Code.BROKER_NOT_EXIST):
         await consumer.ack(unknown)
+
+
+async def test_a_process_that_receives_nothing_settles_for_others(two: Leasing) -> None:
+    """It subscribes to no topic, so that no route names a broker until then."""
+    receiving = await two.started()
+    for name in ("a", "b"):
+        await two.send(b"acked", b"back", b"dead", to=name)
+    received: list[LeasedMessage] = []
+    for _ in range(2):
+        received += await receiving.receive(32, seconds(600))
+    handles: dict[bytes, list[str]] = {}
+    for message in received:
+        handles.setdefault(message.body, []).append(message.receipt_handle)
+    assert {len(each) for each in handles.values()} == {2}
+    for settle in ("acked", "back", "dead"):
+        other = two.consumer()
+        other.unsubscribe(TOPIC)
+        async with other:
+            given = handles[settle.encode()]
+            if settle == "acked":
+                await other.ack(given)
+            elif settle == "back":
+                await other.change_invisible_duration(given, seconds(0))
+            else:
+                await other.dead_letter(given, "by another process")
+    again = [*await receiving.receive(32, LEASE), *await receiving.receive(32, LEASE)]
+    assert [message.body for message in again] == [b"back", b"back"]
 
 
 async def test_an_ack_waits_for_a_broker_that_is_away(leasing: Leasing) -> None:

@@ -92,15 +92,13 @@ class LeaseCalls:
 
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
         """INVALID_RECEIPT_HANDLE where a lease has ended. An outcome of each."""
-        return await self._share(self._acks, handles, [one.broker_name for one in handles])
+        return await self._share(self._acks, handles, handles)
 
     async def change(self, changes: Sequence[Change]) -> Sequence[Changed | MqError]:
-        names = [change.handle.broker_name for change in changes]
-        return await self._share(self._changes, changes, names)
+        return await self._share(self._changes, changes, [one.handle for one in changes])
 
     async def dead_letter(self, entries: Sequence[DeadLetterEntry]) -> Sequence[Outcome]:
-        names = [entry.handle.broker_name for entry in entries]
-        return await self._share(self._dead_letters, entries, names)
+        return await self._share(self._dead_letters, entries, [one.handle for one in entries])
 
     async def drain(self) -> None:
         """Returns once every request has its answer."""
@@ -111,18 +109,20 @@ class LeaseCalls:
     # ---- sharing requests ----
 
     async def _share(
-        self, batchers: _Batchers[I, O], items: Sequence[I], broker_names: Sequence[str]
+        self, batchers: _Batchers[I, O], items: Sequence[I], handles: Sequence[ReceiptHandle]
     ) -> Sequence[O]:
-        first = broker_names[0] if broker_names else ""
-        if broker_names.count(first) == len(items):  # one broker, as after most receives
-            return await self._share_at(first, batchers, items) if items else []
+        names = [handle.broker_name for handle in handles]
+        if not names:
+            return []
+        if names.count(names[0]) == len(items):  # one broker, as after most receives
+            return await self._share_at(handles[0], batchers, items)
         places: dict[str, list[int]] = {}
-        for place, name in enumerate(broker_names):
+        for place, name in enumerate(names):
             places.setdefault(name, []).append(place)
         found = await asyncio.gather(
             *(
-                self._share_at(name, batchers, [items[place] for place in own])
-                for name, own in places.items()
+                self._share_at(handles[own[0]], batchers, [items[place] for place in own])
+                for own in places.values()
             )
         )
         outcomes: dict[int, O] = {}
@@ -131,17 +131,29 @@ class LeaseCalls:
         return [outcomes[place] for place in range(len(items))]
 
     async def _share_at(
-        self, broker_name: str, batchers: _Batchers[I, O], items: Sequence[I]
+        self, first: ReceiptHandle, batchers: _Batchers[I, O], items: Sequence[I]
     ) -> Sequence[O]:
+        """At the broker of `first`, the handle of an item."""
+        broker_name = first.broker_name
         try:
-            self._instance.routes.address_of(broker_name)  # a handle may name what there is not
             async with asyncio.timeout(self._timeout_s):
+                await self._find(broker_name, first.topic)
                 return await batchers[broker_name].submit(items)
         except TimeoutError:
             failure: MqError = RequestTimeout(f"broker {broker_name}", self._timeout_s)
         except MqError as error:
             failure = error
         return cast("Sequence[O]", [failure] * len(items))
+
+    async def _find(self, broker_name: str, topic: str) -> None:
+        """Makes sure that a broker is known: a handle that another process received may be of one
+        that no route of this client names yet, or of none that there is. Raises MqError."""
+        routes = self._instance.routes
+        if not routes.addresses_of(broker_name):
+            await routes.route(topic)
+            if not routes.addresses_of(broker_name):
+                await routes.refresh_soon(topic)
+        routes.address_of(broker_name)
 
     async def call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> Answered[R]:
         """`topic`: whose route says where the broker is. Raises MqError."""

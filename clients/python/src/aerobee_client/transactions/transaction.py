@@ -129,6 +129,8 @@ class Transaction:
     def _leave_open(self, state: _State) -> None:
         """From now on the block does not end it."""
         PROCESS.check()
+        if self._state is _State.NEW:
+            raise self._illegal("has not begun: use it in a with block")
         if self._state is not _State.OPEN:
             raise self._illegal(f"is {self._state.name}: it ends once")
         self._state = state
