@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,17 @@ def test_a_second_consumer_is_refused_until_the_first_has_closed(tmp_path: Path)
     first.close()
     first.close()
     assert second.open() == {}
+
+
+def test_what_a_child_has_inherited_keeps_no_lock(tmp_path: Path) -> None:
+    first, second = OffsetFile(tmp_path / "o.json"), OffsetFile(tmp_path / "o.json")
+    first.open()
+    lock = tmp_path / "o.json.lock"
+    (held,) = [each.name for each in Path("/proc/self/fd").iterdir() if each.resolve() == lock]
+    inherited = os.dup(int(held))
+    first.close()
+    assert second.open() == {}
+    os.close(inherited)
 
 
 def test_a_directory_that_does_not_exist_is_told(tmp_path: Path) -> None:

@@ -185,8 +185,9 @@ async def test_what_before_send_raises_refuses_the_send(
             with raises_code(Code.NO_PERMISSION):
                 await sender.send_oneway(refused, accumulate=accumulate)
         assert recorder.told == [("", "before", b"1"), ("", Code.NO_PERMISSION, b"1")] * 6
-        with raises_code(Code.NO_PERMISSION):
+        with raises_code(Code.NO_PERMISSION) as caught:
             await sender.send_batch(messages(3))
+        assert "message 1 of the batch" in caught.value.message
         assert recorder.told[-4:] == [
             ("", "before", b"0"),
             ("", "before", b"1"),

@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aerobee.broker.v1 import client_pb2, message_pb2
 
+from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
 from aerobee_client.transactions import checks
-from aerobee_client.transactions.checks import Check
+from aerobee_client.transactions.checks import Check, TransactionChecks
+from aerobee_client.transactions.ends import TransactionEnds
 from support.client.half_messages import HalfMessages
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC
@@ -163,6 +166,38 @@ async def test_four_checks_run_at_a_time_and_some_wait(
         await until(lambda: not halves.open)
     assert most == 4
     assert len(broker.messages(TOPIC)) == 20
+
+
+async def test_a_question_of_the_turn_in_which_all_checks_end_is_answered(
+    cluster: MemoryCluster,
+) -> None:
+    """The tasks of those checks are over by then, and nobody else would take it."""
+    go_on = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def check(message: ReceivedMessage) -> TransactionResolution:
+        await go_on.wait()
+        seen.append(message.body)
+        return UNKNOWN
+
+    def ask(number: int) -> None:
+        stored = message_pb2.StoredMessage(topic=TOPIC, body=b"%d" % number)
+        asked.ask(
+            "a",
+            client_pb2.TransactionCheck(
+                transaction_id=str(number), queue_offset=number, message=stored
+            ),
+        )
+
+    instance = ClientInstance(NAMESRV, transport=cluster)
+    asked = TransactionChecks(check, TransactionEnds(instance, "p"), set(), 1.0)
+    for number in range(checks.CONCURRENCY):
+        ask(number)
+    await asyncio.sleep(0)  # all of them wait
+    go_on.set()
+    asyncio.get_running_loop().call_soon(ask, checks.CONCURRENCY)
+    await until(lambda: len(seen) == checks.CONCURRENCY + 1)
+    await asked.close()
 
 
 async def test_a_transaction_whose_block_runs_is_not_asked_about(

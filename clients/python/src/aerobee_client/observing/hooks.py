@@ -13,6 +13,7 @@ from aerobee_client.message import AddedProperty, Message, ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Failure, Interceptor
 from aerobee_client.send_result import SendResult
+from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,9 @@ class HookedBatch:
                 self._sends.append(send)
         except BaseException as error:
             self._end([None] * len(self._sends), error)
+            if isinstance(error, MqError):
+                index = len(self._sends)
+                error.add_context(f"message {index} of the batch, of which nothing was sent")
             raise
 
     def __enter__(self) -> Self:

@@ -17,7 +17,11 @@ MIB = 1024 * 1024
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
 
-_KINDS = {bool: "True or False", int: "a whole number", timedelta: "a timedelta"}
+_KINDS: Mapping[type, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    timedelta: "a timedelta",
+}
 
 # Option → its smallest and largest value.
 Bounds = Mapping[str, tuple[float, float]]
@@ -47,10 +51,14 @@ def check_duration(name: str, value: object, lowest: float, highest: float) -> f
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
-    is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if not is_kind:
-        given = _KINDS.get(kind) or " or ".join(map(str, kind))  # members of an Enum
-        raise MqError(Code.INVALID_PARAMETER, f"{name} is {value!r}: give {given}", about=name)
+    """A bool is no number here."""
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return
+    if issubclass(kind, Enum):
+        wanted = " or ".join([str(member) for member in kind])
+    else:
+        wanted = _KINDS[kind]
+    raise MqError(Code.INVALID_PARAMETER, f"{name} is {value!r}: give {wanted}", about=name)
 
 
 def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:

@@ -52,6 +52,7 @@ class TransactionChecks:
         self._waiting: deque[_Question] = deque()
         self._asked: set[HalfMessage] = set()  # waiting, or being checked
         self._tasks: set[asyncio.Task[None]] = set()
+        self._workers = 0  # tasks that will look for another question
         self._is_coroutine = is_coroutine(check)
 
     def ask(self, broker_name: str, check: client_pb2.TransactionCheck) -> None:
@@ -66,7 +67,8 @@ class TransactionChecks:
             return
         self._asked.add(half)
         self._waiting.append(_Question(half, message))
-        if len(self._tasks) < CONCURRENCY:
+        if self._workers < CONCURRENCY:
+            self._workers += 1
             task = asyncio.get_running_loop().create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -79,12 +81,15 @@ class TransactionChecks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _work(self) -> None:
-        while self._waiting:
-            question = self._waiting.popleft()
-            try:
-                await self._answer(question)
-            finally:
-                self._asked.discard(question.half)
+        try:
+            while self._waiting:
+                question = self._waiting.popleft()
+                try:
+                    await self._answer(question)
+                finally:
+                    self._asked.discard(question.half)
+        finally:
+            self._workers -= 1
 
     async def _answer(self, question: _Question) -> None:
         try:

@@ -66,6 +66,7 @@ class OffsetFile:
         """Unlocks the file. May be called twice."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also for children that have inherited it
             os.close(lock)
 
     def _take_lock(self) -> None:
