@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -44,6 +45,19 @@ async def test_all_are_restored_then_started_and_stopped_in_reverse() -> None:
         *("restore c", "start c"),
         *("stop c", "stop b", "stop a"),
     ]
+
+
+async def test_the_loop_goes_on_between_slices_of_a_restore() -> None:
+    class Large(Component):
+        def restore_slices(self) -> Iterator[None]:
+            for number in range(3):
+                seen.append(number)
+                asyncio.get_running_loop().call_soon(seen.append, "loop")
+                yield
+
+    seen: list[object] = []
+    await Lifecycle().start(Large())
+    assert seen == [0, "loop", 1, "loop", 2, "loop"]
 
 
 async def test_failed_start_stops_what_was_started() -> None:

@@ -5,9 +5,10 @@ Knows no component by name, and no signals: those are `process`.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 
 
@@ -18,6 +19,12 @@ class Component:
 
     def restore(self) -> None:
         """Fills its memory from what is on the disk, before any component starts. May block."""
+
+    def restore_slices(self) -> Iterable[None]:
+        """What `start` of a service calls: `restore`, or in its place steps, between which the loop
+        does other things. No component has started until all are restored."""
+        self.restore()
+        return ()
 
     async def start(self) -> None:
         """Begins its work. Raises StartError."""
@@ -66,7 +73,8 @@ class Lifecycle:
         Raises what a component raises: `stop` then ends those that were started.
         """
         for component in components:
-            component.restore()
+            for _ in component.restore_slices():
+                await asyncio.sleep(0)
         for component in components:
             self._stops.push_async_callback(component.stop)
             await component.start()

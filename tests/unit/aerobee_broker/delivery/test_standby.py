@@ -44,7 +44,7 @@ def contents(table: LeaseTable) -> dict[tuple[str, str, int], Any]:
 async def test_a_slave_keeps_its_masters_leases_and_goes_on_from_its_own_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standby, "MAX_RECORDS", 2)
+    monkeypatch.setattr(standby, "SLICE_RECORDS", 2)
     harness = await BrokerHarness.begin(tmp_path)
     consumer = PopConsumer(harness)
     await harness.group(consumer.group)

@@ -11,13 +11,11 @@ from typing import Any
 
 import structlog
 
-from aerobee_broker.delivery.pop.lease_journal import apply_records, first_record
+from aerobee_broker.delivery.pop.lease_journal import SLICE_RECORDS, apply_records, first_record
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import MqError
-
-MAX_RECORDS = 2_000  # applied in one go: some 50 ms of the loop
 
 
 class WarmLeases:
@@ -34,6 +32,11 @@ class WarmLeases:
         snapshot.load()
         self.position = first_record(store, topic, table.loaded_position)  # queue offset
 
+    @property
+    def table(self) -> LeaseTable:
+        """For who becomes master, and takes it over."""
+        return self._table
+
     def take(self, content: dict[str, Any]) -> None:
         """The snapshot of the master, in place of what is here; `save` is to follow. Raises
         ConfigFileDamaged."""
@@ -46,11 +49,11 @@ class WarmLeases:
         for behind in apply_records(self._store, self._table, self._topic, self.position):
             self.position = behind
             count += 1
-            if count == MAX_RECORDS:
+            if count == SLICE_RECORDS:
                 break
         if count:
             self._table.touch()
-        return count == MAX_RECORDS
+        return count == SLICE_RECORDS
 
     async def catch_up(self) -> None:
         """Everything that is visible, in slices: a blocked loop renews no lease. Raises

@@ -89,6 +89,7 @@ class MasterRole:
             replicas=leader,
             table_upkeep=own.table_upkeep,
         )
+        broker.consuming.lease_journal.take_over(own.leases.table, own.leases.position)
         leader.on_progress(broker.commit.advance)
         leader.on_progress(self._progressed.set)
         broker.commit.advance()
@@ -240,7 +241,6 @@ class MasterRole:
             await asyncio.sleep(0)
         replay.apply()
         await self._own.leases.catch_up()
-        await self._own.leases.try_save()  # from which the master's own are loaded
 
     def _make_leader(self, end: int) -> Leader:
         own, options = self._own, self._own.environment.options

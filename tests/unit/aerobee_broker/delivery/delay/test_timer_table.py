@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from aerobee_broker.delivery.delay import timer_table
 from aerobee_broker.delivery.delay.timer_table import (
     BLOCK_OFFSETS,
     TimerTable,
@@ -29,6 +30,11 @@ def table_of(*codes: int) -> TimerTable:
     return table
 
 
+def take_stored(table: TimerTable, chunks: list[list[Unit]]) -> None:
+    for _ in table.take_stored(chunks):
+        pass
+
+
 def drained(table: TimerTable) -> list[tuple[int, int]]:
     """(due time, queue offset) of what is delivered."""
     keys = []
@@ -42,6 +48,15 @@ def drained(table: TimerTable) -> list[tuple[int, int]]:
 def test_units_of_recalls_and_blanks_are_skipped() -> None:
     table = table_of(0, 10, -2)
     assert (len(table), table.end) == (1, 3)
+
+
+def test_a_start_takes_what_is_stored_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = TimerTable()
+    assert len(list(table.take_stored([units(10, 20), units(30, 40)]))) == 2
+    monkeypatch.setattr(timer_table, "SLICE", 3)
+    table = TimerTable()
+    assert len(list(table.take_stored([units(10, 20), units(30, 40, -2)]))) == 4
+    assert len(table) == 3
 
 
 def test_marks_merge_when_late_messages_have_caught_up() -> None:
@@ -61,7 +76,7 @@ def test_a_start_reads_from_the_block_of_the_first_waiting() -> None:
     restored = TimerTable()
     restored.restore(table.progress(), 0)
     assert restored.end == BLOCK_OFFSETS
-    restored.take_stored([units(*range(BLOCK_OFFSETS + 1, BLOCK_OFFSETS + 101))])
+    take_stored(restored, [units(*range(BLOCK_OFFSETS + 1, BLOCK_OFFSETS + 101))])
     assert len(restored) == 50
 
 
@@ -98,7 +113,7 @@ def test_beyond_max_marks_messages_are_repeated_not_lost() -> None:
     assert not table.recall(key_of(1_000, 0)), "it was delivered, though no mark says so"
     restored = TimerTable()
     restored.restore(table.progress() | {"floor": 0}, 0)
-    restored.take_stored([units(1_000, *range(900, 700, -1))])
+    take_stored(restored, [units(1_000, *range(900, 700, -1))])
     assert set(drained(table)) <= set(drained(restored))
 
 
@@ -171,7 +186,7 @@ class Model(RuleBasedStateMachine):
         self.table = TimerTable()
         self.table.restore(json.loads(json.dumps(progress)), 0)
         rest = self.codes[self.table.end :]
-        self.table.take_stored([units(*rest[at : at + 4]) for at in range(0, len(rest), 4)])
+        take_stored(self.table, [units(*rest[at : at + 4]) for at in range(0, len(rest), 4)])
 
     @invariant()
     def as_many_wait(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.delivery.pop import lease_journal, leases, selector
 from aerobee_wire import properties as props
 from aerobee_wire.checked_json import decode
 from aerobee_wire.consume_order import ConsumeOrder
@@ -33,6 +34,23 @@ async def test_leases_and_settlements_survive(consumer: PopConsumer, how: str) -
     await asyncio.sleep(0.2)
     assert deliveries(await consumer.pop()) == [(b"3", 2)]
     assert await consumer.ack(got[4]) == [Code.SUCCESS]
+
+
+async def test_leases_are_restored_in_slices(
+    consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that is blocked for seconds renews no lease of a replica at etcd."""
+    for where, constant in (leases, "SLICE"), (selector, "SLICE_RECORDS"):
+        monkeypatch.setattr(where, constant, 2)
+    monkeypatch.setattr(lease_journal, "SLICE_RECORDS", 1)
+    await consumer.put(
+        *(b"%d" % number for number in range(6)), properties={props.SHARDING_KEY: "g"}
+    )
+    for _ in range(3):
+        await consumer.pop(2, fifo=True)
+    await crash(consumer)
+    restored = consumer.harness.broker.consuming.leases.restore_slices()
+    assert len(list(restored)) >= 3
 
 
 async def test_a_lease_that_expired_meanwhile_is_redelivered(consumer: PopConsumer) -> None:

@@ -78,8 +78,8 @@ class TimerDelivery(Component):
 
     # ---- start, stop ----
 
-    def restore(self) -> None:
-        """How far delivery was, and what waits. Blocks: a second for two million messages."""
+    def restore_slices(self) -> Iterator[None]:
+        """How far delivery was, and what waits: a second for two million messages."""
         low = self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
         self._table.skip_to(low)
         progress = newest_progress(self._store, names.TIMER_PROGRESS_TOPIC)
@@ -87,7 +87,7 @@ class TimerDelivery(Component):
         # Else the queue expired and its files were lost: its offsets count from 0 again.
         if progress is not None and progress["floor"] <= high:
             self._table.restore(progress, low)
-        self._table.take_stored(self._new_units())
+        yield from self._table.take_stored(self._new_units())
 
     async def start(self) -> None:
         self._loop.start()

@@ -12,7 +12,7 @@ Memory: 56 bytes a message (measured): an int, and a pointer in the heap.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aerobee_broker.delivery.delay.timer_format import recalled_offset
@@ -23,6 +23,7 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _BLOCK_BITS = 12
 BLOCK_OFFSETS = 1 << _BLOCK_BITS  # waiting messages are counted by blocks of so many queue offsets
 MAX_MARKS = 64
+SLICE = 50_000  # keys that are looked at in one go: some 10 ms
 
 
 def key_of(due_ms: int, queue_offset: int) -> int:
@@ -121,13 +122,17 @@ class TimerTable:
         self.end = self._none_below = max(first_offset, int(progress["floor"]))
         self.marks = marks
 
-    def take_stored(self, chunks: Iterable[Sequence[Unit]]) -> None:
-        """At a start: `take` for chunks of units, and the recalls among them."""
+    def take_stored(self, chunks: Iterable[Sequence[Unit]]) -> Iterator[None]:
+        """At a start: `take` for chunks of units, and the recalls among them. In slices."""
         recalled: set[int] = set()
         for units in chunks:
             recalled.update(recalled_offset(code) for _, _, code in units if code < 0)
             self.take(units)
-        self._recalled = recalled.intersection(map(offset_of, self._heap))
+            yield
+        for begin in range(0, len(self._heap) if recalled else 0, SLICE):
+            keys = self._heap[begin : begin + SLICE]
+            self._recalled |= recalled.intersection(map(offset_of, keys))
+            yield
         for offset in self._recalled:
             self._uncount(offset)
 

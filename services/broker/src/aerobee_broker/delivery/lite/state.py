@@ -8,7 +8,7 @@ The lease journal of lite topics has everything. Leases (`liteLeases.json`) and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import structlog
@@ -56,7 +56,7 @@ class LiteState(Component):
 
     # ---- start and stop ----
 
-    def restore(self) -> None:
+    def restore_slices(self) -> Iterator[None]:
         """Links and heads, positions, leases. Raises ConfigFileDamaged, OSError, StoreReadError."""
         parents = [each.topic for each in self.topics.all() if each.message_type == LITE]
         self.lines.open(parents)
@@ -69,7 +69,7 @@ class LiteState(Component):
         known = min(self.table.loaded_position, self.positions.loaded_position)
         self.table.loaded_position = known
         if parents or known:
-            self.leases.restore()
+            yield from self.leases.restore_slices()
             self._forget_recreated(parents)
             self.lines.open_queues()
             for parent in parents:

@@ -4,7 +4,7 @@ Its snapshot is the lease table in a file; a start applies the records behind it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,6 +25,7 @@ from aerobee_wire.status import MqError
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
 APPEND_AGAIN_S = 1.0
+SLICE_RECORDS = 2_000  # applied in one go: some 50 ms of the loop
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,6 +40,7 @@ class LeaseJournal(Component):
     # Records that are never rolled back, and that the log refused or lost: appended again before
     # any other record.
     _unlogged: list[NewMessage] = field(default_factory=list, init=False)
+    _is_warm: bool = field(default=False, init=False)
 
     def check_room(self) -> None:
         """Before a lease is made. Raises TooMuchUnflushed."""
@@ -131,9 +133,16 @@ class LeaseJournal(Component):
 
     # ---- start and stop ----
 
+    def take_over(self, warm: LeaseTable, position: int) -> None:
+        """Before `restore`, in place of the snapshot: a table that has the journal up to this queue
+        offset, and that nobody else uses any more."""
+        self.table.take_over(warm, position)
+        self._is_warm = True
+
     def restore(self) -> None:
         """Fills the table from the snapshot. Raises ConfigFileDamaged."""
-        self.snapshot.load()
+        if not self._is_warm:
+            self.snapshot.load()
 
     async def start(self) -> None:
         """Saves what was restored. A full disk does not stop the start."""
@@ -152,11 +161,13 @@ class LeaseJournal(Component):
         else:
             await self.snapshot.try_save()
 
-    def replay(self) -> int:
-        """Applies the records behind the snapshot. Returns how many. Blocks."""
-        store, topic = self.log.store, self.topic
+    def replay(self) -> Generator[None, None, int]:
+        """Applies the records behind the snapshot, in slices. Returns how many."""
+        store, topic, count = self.log.store, self.topic, 0
         offset = first_record(store, topic, self.table.loaded_position)
-        count = sum(1 for _ in apply_records(store, self.table, topic, offset))
+        for count, _ in enumerate(apply_records(store, self.table, topic, offset), 1):
+            if count % SLICE_RECORDS == 0:
+                yield
         if count:  # the next snapshot spares them
             self.table.touch()
         return count

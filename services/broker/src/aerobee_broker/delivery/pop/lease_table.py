@@ -180,6 +180,13 @@ class LeaseTable(Table):
             if (consumer_group and its_group == consumer_group) or (topic and its_topic == topic)
         ]
 
+    def take_over(self, other: LeaseTable, position: int) -> None:
+        """All of `other`, which has the journal up to this queue offset, and is not used any
+        more."""
+        self._groups = other._groups
+        self._last_lease_id = other._last_lease_id
+        self.loaded_position = position
+
     # ---- from the journal ----
 
     def apply(self, record: JournalRecord) -> None:

@@ -4,7 +4,7 @@ counted for the gauges, and listed where message groups wait."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
@@ -18,7 +18,7 @@ from aerobee_broker.delivery.pop.in_flight_message import LEASE_IDS_PER_MS, InFl
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import DeleteRecord, ResetRecord
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
-from aerobee_broker.delivery.pop.selector import regroup, stored_record
+from aerobee_broker.delivery.pop.selector import regroup_slices, stored_record
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.store.messages import LeasableQueues
@@ -26,6 +26,8 @@ from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
+
+SLICE = 10_000  # messages that are restored in one go: some 10 ms of the loop
 
 
 class LeaseCounts(NamedTuple):
@@ -154,26 +156,28 @@ class Leases(Component):
 
     # ---- at the start ----
 
-    def restore(self) -> None:
+    def restore_slices(self) -> Iterator[None]:
         """Leases as before the stop. Those that expired since end once expiry starts."""
-        records = self.journal.replay()
+        leased, records = 0, (yield from self.journal.replay())
         self._forget_recreated()
-        leased = sum(map(self._restore_queue, self.table.queues()))
+        for queue in list(self.table.queues()):
+            yield from self._restore_queue(queue)
+            leased += queue.leased_count
         structlog.get_logger().info("leases_restored", leases=leased, journal_records=records)
 
-    def _restore_queue(self, queue: InFlightQueue) -> int:
-        """Returns how many of its messages are on lease."""
-        regroup(self.store, queue)
+    def _restore_queue(self, queue: InFlightQueue) -> Iterator[None]:
+        yield from regroup_slices(self.store, queue)
         queue.distrust_journal()  # it lacks messages of a snapshot whose leases were rolled back
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        for message in queue:
+        for number, message in enumerate(queue, 1):
             duration_ms = message.expires_ms - message.pop_time_ms
             left_ms = min(message.expires_ms - now_ms, duration_ms)
             message.deadline_ms = monotonic_ms + max(0, left_ms)
             if message.is_leased:
                 self.deadlines.watch(LeasedMessage(queue, message))
+            if number % SLICE == 0:
+                yield
         self.offsets.commit(*queue.key, queue.committed_offset)
-        return queue.leased_count
 
     def _forget_recreated(self) -> None:
         """A kill right after a topic's deletion may leave offsets and leases of groups there. When

@@ -16,7 +16,7 @@ import structlog
 
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue, JournalMark, MessageGroupQueue
 from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage, Lease
-from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal import SLICE_RECORDS, LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import (
     LeasedQueue,
     LeaseRecord,
@@ -403,12 +403,19 @@ def stored_record(store: LeasableQueues, queue: InFlightQueue, offset: int) -> b
 
 def regroup(store: LeasableQueues, queue: InFlightQueue) -> None:
     """Puts the messages in flight into message groups, or out of them, as `queue.fifo` says."""
+    for _ in regroup_slices(store, queue):
+        pass
 
-    def message_group_of(offset: int) -> str:
+
+def regroup_slices(store: LeasableQueues, queue: InFlightQueue) -> Iterator[None]:
+    """`regroup`, which reads the records of messages that have a group."""
+    names: dict[int, str] = {}
+    for number, offset in enumerate(list(queue.in_flight) if queue.fifo else (), 1):
         raw = stored_record(store, queue, offset)
-        return _message_group(next(iter_records(raw, check_crc=False))) if raw else ""
-
-    queue.regroup(message_group_of if queue.fifo else None)
+        names[offset] = _message_group(next(iter_records(raw, check_crc=False))) if raw else ""
+        if number % SLICE_RECORDS == 0:
+            yield
+    queue.regroup(names.__getitem__ if queue.fifo else None)
 
 
 def _order(
