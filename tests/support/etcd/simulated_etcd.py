@@ -10,6 +10,7 @@ anew, as with a new leader of the real one.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -187,8 +188,10 @@ class SimulatedEtcd:
             after_s = self.rng.uniform(0.05, lease.ttl_s)
         elif self.rng.random() < self.faults.late_lease:
             after_s += self.rng.uniform(0, 3 * lease.ttl_s)
+        # Of no simulated process: a lease outlives the one that has asked for it.
+        context = contextvars.Context()
         loop = asyncio.get_running_loop()
-        lease.end = loop.call_later(after_s, self._end_lease, lease_id)
+        lease.end = loop.call_later(after_s, self._end_lease, lease_id, context=context)
 
     def _end_lease(self, lease_id: int) -> None:
         lease = self._leases[lease_id]
@@ -219,7 +222,10 @@ class SimulatedEtcdClient:
         etcd = self._etcd
         if etcd.rng.random() < etcd.faults.late_write:
             after_s = self._timeout_s * etcd.rng.uniform(1, 3)
-            asyncio.get_running_loop().call_later(after_s, self._write_late, conditions, writes)
+            loop = asyncio.get_running_loop()
+            loop.call_later(
+                after_s, self._write_late, conditions, writes, context=contextvars.Context()
+            )
             await self._never()
         return await self._call(lambda: etcd.write(conditions, writes))
 
