@@ -146,6 +146,8 @@ async def read(namesrv: str) -> None:
     async with AsyncPullConsumer(namesrv=namesrv) as consumer:
         for topic in (ORDERS, SHIPMENTS):
             consumer.assign(await consumer.fetch_message_queues(topic))
+            # A name server that was away knows the new master some seconds after it is back.
+            await patiently(consumer.end_offsets)
             async for message in consumer.read_to_end(timedelta(seconds=20)):
                 tell("stored", message)
     async with AsyncAdminClient(namesrv) as admin:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.errors import NO_SPACE, ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.table import Table
 from aerobee_wire.checked_json import encode
@@ -102,7 +102,8 @@ class PersistentTable:
     async def save(self) -> None:
         """Returns when the table as it is now is durable; concurrent callers share a write.
 
-        Raises MqError SYSTEM_ERROR when the file cannot be written, and what `logged` raises.
+        Raises MqError DISK_FULL or SYSTEM_ERROR when the file cannot be written, and what `logged`
+        raises.
         """
         wanted = self._table.revision
         while self._saved < wanted:
@@ -136,7 +137,7 @@ class PersistentTable:
                 self.position = logged.position
         except OSError as error:
             raise MqError(
-                Code.SYSTEM_ERROR,
+                Code.DISK_FULL if error.errno in NO_SPACE else Code.SYSTEM_ERROR,
                 f"cannot write {self._file.path.name}: {error.strerror}; make room or repair the "
                 "disk",
             ) from error
