@@ -33,6 +33,7 @@ def test_each_copy_counts_and_two_hold_what_is_acknowledged(copies: int, etcd: s
     assert {each.is_elected for each in brokers} == {bool(etcd)}
     numbers = [each.broker_id for each in brokers]
     assert numbers == list(range(1, copies + 1) if etcd else range(copies))
+    assert len({each.metrics_prom_exporter_port for each in brokers}) == copies
 
 
 def test_a_broker_alone_is_asked_for_nothing() -> None:

@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 
+from aerobee_broker.replication.counts import Reason
 from aerobee_broker.roles.members.unclean import UNCLEAN_WAIT_MS
 from aerobee_wire.status import Code
 from support.codes import raises_code
@@ -149,3 +150,33 @@ def test_when_the_whole_set_is_gone_one_outside_leads_only_where_that_is_allowed
         assert any(path.parent == DIVERGED for path in master.disk.files()) is allowed
 
     simulate(6, scenario)
+
+
+@pytest.mark.parametrize(
+    ("fast", "powered", "reason"),
+    [
+        (True, True, Reason.PORT_REFUSES),
+        (False, True, Reason.NO_MASTER),
+        (True, False, Reason.NO_MASTER),
+    ],
+)
+def test_a_process_that_has_ended_is_followed_up_before_its_lease_ends_where_that_is_wanted(
+    *, fast: bool, powered: bool, reason: Reason
+) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        old, slaves, _ = await begun(cluster, 3, {**STRICT, "haFastFailover": fast})
+        if powered:
+            old.kill()
+        else:
+            old.lose_power()
+        new = None
+        while new is None:
+            await asyncio.sleep(0.1)
+            cluster.look()
+            new = next((slave for slave in slaves if slave.epoch_as_master), None)
+        assert new.roles is not None
+        assert new.roles.own.counts.elections == {reason: 1}
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(7, scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+METRICS_PORTS = 5_570
 # What is set for each broker of the group: `--set` may not.
 DECIDED = frozenset({"brokerId", "totalReplicas", "etcdEndpoints", "haMasterAddress"})
 
@@ -22,6 +23,8 @@ class Replicas:
         if self.copies == 1:
             return []
         found = [f"totalReplicas={self.copies}", "inSyncReplicas=2"]
+        if number:  # where metrics are exported, the first broker has the port of a broker alone
+            found.append(f"metricsPromExporterPort={METRICS_PORTS + number}")
         if self.copies == 2:
             found.append("enableAutoInSyncReplicas=true")
         if self.etcd:
