@@ -31,6 +31,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
+from aerobee_client.options.bounds import FOREVER_S, check_duration
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.pull_consumer import PullConsumerOptions, PullConsumerSettings
 from aerobee_client.options.reading import ConsumeFromWhere
@@ -224,8 +225,9 @@ class AsyncPullConsumer(Replier):
         Raises INVALID_PARAMETER, ILLEGAL_OPERATION while another poll waits, and refusals that will
         not pass by themselves (NO_PERMISSION, TOPIC_NOT_EXIST of an assigned queue, …).
         """
+        timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         reader = await self._joined()
-        messages = await reader.unread.poll(max_messages, timeout.total_seconds())
+        messages = await reader.unread.poll(max_messages, timeout_s)
         if not messages and reader.unread.closed:
             raise ClientClosed("consumer")
         return messages
@@ -264,12 +266,13 @@ class AsyncPullConsumer(Replier):
         timeout: timedelta,
     ) -> AsyncGenerator[F, None]:
         """What `fetch` returns, until there is nothing left before the ends."""
+        timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         ends = await self.end_offsets()
         loop = asyncio.get_running_loop()
         before: dict[MessageQueue, int] = {}
         while left := reader.left(ends):
             if left != before:
-                before, deadline = left, loop.time() + timeout.total_seconds()
+                before, deadline = left, loop.time() + timeout_s
             if (wait_s := deadline - loop.time()) <= 0:
                 raise reader.stalled(left, timeout)
             while fetched := await fetch(wait_s, ends):

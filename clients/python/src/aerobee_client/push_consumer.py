@@ -36,6 +36,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
+from aerobee_client.options.bounds import FOREVER_S, check_duration
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.subscription import Sql
@@ -304,8 +305,10 @@ class AsyncPushConsumer(Replier):
         leaves the group. When it is cancelled it does not wait for the listeners. May be called
         twice.
 
-        Raises ILLEGAL_OPERATION when the listener calls it: it would wait for itself.
+        Raises INVALID_PARAMETER for another timeout, and then does nothing; ILLEGAL_OPERATION when
+        the listener calls it: it would wait for itself.
         """
+        timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         if PROCESS.is_child:
             return  # the membership is the parent's
         if self._membership is not None and self._membership.consumption.runs_in(
@@ -315,7 +318,7 @@ class AsyncPushConsumer(Replier):
         membership, self._membership = self._membership, None
         if membership is not None:
             try:
-                await membership.close(timeout.total_seconds())
+                await membership.close(timeout_s)
             finally:
                 self._instance = None
 
@@ -410,6 +413,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
 
     def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """As AsyncPushConsumer.close. Raises ILLEGAL_OPERATION when the listener calls it."""
+        check_duration("timeout", timeout, 0, FOREVER_S)
         if self._loop.is_running() and self._client.consumes_on(threading.current_thread()):
             raise _closed_by_listener("thread")
         self._close(lambda: self._client.close(timeout))

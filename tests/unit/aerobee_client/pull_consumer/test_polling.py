@@ -239,7 +239,8 @@ async def test_paused_queues_give_nothing(broker: MemoryBroker, join: Join) -> N
 
 
 @pytest.mark.parametrize(
-    "given", [{"max_messages": 0}, {"max_messages": -1}, {"timeout": timedelta(seconds=-1)}]
+    "given",
+    [{"max_messages": 0}, {"max_messages": -1}, {"timeout": timedelta(seconds=-1)}, {"timeout": 5}],
 )
 async def test_a_poll_of_nothing_is_refused(join: Join, given: dict[str, object]) -> None:
     consumer = await join()

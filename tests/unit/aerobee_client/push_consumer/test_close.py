@@ -17,6 +17,7 @@ from aerobee_wire.status import Code, MqError
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill, owned
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
+from support.codes import raises_code
 
 
 async def test_close_waits_for_running_listeners_and_commits(
@@ -42,6 +43,21 @@ async def test_close_waits_for_running_listeners_and_commits(
     assert 1 <= len(seen) <= 8  # the running ones, and no further ones
     assert not broker.clients and not consumer.queues
     assert committed(broker) <= len(seen)
+
+
+@pytest.mark.parametrize("timeout", [5, timedelta(-1)])
+async def test_a_close_with_a_wrong_timeout_closes_nothing(
+    broker: MemoryBroker, join: Join, timeout: Any
+) -> None:
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    with raises_code(Code.INVALID_PARAMETER, "timeout"):
+        await consumer.close(timeout)
+    fill(broker, 1)
+    await broker.wake()
+    await until(lambda: seen)
+    await consumer.close()
+    assert not broker.clients
 
 
 async def test_close_has_a_timeout_for_listeners(broker: MemoryBroker, join: Join) -> None:

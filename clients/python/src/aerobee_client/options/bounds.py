@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
+FOREVER_S = timedelta.max.total_seconds()
 
 _KINDS: Mapping[type, str] = {
     bool: "True or False",

@@ -201,8 +201,6 @@ class UnreadMessages:
         """
         if max_messages < 1:
             raise _invalid(f"max_messages is {max_messages}: give 1 or more")
-        if timeout_s is not None and timeout_s < 0:
-            raise _invalid(f"timeout is {timeout_s:g} s: give 0 or more")
         if self._polling:
             raise MqError(
                 Code.ILLEGAL_OPERATION,
