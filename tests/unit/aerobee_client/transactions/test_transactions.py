@@ -96,6 +96,8 @@ async def test_interceptors_are_told_how_it_ended(
         with pytest.raises(KeyError):
             async with producer.transaction(Message(TOPIC, b"y")) as second:
                 raise KeyError("the program's own")
+        async with producer.transaction(Message(TOPIC, b"later")) as later:
+            later.unknown()
         cluster.answers["EndTransaction"] = MqError(Code.TOPIC_NOT_EXIST, "gone")
         with raises_code(Code.TOPIC_NOT_EXIST):
             async with producer.transaction(Message(TOPIC, b"z")) as third:
@@ -103,6 +105,7 @@ async def test_interceptors_are_told_how_it_ended(
     assert recorder.told == [
         (first.message_id, "COMMIT", None),
         (second.message_id, "ROLLBACK", None),
+        (later.message_id, "UNKNOWN", None),
         (third.message_id, "COMMIT", Code.TOPIC_NOT_EXIST),
     ]
 

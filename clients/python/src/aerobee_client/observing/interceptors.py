@@ -90,8 +90,9 @@ class Interceptor:
     def end_transaction(
         self, message_id: str, resolution: str, error: BaseException | None
     ) -> None:
-        """After a transaction was ended. `resolution`: "COMMIT", "ROLLBACK" or "UNKNOWN"; `error`:
-        why the broker was not told."""
+        """After a transaction was ended. `resolution`: "COMMIT", "ROLLBACK" or "UNKNOWN" (it is
+        left to the check-back, and what a check answers is told by the other two); `error`: why the
+        broker was not told."""
 
     def after_rebalance(
         self,

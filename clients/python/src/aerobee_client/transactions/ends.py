@@ -118,6 +118,11 @@ class TransactionEnds:
             self._loop.call_soon(self._leave, half.broker_name)
         return future
 
+    def left_open(self, half: HalfMessage) -> None:
+        """Its producer leaves it to the check-back: nothing is sent."""
+        if self._on_end is not None:
+            self._on_end(half.transaction_id, TransactionResolution.UNKNOWN.name, None)
+
     def _tell(
         self, half: HalfMessage, resolution: TransactionResolution, done: asyncio.Future[None]
     ) -> None:

@@ -92,6 +92,7 @@ class Transaction:
     def unknown(self) -> None:
         """Leaves it to the check-back, whatever happens in the rest of the block."""
         self._leave_open(_State.UNKNOWN)
+        self._ends.left_open(HalfMessage.stored(self.result))
 
     async def __aenter__(self) -> Self:
         if self._state is not _State.NEW:
