@@ -1,6 +1,6 @@
 """A redrive whose process is killed by SIGKILL at random places, and goes on by its journal: each
 dead letter arrives, twice at most what was in flight at a kill, and memory does not grow with
-their number.
+their number. And one whose broker is killed: it waits, and goes on by itself.
 
 `--campaign` redrives 200,000 and kills three times.
 """
@@ -61,3 +61,19 @@ def test_each_dead_letter_arrives_through_kills(tmp_path: Path, campaign: Campai
         f"sent by the last run; peak memory {done.peak_kib / 1024:.0f} MiB, of a redrive of "
         f"{SMALL:,} {small.peak_kib / 1024:.0f} MiB"
     )
+
+
+def test_a_redrive_outlives_its_broker(tmp_path: Path) -> None:
+    with namesrv_and_broker(tmp_path) as (namesrv, broker):
+        redriving.fill(namesrv.address, "large", "large-orders", COUNT[False])
+        redrives = Redrives(namesrv.address, "large", "origin", tmp_path / "journal")
+
+        def restart() -> None:
+            broker.kill()
+            broker.start()
+
+        result = redrives.finish(restart, COUNT[False] // 4).result
+        found = redriving.message_ids(namesrv.address, "large-orders")
+        letters = redriving.dead_letters_by_id(namesrv.address, "large")
+    assert (result["sent"], result["failed"], result["interrupted"]) == (COUNT[False], 0, False)
+    assert found.keys() == letters.keys()

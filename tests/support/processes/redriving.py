@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,8 +144,8 @@ class Redrives:
                     left.discard(item.get("sent") or item["failed"])
         return left
 
-    def finish(self) -> Finished:
-        """Runs to the end."""
+    def finish(self, act: Callable[[], object] | None = None, announced: int = 0) -> Finished:
+        """Runs to the end. `act` is called once so many messages stand in the journal."""
         with self._started() as process:
             peaks = [0]
 
@@ -153,6 +153,11 @@ class Redrives:
                 peaks.append(peak_kib(process.pid))
                 return process.poll() is not None
 
+            if act is not None:
+                until_sync(
+                    lambda: ended() or self.lines("sending") >= announced, timeout_s=TIMEOUT_S
+                )
+                act()
             until_sync(ended, "the redrive has ended", timeout_s=TIMEOUT_S)
         assert process.returncode == 0, self._errors.read_text()
         return Finished(json.loads(self._output.read_text()), max(peaks))

@@ -18,6 +18,7 @@ from aerobee.broker.v1 import admin_pb2, client_pb2
 import aerobee_client
 from aerobee_cli import main, output
 from aerobee_cli.errors import INTERRUPTED
+from aerobee_client.admin import dead_letters
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
@@ -48,6 +49,7 @@ def cluster(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> MemoryClus
     for name in ("AsyncAdminClient", "AsyncProducer"):
         made = partial(getattr(aerobee_client, name), transport=cluster)
         monkeypatch.setattr(aerobee_client, name, made)
+    monkeypatch.setattr(dead_letters, "PATIENCE_S", 0.0)  # brokers here do not come back
     return cluster
 
 

@@ -8,7 +8,10 @@ import pytest
 from aerobee.broker.v1 import admin_pb2, message_pb2
 
 from aerobee_client import AsyncAdminClient, MqError
+from aerobee_client.admin import dead_letters
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
+from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
@@ -21,8 +24,8 @@ async def test_reading_ends_when_the_topic_was_created_again(
 ) -> None:
     for _ in range(3):
         add_dead_letter(brokers[0])
-    dead_letters = DeadLetters(admin, GROUP)
-    assert len([message async for message in dead_letters.read()]) == 3
+    letters = DeadLetters(admin, GROUP)
+    assert len([message async for message in letters.read()]) == 3
     for _ in range(3):
         add_dead_letter(brokers[0])
 
@@ -33,7 +36,31 @@ async def test_reading_ends_when_the_topic_was_created_again(
         )
 
     cluster.answers["Pull"] = sent_back
-    assert [message async for message in dead_letters.read()] == []
+    assert [message async for message in letters.read()] == []
+
+
+async def test_a_broker_that_restarts_in_the_middle_is_waited_for(
+    brokers: list[MemoryBroker],
+    cluster: MemoryCluster,
+    admin: AsyncAdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Name servers forget a broker that has died."""
+    monkeypatch.setattr(dead_letters, "Backoff", lambda *_: Backoff(0, 0))
+    for _ in range(3):
+        add_dead_letter(brokers[0])
+    failures = [
+        BrokerUnreachable("a:1", "it restarts"),
+        MqError(Code.TOPIC_NOT_EXIST, "no broker has the topic"),
+    ]
+
+    def answer(address: str, request: Any) -> None:
+        if failures:
+            raise failures.pop(0)
+
+    cluster.answers["Pull"] = answer
+    assert len(await read_all(admin)) == 3
+    assert failures == []
 
 
 async def test_dead_letters_of_every_broker_are_read(
@@ -56,13 +83,13 @@ async def test_several_pages_are_read(brokers: list[MemoryBroker], admin: AsyncA
 async def test_the_second_read_gives_what_was_added_since(
     brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
-    dead_letters = DeadLetters(admin, GROUP)
+    letters = DeadLetters(admin, GROUP)
     add_dead_letter(brokers[0], b"old")
-    assert [message.body async for message in dead_letters.read()] == [b"old"]
+    assert [message.body async for message in letters.read()] == [b"old"]
     add_dead_letter(brokers[0], b"new")
     add_dead_letter(brokers[1], b"other")
-    assert [message.body async for message in dead_letters.read()] == [b"new", b"other"]
-    assert [message.body async for message in dead_letters.read()] == []
+    assert [message.body async for message in letters.read()] == [b"new", b"other"]
+    assert [message.body async for message in letters.read()] == []
 
 
 async def test_what_is_added_during_a_read_is_left_for_the_next(
@@ -70,16 +97,16 @@ async def test_what_is_added_during_a_read_is_left_for_the_next(
 ) -> None:
     add_dead_letter(brokers[0], b"0")
     seen: list[bytes] = []
-    dead_letters = DeadLetters(admin, GROUP)
+    letters = DeadLetters(admin, GROUP)
 
     def add_one_more(_: str, __: Any) -> None:
         add_dead_letter(brokers[0], b"%d" % (len(seen) + 1))
 
     cluster.answers["Pull"] = add_one_more
     for _ in range(3):
-        seen += [message.body async for message in dead_letters.read()]
+        seen += [message.body async for message in letters.read()]
     del cluster.answers["Pull"]
-    seen += [message.body async for message in dead_letters.read()]
+    seen += [message.body async for message in letters.read()]
     assert seen == [b"%d" % n for n in range(len(seen))]
     assert len(seen) == len(brokers[0].messages(DEAD))
 
@@ -119,9 +146,9 @@ async def test_corrupted_and_expired_records_are_counted(
         return None
 
     cluster.answers["Pull"] = first_is_gone_and_second_corrupt
-    dead_letters = DeadLetters(admin, GROUP)
-    assert [message.body async for message in dead_letters.read()] == [b"2"]
-    assert (dead_letters.expired, dead_letters.corrupted) == (1, 1)
+    letters = DeadLetters(admin, GROUP)
+    assert [message.body async for message in letters.read()] == [b"2"]
+    assert (letters.expired, letters.corrupted) == (1, 1)
 
 
 async def test_a_group_without_dead_letters_has_no_queues(cluster: MemoryCluster) -> None:

@@ -4,21 +4,26 @@ which consumes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
 
 if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.client import AsyncAdminClient
-    from aerobee_client.admin.descriptions import QueueStatus
+    from aerobee_client.admin.descriptions import Browsed, QueueStatus
     from aerobee_client.message import ReceivedMessage
 
 # Of one read: messages at most, and bytes at most, whichever is reached first.
 PAGE_MESSAGES = 1_024
 PAGE_BYTES = 4 * 1024 * 1024
+# A broker that goes away in the middle is waited for. The name servers forget one that has died.
+PATIENCE_S = 30.0
+AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +139,7 @@ class DeadLetters:
         passed, next_offset = self.scanned, wanted.start
         while next_offset < wanted.end:
             asked = next_offset
-            page = await self._admin.browse(
-                self.topic, *key, asked, max_messages=PAGE_MESSAGES, max_bytes=PAGE_BYTES
-            )
+            page = await page_of(self._admin, self.topic, *key, asked)
             self.corrupted += page.corrupted_count
             for message in page.messages():
                 if message.queue_offset >= wanted.end:  # added since this call began
@@ -153,6 +156,31 @@ class DeadLetters:
             # was added since this call began.
             if page.status == "NO_NEW_MESSAGE" or next_offset == asked:
                 return
+
+
+async def page_of(  # noqa: PLR0917
+    admin: AsyncAdminClient,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    queue_offset: int,
+    most: int = PAGE_MESSAGES,
+) -> Browsed:
+    """At most `most` records from an offset on. A broker that does not answer, and did when the
+    read began, is asked again for PATIENCE_S. Raises MqError."""
+    loop = asyncio.get_running_loop()
+    deadline, backoff = loop.time() + PATIENCE_S, Backoff(0.1, 2.0)
+    while True:
+        try:
+            return await admin.browse(
+                topic, broker_name, queue_id, queue_offset, max_messages=most, max_bytes=PAGE_BYTES
+            )
+        except MqError as error:
+            delay_s = backoff.next_s()
+            may_come_back = error.retryable or error.code in AWAY
+            if not may_come_back or loop.time() + delay_s > deadline:
+                raise
+        await asyncio.sleep(delay_s)
 
 
 class _Range(NamedTuple):

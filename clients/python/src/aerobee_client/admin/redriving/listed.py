@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aerobee_client.admin.dead_letters import PAGE_BYTES, PAGE_MESSAGES, Selection
+from aerobee_client.admin.dead_letters import PAGE_MESSAGES, Selection, page_of
 from aerobee_client.admin.redriving.missing import Missing
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
@@ -125,14 +125,8 @@ class ListedDeadLetters:
         waiting = {place.queue_offset: place for place in run}
         next_offset, last = run[0].queue_offset, run[-1].queue_offset
         while next_offset <= last:
-            page = await self._admin.browse(
-                self.topic,
-                broker_name,
-                queue_id,
-                next_offset,
-                max_messages=min(PAGE_MESSAGES, last - next_offset + 1),
-                max_bytes=PAGE_BYTES,
-            )
+            most = min(PAGE_MESSAGES, last - next_offset + 1)
+            page = await page_of(self._admin, self.topic, broker_name, queue_id, next_offset, most)
             self.corrupted += page.corrupted_count
             for message in page.messages():
                 place = waiting.pop(message.queue_offset, None)
