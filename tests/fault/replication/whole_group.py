@@ -45,7 +45,8 @@ class GroupHistory:
         self.rng = cluster.rng
         self.options, self.elected = self.rng.choice(GROUPS)
         self.strict = self.options is SYNC
-        self.work = Workload(cluster, synchronous=self.options["brokerRole"] == "SYNC_MASTER")
+        synchronous = self.options["brokerRole"] == "SYNC_MASTER"
+        self.work = Workload(cluster, synchronous=synchronous, required=2 if self.strict else 1)
         self.disks_lost = 0
         self.steps: list[str] = []
 
@@ -57,9 +58,10 @@ class GroupHistory:
         if self.elected and rng.random() < 0.5:
             cluster.etcd.faults = ETCD_FAULTS
         actions = [
-            self.kill, self.cut_power, self.restart, self.restart, self.pause, self.resume,
-            self.cut, self.cut, self.heal, self.break_streams, self.fail_syncs, self.fill_disk,
-            self.slow_down, self.lose_disk, self.promote, self.set_clock, self.pause_namesrv,
+            self.kill, self.cut_power, self.cut_power_at, self.restart, self.restart, self.pause,
+            self.resume, self.cut, self.cut, self.heal, self.break_streams, self.fail_syncs,
+            self.fill_disk, self.slow_down, self.lose_disk, self.promote, self.set_clock,
+            self.pause_namesrv, *(self.recover,) * 4,
         ]  # fmt: skip
         if self.elected:
             actions += [self.cut_etcd, self.etcd_away, self.end_leases]
@@ -114,6 +116,24 @@ class GroupHistory:
         node = self.any_node()
         if node.is_up:
             node.lose_power()
+
+    async def cut_power_at(self) -> None:
+        node = self.any_node()
+        if node.is_up:
+            node.lose_power_at(self.rng.randint(1, 60))
+
+    async def recover(self) -> None:
+        """Most of it, and the group works for a while."""
+        await self.heal()
+        await self.resume()
+        for node in self.cluster.nodes:
+            if not node.is_up:
+                node.start()
+        if self.cluster.etcd.away:
+            self.cluster.etcd.come_back()
+        for _ in range(self.rng.choice((1, 4, 10))):
+            await asyncio.sleep(1)
+            self.work.act(5)
 
     async def restart(self) -> None:
         node = self.any_node()

@@ -153,6 +153,10 @@ def at_once(path: Path) -> None:
     pass
 
 
+def unseen() -> None:
+    pass
+
+
 class SimulatedDisk:
     """See the head of the module. Implements `Disk`."""
 
@@ -170,6 +174,7 @@ class SimulatedDisk:
         self.fail_writes: Callable[[Path], bool] = never
         self.fail_syncs: Callable[[Path], bool] = never
         self.before_sync: Callable[[Path], None] = at_once
+        self.on_cut: Callable[[], None] = unseen  # the power goes at `crash_at`
         self._directories: dict[Path, DirectoryContent] = {}
 
     # ---- power ----
@@ -183,6 +188,8 @@ class SimulatedDisk:
         self.check_power()
         self.steps += 1
         self.dead = self.crash_at is not None and self.steps >= self.crash_at
+        if self.dead:
+            self.on_cut()
         return not self.dead
 
     def after_power_cut(self, seed: int) -> SimulatedDisk:

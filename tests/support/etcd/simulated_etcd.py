@@ -73,7 +73,7 @@ class SimulatedEtcd:
         self._items: dict[str, tuple[KeyValue, int]] = {}  # with the lease
         self._leases: dict[int, _Lease] = {}
         self._lease_ids = itertools.count(1)
-        self._changed: set[asyncio.Future[None]] = set()
+        self._changed: dict[asyncio.Future[None], None] = {}  # in the order in which they began
 
     def client(self, *, timeout_s: float = 1.0) -> SimulatedEtcdClient:
         return SimulatedEtcdClient(self, timeout_s)
@@ -136,11 +136,11 @@ class SimulatedEtcd:
     async def change(self) -> None:
         """The next change, or fault by hand."""
         changed = asyncio.get_running_loop().create_future()
-        self._changed.add(changed)
+        self._changed[changed] = None
         try:
             await changed
         finally:
-            self._changed.discard(changed)
+            self._changed.pop(changed, None)
 
     # ---- state ----
 

@@ -12,6 +12,7 @@ import contextvars
 import json
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from aerobee.broker.v1 import replica_pb2
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.replication.status import ReplicaStatus
 from aerobee_broker.rpc.replication.replica import ReplicaCalls
+from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_namesrv.app import NamesrvApp
 from aerobee_namesrv.config import NamesrvOptions
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
+from support.disk.simulated_disk import PowerCut
 from support.disk.stores import visible
 from support.etcd.simulated_etcd import SimulatedEtcd, SimulatedEtcdClient
 from support.replication.network import SimulatedNetwork
@@ -39,6 +42,7 @@ from support.simulation.transport import SimulatedTransport
 NAMESRV, CLIENT = 100, 200  # machines
 NAMESRV_ADDRESS = "10.0.1.1:9876"
 DEFECTS = ("handler_failed", "role_failed", "background_work_failed")  # events of the log
+RECORD_BYTES = 80  # of which two records differ
 Place = tuple[str, int, int]  # topic, queue id, queue offset
 
 
@@ -55,11 +59,14 @@ class SimulatedCluster:
         self.network = transport.network
         self.outside = contextvars.Context()
         self.etcd = SimulatedEtcd(random.Random(seed + 1))
+        self.etcd.on_write = self._check_state
         self.etcd_clients: dict[int, SimulatedEtcdClient] = {}
+        self.state: dict[str, Any] = {"epoch": 0, "inSync": []}  # at etcd
         self.nodes: list[BrokerNode] = []
         self.failures: list[BaseException] = []  # of tasks that nobody waits for
         self.shown: dict[Place, bytes] = {}
         self.masters: dict[int, tuple[int, int]] = {}  # epoch → number, its start
+        self._looked_at: dict[int, tuple[MessageStore, int]] = {}  # up to which offset
         self.vanishing: set[str] = set()  # topics that clients delete
         self.client = loop.process(CLIENT)
         self.caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))  # of that process
@@ -114,11 +121,15 @@ class SimulatedCluster:
         leading = [node for node in self.nodes if node.epoch_as_master]
         return max(leading, key=lambda node: node.epoch_as_master, default=None)
 
-    @property
-    def elections(self) -> int:
-        """The epoch at etcd."""
-        items = self.etcd.snapshot("").items
-        return next((json.loads(i.value)["epoch"] for i in items if i.key.endswith("/state")), 0)
+    def _check_state(self, key: str, value: bytes | None) -> None:
+        """R6, of each write at etcd: who is elected is of the set."""
+        if not key.endswith("/state"):
+            return
+        assert value is not None, "the state was deleted"
+        before, self.state = self.state, json.loads(value)
+        if self.state["epoch"] != before["epoch"] and before["epoch"]:
+            assert self.state["epoch"] == before["epoch"] + 1, f"{self.state} follows {before}"
+            assert self.state["master"] in before["inSync"], f"R6: {self.state} follows {before}"
 
     async def promote(self, node: BrokerNode, *, unclean: bool = False) -> MqError | None:
         """By an operator. Returns why it was refused."""
@@ -148,8 +159,9 @@ class SimulatedCluster:
                     f"R1: epoch {node.epoch_as_master} has the masters {known} and {node.number}"
                 )
             store = node.store
-            if store is None:
+            if store is None or self._looked_at.get(node.number) == (store, store.confirmed_offset):
                 continue
+            self._looked_at[node.number] = store, store.confirmed_offset
             assert not store.corruption_count, f"{node.number} found damage: {store.corruptions}"
             for (topic, queue_id), messages in visible(store).items():
                 if topic in self.vanishing:
@@ -161,9 +173,27 @@ class SimulatedCluster:
                         f"{node.number}"
                     )
 
+    def check_acknowledged(self, physical_offset: int, required: int) -> None:
+        """R4: a record that was acknowledged just now is on the disks of all that may be elected,
+        and on as many as are required."""
+        records: Counter[bytes] = Counter()
+        off = lacking = 0
+        electable = {(each["id"], each["storeId"]) for each in self.state["inSync"]}
+        for node in self.nodes:
+            store, roles = node.store, node.roles
+            if store is None or roles is None:
+                off += 1
+            elif store.flushed_offset > physical_offset >= store.min_physical_offset:
+                records[node.log_bytes(physical_offset, physical_offset + RECORD_BYTES)] += 1
+            elif tuple(roles.own.replica) in electable:
+                lacking += 1
+        assert not lacking, f"R4: acknowledged {physical_offset}, and a replica of the set lacks it"
+        held = max(records.values(), default=0) + off
+        assert held >= required, f"R4: acknowledged {physical_offset}, on {held} replicas"
+
     def on_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or AssertionError(str(context))
-        if not isinstance(error, MqError):  # its caller has gone
+        if not isinstance(error, (MqError, PowerCut)):  # whose caller has gone
             self.failures.append(error)
 
     def on_log(self, event: str, fields: Mapping[str, Any]) -> None:
@@ -183,7 +213,7 @@ class SimulatedCluster:
         for client in self.etcd_clients.values():
             client.cut = False
         for node in self.nodes:
-            node.disk.capacity = None
+            node.disk.capacity = node.disk.crash_at = None
             if node.process is not None and node.process.is_paused:
                 node.process.resume()
             if node.is_up and node.disk_fails:

@@ -159,6 +159,22 @@ class BrokerNode:
         self._cluster.transport.off.add(self.number)
         self.disk = self.disk.after_power_cut(self._cluster.rng.randrange(1 << 30))
 
+    def lose_power_at(self, changes: int) -> None:
+        """In the midst of the change of its disk so many changes from now."""
+        self.disk.crash_at = self.disk.steps + changes
+        self.disk.on_cut = self._power_goes
+
+    def _power_goes(self) -> None:
+        assert self.process is not None, "it writes"
+        process = self.process
+        process.kill()
+
+        def off() -> None:
+            if self.process is process:
+                self.lose_power()
+
+        self._cluster.loop.call_soon(off, context=self._cluster.outside)
+
     def _end(self) -> None:
         assert self.process is not None, "it runs"
         self.process.kill()

@@ -134,7 +134,7 @@ class SimulatedChannel:
         self._transport = transport
         self._address = address
         self._source = source
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, None] = {}  # in the order of their begin, as below
         self._closed = False
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
@@ -161,11 +161,11 @@ class SimulatedChannel:
         if self._closed:
             raise CallFailed(*CHANNEL_CLOSED)
         stream = await self._transport.open(self._address, self._source, path)
-        self._streams.add(stream)
+        self._streams[stream] = None
         try:
             yield SimulatedExchange(stream.near, lambda: self._closed)
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
             self._transport.end(stream)
 
     async def close(self) -> None:
@@ -218,7 +218,7 @@ class SimulatedListener:
         self._transport = transport
         self._run = run
         self._address = ""
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls: dict[asyncio.Task[Any], None] = {}
         self._methods = {
             f"/{service.name}/{method.name}": (service.name, method)
             for service in services
@@ -236,7 +236,7 @@ class SimulatedListener:
         self._transport.forget(self._address)
         if self._calls:
             await asyncio.wait(self._calls, timeout=grace_s)
-        for call in self._calls:
+        for call in list(self._calls):
             call.cancel()
 
     async def serve(self, path: str, stream: Stream, number: int) -> None:
@@ -245,7 +245,7 @@ class SimulatedListener:
             return
         task = asyncio.current_task()
         assert task is not None
-        self._calls.add(task)
+        self._calls[task] = None
         requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         pump = asyncio.create_task(_pump(stream.far, requests, task))
         try:
@@ -254,7 +254,7 @@ class SimulatedListener:
             outcome = Failure("CANCELLED", "the call is cancelled")
         finally:
             pump.cancel()
-            self._calls.discard(task)
+            self._calls.pop(task, None)
         with contextlib.suppress(StreamBroken):
             if isinstance(outcome, Failure):
                 await stream.far.send(("failed", outcome))

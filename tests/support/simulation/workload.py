@@ -57,15 +57,16 @@ class Told:
 
 
 class Workload:
-    """`synchronous`: what is acknowledged outlives failovers."""
+    """`synchronous`: what is acknowledged outlives failovers, and is on `required` replicas."""
 
-    def __init__(self, cluster: SimulatedCluster, *, synchronous: bool) -> None:
+    def __init__(self, cluster: SimulatedCluster, *, synchronous: bool, required: int = 1) -> None:
         self.told = Told()
         self.failures: Counter[str] = Counter()
         self._cluster = cluster
         self._rng = cluster.rng
         self._client = SimulatedClient(cluster)
         self._synchronous = synchronous
+        self._required = required
         self._number = 0
         self._calls: set[asyncio.Task[None]] = set()
         cluster.vanishing.update(TABLE_TOPICS)
@@ -125,6 +126,8 @@ class Workload:
     async def _send(self) -> None:
         body, queue_id = self._body(), self._rng.randrange(QUEUES)
         result = await self._client.send(ORDERS, body, queue_id)
+        if self._synchronous:
+            self._cluster.check_acknowledged(result.physical_offset, self._required)
         self.told.sent[ORDERS, result.queue_id, result.queue_offset] = body
 
     async def _send_delayed(self) -> None:
