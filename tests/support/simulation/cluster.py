@@ -121,6 +121,11 @@ class SimulatedCluster:
         leading = [node for node in self.nodes if node.epoch_as_master]
         return max(leading, key=lambda node: node.epoch_as_master, default=None)
 
+    @property
+    def elections(self) -> int:
+        """The epoch at etcd."""
+        return int(self.state["epoch"])
+
     def _check_state(self, key: str, value: bytes | None) -> None:
         """R6, of each write at etcd: who is elected is of the set."""
         if not key.endswith("/state"):
