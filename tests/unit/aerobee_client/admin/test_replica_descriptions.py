@@ -38,6 +38,7 @@ def test_what_only_its_master_knows_comes_from_there() -> None:
     assert (not_yet.in_sync, not_yet.clock_offset_ms) == (False, None)
     own = ReplicaDescription.of(MASTER, MASTER)
     assert (own.clock_offset_ms, own.coordinator_reachable) == (0, False)
+    assert (own.in_sync_replicas, told.in_sync_replicas) == ((1, 2), None)
     alone = ReplicaDescription.of(slave(2), None)
     assert (alone.in_sync, alone.lag_bytes, alone.clock_offset_ms) == (None, None, None)
 

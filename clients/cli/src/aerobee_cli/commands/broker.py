@@ -95,13 +95,12 @@ def status(
 
 def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
     """Of a broker by name or address; role "" where it keeps one copy."""
-    found = admin.broker_status(broker)
-    replicas = admin.replicas(found.broker_name, silent=[])
-    own = next((each for each in replicas if each.address == found.broker_address), None)
-    return output.items_of([found])[0] | {
+    found = output.items_of([admin.broker_status(broker)])[0]
+    own = admin.replica(broker)
+    return found | {
         "role": own.role if own else "",
         "epoch": own.epoch if own else None,
-        "in_sync": [each.replica_id for each in replicas if each.in_sync],
+        "in_sync_replicas": own.in_sync_replicas if own else None,
         "required_replicas": own.required_replicas if own else None,
     }
 

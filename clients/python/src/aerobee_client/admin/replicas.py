@@ -30,6 +30,19 @@ class ReplicaAdmin(BrokerAdmin):
         found = [d.ReplicaDescription.of(status, master) for status in statuses]
         return sorted(found, key=lambda each: each.replica_id)
 
+    async def replica(self, broker: str) -> d.ReplicaDescription | None:
+        """`broker`: its name, for its master, or the address of a replica. None: it keeps one
+        copy. What only the master knows is told where this is the master. Raises BROKER_NOT_EXIST,
+        SERVICE_NOT_AVAILABLE (its store opens)."""
+        request = replica_pb2.GetReplicationStatusRequest()
+        try:
+            status = await self._brokers.ask_named(broker, rpcs.GET_REPLICATION_STATUS, request)
+        except MqError as error:
+            if error.code is Code.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        return d.ReplicaDescription.of(status, _master([status]))
+
     async def promote_replica(
         self, broker_name: str, *, to: int | None = None, unclean: bool = False
     ) -> d.PromotionResult:

@@ -59,6 +59,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
 
     replicas = blocking(AsyncAdminClient.replicas)
+    replica = blocking(AsyncAdminClient.replica)
     promote_replica = blocking(AsyncAdminClient.promote_replica)
     list_diverged = blocking(AsyncAdminClient.list_diverged)
     read_diverged = blocking(AsyncAdminClient.read_diverged)

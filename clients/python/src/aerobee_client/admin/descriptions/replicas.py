@@ -24,8 +24,8 @@ class ReplicaDescription:
     master's log and for how long it has lacked any; None: nobody knows. `clock_offset_ms`: how far
     its wall clock is ahead of its master's; None: not known. `master_end_offset`: of a slave, where
     its master's log ended when it last told; 0: it has not. `coordinator_reachable`: whether etcd
-    answers this replica; None: there is none. `epochs`: epoch → physical offset where the log of
-    its master began.
+    answers this replica; None: there is none. `in_sync_replicas`: of a master, the ids of its set.
+    `epochs`: epoch → physical offset where the log of its master began.
     """
 
     broker_name: str
@@ -46,6 +46,7 @@ class ReplicaDescription:
     total_replicas: int
     synchronous: bool | None
     required_replicas: int | None
+    in_sync_replicas: tuple[int, ...] | None
     lowest_offset: int
     end_offset: int
     synced_offset: int
@@ -84,6 +85,7 @@ class ReplicaDescription:
             total_replicas=status.total_replicas,
             synchronous=status.master.synchronous if is_master else None,
             required_replicas=status.master.required_replicas if is_master else None,
+            in_sync_replicas=tuple(status.master.in_sync) if is_master else None,
             lowest_offset=log.lowest_offset,
             end_offset=log.end_offset,
             synced_offset=status.synced_offset,
