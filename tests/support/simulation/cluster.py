@@ -71,6 +71,7 @@ class SimulatedCluster:
         self.client = loop.process(CLIENT)
         self.caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))  # of that process
         self._directory = directory
+        self._may_elect_unclean = False
         self.namesrv = loop.process(NAMESRV)
         transport.machines[NAMESRV_ADDRESS] = NAMESRV
 
@@ -78,6 +79,7 @@ class SimulatedCluster:
 
     async def begin(self, count: int, common: Mapping[str, Any], *, elected: bool) -> None:
         self.loop.create_task(self.transport.keep_alive(), context=self.outside)
+        self._may_elect_unclean = bool(common.get("enableElectUncleanMaster"))
         await self.start_namesrv()
         first = 1 if elected else 0
         for number in range(first, first + count):
@@ -134,10 +136,12 @@ class SimulatedCluster:
         before, self.state = self.state, json.loads(value)
         if self.state["epoch"] != before["epoch"] and before["epoch"]:
             assert self.state["epoch"] == before["epoch"] + 1, f"{self.state} follows {before}"
-            assert self.state["master"] in before["inSync"], f"R6: {self.state} follows {before}"
+            clean = self.state["master"] in before["inSync"] or self._may_elect_unclean
+            assert clean, f"R6: {self.state} follows {before}"
 
     async def promote(self, node: BrokerNode, *, unclean: bool = False) -> MqError | None:
         """By an operator. Returns why it was refused."""
+        self._may_elect_unclean |= unclean
         request = replica_pb2.PromoteRequest(unclean=unclean)
         calling = self.caller.call(node.address, rpcs.PROMOTE, request, timeout_s=40)
         try:
