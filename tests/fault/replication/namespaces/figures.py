@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from fault.replication.namespaces.faults import FAULTS
 from fault.replication.namespaces.verdict import Counts
 
 FOLDER = Path(__file__).resolve().parents[4] / "build" / "namespaces"
 HEAD = (
-    "| fault | runs | acknowledged | lost | shown and gone | acknowledgements forgotten | stored"
-    " twice | cut | elections | s without an acknowledged send: client | SDK |"
+    "| fault | runs | acknowledged | lost | shown and gone | settled, came again | stored twice"
+    " | cut, told as missing | elections | without an acknowledged send: client, s | SDK, s |"
 )
 
 
@@ -39,15 +39,15 @@ def kept() -> list[Counts]:
 
 
 def table(mode: str, counts: Sequence[Counts]) -> Iterator[str]:
-    by_fault: defaultdict[str, list[Counts]] = defaultdict(list)
-    for count in counts:
-        if count.mode == mode:
-            by_fault[count.fault].append(count)
-            by_fault["all"].append(count)
+    """Faults in their order, and all of them together."""
+    of_mode = [count for count in counts if count.mode == mode]
     yield HEAD
     yield "|" + "---|" * (HEAD.count("|") - 1)
-    for fault, found in sorted(by_fault.items(), key=lambda item: (item[0] == "all", item[0])):
-        yield row(fault, found)
+    for fault in FAULTS:
+        found = [count for count in of_mode if count.fault == fault.name]
+        if found:
+            yield row(fault.name.replace("|", "\\|"), found)
+    yield row("**all**", of_mode)
 
 
 def row(fault: str, found: Sequence[Counts]) -> str:
