@@ -24,8 +24,8 @@ LOG_FILE_BYTES = 1 << 20
 
 
 class Member:
-    """One broker of the group. `number`: its brokerId; `name`: its brokerName; `env` and `prefix`
-    as of ServiceProcess."""
+    """One broker of the group. `number`: its brokerId; `name`: its brokerName; `module`, `env` and
+    `prefix` as of ServiceProcess."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Member:
         namesrv: str,
         *settings: str,
         name: str = BROKER,
+        module: str = "aerobee_broker",
         env: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
     ) -> None:
@@ -42,7 +43,7 @@ class Member:
         self._since = 0  # log lines of earlier runs
         self.store = data / "broker" / "store"
         self.process = ServiceProcess(
-            "aerobee_broker",
+            module,
             *("--port", "0", "--data", str(data), "--namesrv", namesrv),
             *(f"--set=brokerName={name}", f"--set=brokerId={number}"),
             f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}",

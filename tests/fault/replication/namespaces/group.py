@@ -64,12 +64,15 @@ class Broker:
 
 
 class Group:
-    """Starts in `start`, and ends with the stack."""
+    """Starts in `start`, and ends with the stack. `module`: what its brokers run."""
 
-    def __init__(self, path: Path, network: Network, stack: ExitStack) -> None:
+    def __init__(
+        self, path: Path, network: Network, stack: ExitStack, module: str = "aerobee_broker"
+    ) -> None:
         self.path = path
         self.network = network
         self._stack = stack
+        self._module = module
         for host in (*ETCD, *NAMESRVS, *BROKERS, PROXY, CLIENT, SDK_CLIENT, READER):
             network.add(host)
         at = network.addresses
@@ -188,6 +191,7 @@ class Group:
             f"bindAddress={self.network.addresses[host]}",
             *keys,
             name=BROKER,
+            module=self._module,
             env=env,
             prefix=self.network.enter(host),
         )

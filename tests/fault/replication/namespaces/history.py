@@ -102,16 +102,22 @@ def _received(client: LoadProcess | SdkLoad, sent: set[str]) -> bool:
 
 
 def lived(
-    seed: int, mode: str, faults: Sequence[Fault], path: Path, sdk: OfficialSdk | None
+    seed: int,
+    mode: str,
+    faults: Sequence[Fault],
+    path: Path,
+    sdk: OfficialSdk | None,
+    *,
+    module: str = "aerobee_broker",
 ) -> History:
     """A history of these faults. `mode`: the brokerRole; slaves are read in every second history.
-    `sdk`: sends and receives beside the Python client. Raises TimeoutError where something does not
-    work again."""
+    `sdk`: sends and receives beside the Python client. `module`: what the brokers run. Raises
+    TimeoutError where something does not work again."""
     chance = random.Random(seed)
     reads = f"slaveReadEnable={str(chance.random() < 0.5).lower()}"
     with ExitStack() as stack:
         network = stack.enter_context(Network())
-        group = Group(path, network, stack)
+        group = Group(path, network, stack, module)
         try:
             group.start(
                 *(mode, reads),
