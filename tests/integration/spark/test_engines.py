@@ -75,6 +75,21 @@ def test_what_died_after_a_redrive_is_told(cluster: FakeCluster, tmp_path: Path)
     assert "Died after a redrive" in (tmp_path / "report.html").read_text("utf-8")
 
 
+@pytest.mark.parametrize("engine", [LOCAL, SPARK])
+def test_a_dead_letter_names_its_lite_topic(
+    cluster: FakeCluster, tmp_path: Path, engine: str
+) -> None:
+    cluster["broker-a"].put(DEAD, b"{}", named={"UNIQ_KEY": "ID0", "__LITE_TOPIC": "s-4711"})
+    cluster["broker-a"].put(DEAD, b"{}", named={"UNIQ_KEY": "ID1"})
+    summary = made(cluster, tmp_path, engine)
+    lite_topics = {"ID0": "s-4711", "ID1": ""}
+    assert {each["message_id"]: each["lite_topic"] for each in summary["samples"]} == lite_topics
+    with (tmp_path / "csv" / "dead_letters.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = {row["message_id"]: row["lite_topic"] for row in csv.DictReader(file)}
+    assert rows == lite_topics
+    assert "<dd>s-4711</dd>" in (tmp_path / "report.html").read_text("utf-8")
+
+
 def test_an_empty_group_is_reported_on_locally(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster["broker-a"].groups.add(GROUP)
     summary = made(cluster, tmp_path, LOCAL)

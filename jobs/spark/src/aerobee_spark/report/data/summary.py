@@ -194,14 +194,14 @@ def _poison_key(row: Row) -> Summary:
 
 def _sample(row: Row) -> Summary:
     text, kind = preview(row["body"], row["sys_flag"], whole_size=row["body_size"])
+    properties = row["properties"] or {}
     return {
         **{name: value for name, value in row.items() if name not in ("body", "sys_flag")},
+        "lite_topic": properties.get(props.LITE_TOPIC, ""),
         "born_at": iso(row["born_at"]),
         "stored_at": iso(row["stored_at"]),
         # The user's own; those of the protocol are columns, or internal.
-        "properties": {
-            k: v for k, v in (row["properties"] or {}).items() if k not in props.RESERVED
-        },
+        "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
         "body_kind": kind,
         "body": text,
     }

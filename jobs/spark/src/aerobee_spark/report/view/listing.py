@@ -45,6 +45,7 @@ _COLUMNS = {
 }
 # Properties, read from the map of each row.
 _FROM_PROPERTIES = {
+    "lite_topic": props.LITE_TOPIC,
     "redrive_times": props.REDRIVE_TIMES,
     "redrive_timestamp_ms": props.REDRIVE_TIMESTAMP,
 }
@@ -73,10 +74,10 @@ def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
             pc.map_lookup(properties, name, "first").to_pylist()
             for name in _FROM_PROPERTIES.values()
         ]
-        for row, *redriven in zip(batch.select(list(_COLUMNS)).to_pylist(), *found, strict=True):
+        for row, *values in zip(batch.select(list(_COLUMNS)).to_pylist(), *found, strict=True):
             yield {
                 **{name: _plain(row[column]) for column, name in _COLUMNS.items()},
-                **{name: _plain(v) for name, v in zip(_FROM_PROPERTIES, redriven, strict=True)},
+                **{name: _plain(v) for name, v in zip(_FROM_PROPERTIES, values, strict=True)},
             }
 
 
