@@ -3,7 +3,7 @@ the broker of `harness.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ async def send_lite(harness: BrokerHarness, name: str, *bodies: bytes, queue_id:
 
 class LiteConsumer:
     def __init__(self, harness: BrokerHarness, client_id: str = "c1", group: str = GROUP) -> None:
-        self.handlers = Handlers(harness)
+        self.handlers: Callable[[str, Any], Awaitable[Any]] = Handlers(harness)
         self.client_id = client_id
         self.group = group
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
-from aerobee_broker.delivery.metadata_replay import MetadataReplay
+from aerobee_broker.delivery.metadata_replay import MetadataReplay, ReplicaParents
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.journal_records import JournalledTables
@@ -33,6 +33,15 @@ FILES = {
 }
 
 
+class NoParents:
+    """Of stores without lite topics."""
+
+    def add_parent(self, parent: str) -> None:
+        raise AssertionError(f"{parent} is of the type LITE")
+
+    def remove_parent(self, parent: str) -> None: ...
+
+
 class ReplicaTables:
     """Loaded from their files, and replayed, by `restore`."""
 
@@ -44,6 +53,7 @@ class ReplicaTables:
         writer: Worker,
         *,
         folder: Path = PATH / "config",
+        parents: ReplicaParents | None = None,
     ) -> None:
         self.tables = JournalledTables(
             Topics(clock), SubscriptionGroups(clock), ConsumerOffsets(clock)
@@ -58,7 +68,7 @@ class ReplicaTables:
         }
         self.saved = SavedTables(self.tables, files, journal)
         self.store = store
-        self.replay = MetadataReplay(store, self.saved)
+        self.replay = MetadataReplay(store, self.saved, parents or NoParents())
         self._clock = clock
 
     def load(self) -> None:

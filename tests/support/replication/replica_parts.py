@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
@@ -13,12 +14,14 @@ from aerobee_broker.delivery.standby import WarmLeases
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.table import Table
 from aerobee_broker.replication.counts import ReplicaCounts
 from aerobee_broker.replication.diverged import DivergedFiles
 from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.roles.preparation import Preparation, ReopenStore
 from aerobee_broker.roles.snapshot_source import SnapshotSource
 from aerobee_broker.roles.unfinished import UnfinishedFile
+from aerobee_broker.roles.warm_lite import WarmLite
 from aerobee_broker.store.message_store import MessageStore
 from support.disk.stores import PATH
 from support.replication.journalled_tables import ReplicaTables
@@ -34,14 +37,22 @@ class _Environment:
     flusher: Any
     writer: Any
     disk: Any
+    clock: Any
+    options: Any
     path: Any = PATH
 
 
-class _Delays:
+class _Tables:
+    """Those that are not journalled."""
+
     def __init__(self, replica: SimulatedReplica, writer: Any) -> None:
+        self._replica = replica
+        self._writer = writer
         self.delay_offsets = DelayOffsets(replica.group.clock)
-        file = JsonFile(replica.disk, CONFIG / "delayOffset.json")
-        self.saved_delay_offsets = PersistentTable(self.delay_offsets, file, writer)
+        self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
+
+    def file_of(self, table: Table, name: str) -> PersistentTable:
+        return PersistentTable(table, JsonFile(self._replica.disk, CONFIG / name), self._writer)
 
 
 class ReplicaParts:
@@ -52,16 +63,25 @@ class ReplicaParts:
         self.epochs = replica.epochs
         self.replica = replica.identity
         self.in_use = asyncio.Lock()
-        self.environment = _Environment(worker, worker, replica.disk)
+        options = SimpleNamespace(broker_cluster_name="c")
+        clock = replica.group.clock
+        self.environment = _Environment(worker, worker, replica.disk, clock, options)
         self.unfinished = UnfinishedFile(replica.disk, CONFIG / "unfinished.json")
         self.unfinished.load()
         self.diverged = DivergedFiles(replica.disk, PATH / "diverged")
         self.counts = ReplicaCounts()
-        self.own_tables = ReplicaTables(replica.disk, self.store, replica.group.clock, worker)
-        self.tables = _Delays(replica, worker)
+        tables: Any = _Tables(replica, worker)
+        environment: Any = self.environment
+        self.tables = tables
+        self.lite = WarmLite(environment, self.store, tables)
+        self.own_tables = ReplicaTables(
+            replica.disk, self.store, replica.group.clock, worker, parents=self.lite.lines
+        )
         self.saved = self.own_tables.saved
         self.replay = self.own_tables.replay
+        tables.topics = self.saved.tables.topics
         self.own_tables.restore()
+        self.lite.load(self.replay.parents())
         self.leases = _leases(replica, self.store, worker)
 
     @property

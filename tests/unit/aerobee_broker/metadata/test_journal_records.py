@@ -17,6 +17,7 @@ from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.journal_records import (
     JournalledTables,
     MetadataRecord,
+    ParentCreation,
     TableChange,
     TopicDeletion,
 )
@@ -59,6 +60,7 @@ def decoded(record: MetadataRecord) -> list[MetadataRecord]:
             '"anew":true,"put":{},"removed":[]}',
         ),
         (TopicDeletion("ü", 900), 1, '{"kind":"deleteTopic","topic":"ü","below":900}'),
+        (ParentCreation("ü"), 1, '{"kind":"createParent","topic":"ü"}'),
     ],
 )
 def test_the_bytes_of_each_record_stay_as_they_are(

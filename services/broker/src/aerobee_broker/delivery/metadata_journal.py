@@ -18,7 +18,7 @@ import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.metadata import journal_records
-from aerobee_broker.metadata.journal_records import TableChange, TopicDeletion
+from aerobee_broker.metadata.journal_records import ParentCreation, TableChange, TopicDeletion
 from aerobee_broker.metadata.persistent_table import Logged
 from aerobee_broker.metadata.table import Table
 from aerobee_broker.metadata.table_changes import TableChanges
@@ -78,6 +78,14 @@ class MetadataJournal(Component):
         except BaseException:
             changes.lose(change)
             raise
+
+    def create_parent(self, topic: str) -> None:
+        """A topic of the type LITE, before its row and its first message. Raises what the store
+        raises."""
+        self._log_deletions()
+        messages = journal_records.messages(ParentCreation(topic), self._clock.now_ms())
+        self._log.store.append(messages, reserve=True)
+        self._log.schedule_flush()
 
     # ---- deletions ----
 

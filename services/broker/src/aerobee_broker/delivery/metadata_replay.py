@@ -1,8 +1,8 @@
 """Applies the metadata journal: at the start of a replica what its files lack, and while it follows
 what is confirmed, in the order of the log.
 
-The store halts behind the deletion of a topic (`store/follow.py`), so that it is carried out before
-anything behind it is derived. No loop.
+The store halts behind the deletion of a topic and the creation of a parent of lite topics
+(`store/follow.py`), so that they are carried out before anything behind them is derived. No loop.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import structlog
 
 from aerobee_broker.metadata import journal_records
-from aerobee_broker.metadata.journal_records import TopicDeletion
+from aerobee_broker.metadata.journal_records import ParentCreation, TopicDeletion
 from aerobee_broker.metadata.table_journal import SavedTables
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire import topics as names
+from aerobee_wire.queues.lite import LITE
 from aerobee_wire.record import Record, iter_records
 
 READ_MESSAGES = 1_024
@@ -26,12 +28,22 @@ READ_BYTES = 4 * 1024 * 1024
 _QUEUES = (names.METADATA_CHANGE_QUEUE, names.METADATA_DELETION_QUEUE)
 
 
+class ReplicaParents(Protocol):
+    """The parents of lite topics, durable when a call returns. Calls raise StoreWriteError."""
+
+    def add_parent(self, parent: str) -> None: ...
+
+    def remove_parent(self, parent: str) -> None: ...
+
+
 class MetadataReplay:
     """`restore` first, after the tables were loaded from their files."""
 
-    def __init__(self, store: MessageStore, saved: SavedTables) -> None:
+    def __init__(self, store: MessageStore, saved: SavedTables, parents: ReplicaParents) -> None:
         self._store = store
         self._saved = saved
+        self._parents = parents
+        self._created: set[str] = set()  # parents, whose row need not be there yet
         self._positions: dict[str, int] = {}  # physical: a table has what lies below
         self._next = dict.fromkeys(_QUEUES, 0)  # queue offsets
 
@@ -51,6 +63,11 @@ class MetadataReplay:
         structlog.get_logger().info("metadata_restored", journal_records=count)
         return count
 
+    def parents(self) -> set[str]:
+        """The topics of the type LITE, as far as the journal is applied."""
+        topics = self._saved.tables.topics.all()
+        return self._created | {each.topic for each in topics if each.message_type == LITE}
+
     def take_over(self, position: int) -> None:
         """The tables are those of another replica, and have what its journal says below this
         physical offset."""
@@ -67,7 +84,7 @@ class MetadataReplay:
 
     def apply(self) -> int:
         """Everything that is derived and not applied. Returns the number of records. Raises
-        StoreReadError; StoreWriteError: a deletion is not durable."""
+        StoreReadError; StoreWriteError: a deletion, or a parent, is not durable."""
         store, count = self._store, 0
         for record in heapq.merge(*map(self._records, _QUEUES), key=_place):
             self._apply(record)
@@ -84,6 +101,12 @@ class MetadataReplay:
             record = journal_records.decode(message.body)
             if isinstance(record, TopicDeletion):
                 self._delete(record)
+            if isinstance(record, TopicDeletion) and "topics" not in stale:
+                self._created.discard(record.topic)
+                self._parents.remove_parent(record.topic)
+            if isinstance(record, ParentCreation) and "topics" not in stale:
+                self._created.add(record.topic)
+                self._parents.add_parent(record.topic)
             journal_records.apply(record, self._saved.tables, stale)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             structlog.get_logger().error(

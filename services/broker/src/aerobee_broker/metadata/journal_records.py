@@ -6,8 +6,9 @@ things happened, and they share log, replication and recovery with everything el
 
     queue 0   changes of a table: the rows as they are now, not what was done to them. Applying one
               twice, or to a table that has seen it, does no harm
-    queue 1   deletions of topics. One acts on the store too, at its place in the log: what lies
-              before it is deleted, what lies behind belongs to a topic that was created again
+    queue 1   what acts on the store too, at its place in the log. The deletion of a topic: what
+              lies before it is deleted, what lies behind belongs to a topic that was created again.
+              The creation of a parent of lite topics: units that lie behind it have other codes
 
 The body is one JSON object; "kind" says which. Rows are as in the file of their table.
 """
@@ -28,6 +29,7 @@ from aerobee_wire import topics as names
 
 MAX_BODY = 256 * 1024  # of a record; one row may be more
 _DELETION = "deleteTopic"
+_PARENT = "createParent"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -50,7 +52,13 @@ class TopicDeletion(NamedTuple):
     below: int
 
 
-MetadataRecord = TableChange | TopicDeletion
+class ParentCreation(NamedTuple):
+    """A topic of the type LITE: before its first message, and before its row."""
+
+    topic: str
+
+
+MetadataRecord = TableChange | TopicDeletion | ParentCreation
 
 
 class JournalledTables(NamedTuple):
@@ -70,8 +78,9 @@ class JournalledTables(NamedTuple):
 def messages(record: MetadataRecord, now_ms: int) -> list[NewMessage]:
     """The messages to append, in this order. A large change is several."""
     topic = names.METADATA_LOG_TOPIC
-    if isinstance(record, TopicDeletion):
-        body = _encode({"kind": _DELETION, "topic": record.topic, "below": record.below}).encode()
+    if not isinstance(record, TableChange):
+        kind = _DELETION if isinstance(record, TopicDeletion) else _PARENT
+        body = _encode({"kind": kind, **record._asdict()}).encode()
         queue_id = names.METADATA_DELETION_QUEUE
         return [NewMessage(topic, queue_id, body, born_timestamp_ms=now_ms)]
     queue_id = names.METADATA_CHANGE_QUEUE
@@ -102,6 +111,8 @@ def decode(body: bytes) -> MetadataRecord:
     kind = found["kind"]
     if kind == _DELETION:
         return TopicDeletion(_text(found["topic"]), int(found["below"]))
+    if kind == _PARENT:
+        return ParentCreation(_text(found["topic"]))
     if kind not in JournalledTables._fields:
         raise ValueError(f"a record of the unknown kind {kind!r}")
     return TableChange(
@@ -123,7 +134,7 @@ def _text(value: object) -> str:
 
 
 def apply(record: MetadataRecord, tables: JournalledTables, stale: Collection[str] = ()) -> None:
-    """What it changes in the tables; a deletion's part in the store is the caller's. `stale`: names
+    """What it changes in the tables; its part in the store is the caller's. `stale`: names
     of tables that are newer than the record. Raises AttributeError, KeyError, TypeError, ValueError
     for rows that are none: then nothing of it is done."""
     if isinstance(record, TopicDeletion):
@@ -131,7 +142,7 @@ def apply(record: MetadataRecord, tables: JournalledTables, stale: Collection[st
             tables.topics.remove_row(record.topic)
         if "offsets" not in stale:
             tables.offsets.remove_topic(record.topic)
-    elif record.table not in stale:
+    elif isinstance(record, TableChange) and record.table not in stale:
         tables.by_name()[record.table].take_rows(
             record.put, record.removed, record.version, anew=record.anew
         )

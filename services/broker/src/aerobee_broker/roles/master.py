@@ -241,6 +241,7 @@ class MasterRole:
             await asyncio.sleep(0)
         replay.apply()
         await self._own.leases.catch_up()
+        await self._own.lite.stop()  # whose files the master loads
 
     def _make_leader(self, end: int) -> Leader:
         own, options = self._own, self._own.environment.options

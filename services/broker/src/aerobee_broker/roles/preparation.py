@@ -14,12 +14,14 @@ from functools import partial
 
 import structlog
 
+from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.replication import snapshot
 from aerobee_broker.replication.handshake import Action, Agreement
 from aerobee_broker.replication.snapshot import Snapshot
 from aerobee_broker.replication.stream import Welcome
 from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.unfinished import Unfinished
+from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import Code, MqError
 
 # Of the master of this epoch, for a log that begins at this physical offset.
@@ -82,6 +84,7 @@ class Preparation:
                 await self._undo_deletions()
             begin_at = agreement.begin if agreement.action is Action.COPY else 0
             found = await self._fetch(welcome.master.epoch, begin_at)
+            own.lite.lines.open(self._parents(found))
             if agreement.action is Action.COPY:
                 store = own.store
                 begin = partial(
@@ -95,9 +98,20 @@ class Preparation:
             await self._install(found)
             await self._mark(Unfinished(copies=copies, until=found.position, since=since))
 
+    def _parents(self, found: Snapshot) -> list[str]:
+        """The topics of the type LITE of a snapshot. Raises StreamBroken."""
+        topics = Topics(self._own.environment.clock)
+        topics.load(found.content(snapshot.TABLES["topics"]))
+        return [each.topic for each in topics.all() if each.message_type == LITE]
+
     async def _undo_deletions(self) -> None:
         """Always raises ReopenStore."""
-        await self._own.environment.flusher(self._own.store.undo_deletions)
+        own = self._own
+        for topic in own.store.deleted_at_end():
+            config = own.tables.topics.get(topic)
+            if config is not None and config.message_type == LITE:
+                own.lite.lines.add_parent(topic)  # its queues are built again
+        await own.environment.flusher(own.store.undo_deletions)
         raise ReopenStore("a topic was deleted that its master has")
 
     async def _mark(self, unfinished: Unfinished) -> None:

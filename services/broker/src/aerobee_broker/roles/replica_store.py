@@ -21,6 +21,7 @@ from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
 from aerobee_broker.replication.stream import Hello, StreamTiming
 from aerobee_broker.roles.unfinished import UnfinishedFile
+from aerobee_broker.roles.warm_lite import WarmLite
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.store import open_store
@@ -54,6 +55,7 @@ class ReplicaStore:
         self._replay: MetadataReplay | None = None
         self._table_upkeep: TableUpkeep | None = None
         self._leases: WarmLeases | None = None
+        self._lite: WarmLite | None = None
         self._needed_from: Callable[[], int | None] = lambda: 0
         self._given_up_below: Callable[[], int] = lambda: 0
 
@@ -86,6 +88,12 @@ class ReplicaStore:
         return self._leases
 
     @property
+    def lite(self) -> WarmLite:
+        """As `leases`, of lite topics."""
+        assert self._lite is not None, "it is opened first"
+        return self._lite
+
+    @property
     def table_upkeep(self) -> TableUpkeep:
         assert self._table_upkeep is not None, "it is opened first"
         return self._table_upkeep
@@ -116,8 +124,11 @@ class ReplicaStore:
             self.epochs.load()
             self.tables = Tables(environment, replicated=True)
             self.tables.restore()
-            self._replay = MetadataReplay(store, self.saved)
+            lite = WarmLite(environment, store, self.tables)
+            self._replay = MetadataReplay(store, self.saved, lite.lines)
             self._replay.restore()
+            lite.load(self._replay.parents())
+            self._lite = lite
             self._leases = self._warm_leases(store)
             self._table_upkeep = TableUpkeep(store, self.saved, environment.clock.real)
         except BaseException:
@@ -127,9 +138,11 @@ class ReplicaStore:
 
     def _wipe(self) -> None:
         disk, path = self.environment.disk, self.environment.path
-        for name in ("commitlog", "consumequeue", "index"):
+        for name in ("commitlog", "consumequeue", "index", "lite"):
             disk.remove_tree(path / name)
-        for file in (path / "checkpoint", path / "config" / "deletedTopics.json"):
+        config = path / "config"
+        derived = (path / "checkpoint", path / "liteOffsets", config / "liteLeases.json")
+        for file in (*derived, config / "deletedTopics.json"):
             if disk.exists(file):
                 disk.remove(file)
                 disk.sync_directory(file.parent)

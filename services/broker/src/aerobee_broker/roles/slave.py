@@ -109,6 +109,8 @@ class SlaveRole:
                 PeriodicTask("tables", save_s, self._save_tables),
                 PeriodicTask("leases", LEASES_S, own.leases.catch_up),
                 PeriodicTask("lease snapshot", SNAPSHOT_S, own.leases.try_save),
+                PeriodicTask("lite topics", LEASES_S, own.lite.catch_up),
+                PeriodicTask("snapshot of lite topics", SNAPSHOT_S, own.lite.save),
             )
             await self._follow_always()
         finally:
@@ -117,6 +119,7 @@ class SlaveRole:
             await self._caller.close()
             await own.saved.save()
             await own.leases.stop()
+            await own.lite.stop()
             # What a cancelled step left on the flusher's thread is over then.
             await own.environment.flusher(lambda: None)
 

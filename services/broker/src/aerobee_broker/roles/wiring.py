@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
+    lite_pb2,
     message_pb2,
     offset_pb2,
     pop_pb2,
@@ -53,6 +54,7 @@ _SERVICES = [
         (client_pb2, "ClientService"),
         (transaction_pb2, "TransactionService"),
         (pop_pb2, "PopService"),
+        (lite_pb2, "LiteService"),
         (admin_pb2, "AdminService"),
         (replication_pb2, "ReplicationService"),
     )

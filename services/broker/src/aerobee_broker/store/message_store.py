@@ -309,6 +309,10 @@ class MessageStore:
         Who opens the store again gives it to the constructor."""
         self._tags_code_of[topic] = code
 
+    def clear_tags_code(self, topic: str) -> None:
+        """Of a topic that was deleted."""
+        self._tags_code_of.pop(topic, None)
+
     # ---- deletion ----
 
     def delete_topic(self, topic: str, below: int | None = None) -> None:

@@ -53,7 +53,7 @@ class Core:
         # None: of a broker without replicas.
         self.journal = self._make_journal()
         self.lines = LiteLines(store, environment.disk, environment.path / "lite")
-        self.parents = Parents(allowed=self.journal is None)
+        self.parents = Parents(self.lines, self._on_new_parent)
         self.topics = TopicRegistry(
             tables.topics,
             tables.saved_topics,
@@ -82,6 +82,11 @@ class Core:
             structlog.get_logger().warning(
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
+
+    def _on_new_parent(self, parent: str) -> None:
+        """Before its first message, so that replicas derive that as this broker does."""
+        if self.journal is not None:
+            self.journal.create_parent(parent)
 
     def _make_journal(self) -> MetadataJournal | None:
         if self.tables.journalled is None:

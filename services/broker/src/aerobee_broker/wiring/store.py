@@ -11,7 +11,7 @@ import structlog
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.delay.levels import deliver_time
 from aerobee_broker.delivery.delay.timer_format import unit_code
-from aerobee_broker.delivery.lite.lines import lite_unit_code
+from aerobee_broker.delivery.lite.lines import lite_unit_code, parents_on_disk
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.topics import Topics
@@ -81,9 +81,11 @@ def store_options(options: BrokerOptions) -> StoreOptions:
 def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, TagsCode]:
     """`tags_codes`, and the topics of the type LITE in the store at `path`: their units say to
     which lite topic a message belongs. Raises ConfigFileDamaged."""
-    topics = Topics(SystemClock())
-    topics.load(JsonFile(disk, path / "config" / "topics.json").load() or {})
-    parents = [each.topic for each in topics.all() if each.message_type == LITE]
+    parents = parents_on_disk(disk, path / "lite") if options.is_replicated else None
+    if parents is None:
+        topics = Topics(SystemClock())
+        topics.load(JsonFile(disk, path / "config" / "topics.json").load() or {})
+        parents = [each.topic for each in topics.all() if each.message_type == LITE]
     return {**tags_codes(options), **dict.fromkeys(parents, lite_unit_code)}
 
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.errors import InvalidParameter, StoreReadError
-from aerobee_broker.metadata.topics import MESSAGE_TYPE
+from aerobee_broker.errors import StoreReadError, StoreWriteError
 from aerobee_broker.store.lite.expirations import ParentExpirations
 from aerobee_broker.store.lite.lite_queue import Capture, LiteQueue, UnitSource, lite_code
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -57,25 +56,27 @@ def lite_unit_code(properties: bytes, stored_ms: int) -> int:
     return lite_code(name) if name else 0
 
 
-class Parents:
-    """Called with each topic of the type LITE: tells those that listen. `allowed`: not where the
-    log has replicas, which do not follow lite topics yet."""
+def parents_on_disk(disk: Disk, folder: Path) -> list[str] | None:
+    """The parents that have a folder of their own; None: no store of this version was here."""
+    return sorted(disk.list(folder)) if disk.exists(folder) else None
 
-    def __init__(self, *, allowed: bool) -> None:
-        self._allowed = allowed
+
+class Parents:
+    """Called with each topic of the type LITE: tells those that listen. `on_new` is called before
+    them with one that is not known yet."""
+
+    def __init__(self, lines: LiteLines, on_new: Callable[[str], None]) -> None:
+        self._lines = lines
+        self._on_new = on_new
         self._listeners: list[Callable[[str], None]] = []
 
     def listen(self, on_parent: Callable[[str], None]) -> None:
         self._listeners.append(on_parent)
 
     def __call__(self, parent: str) -> None:
-        """Raises InvalidParameter."""
-        if not self._allowed:
-            raise InvalidParameter(
-                f"topic {parent} cannot be of the type LITE here: a broker that has replicas does "
-                "not offer lite topics",
-                about=MESSAGE_TYPE,
-            )
+        """Raises what `on_new` raises, StoreWriteError."""
+        if parent not in self._lines.parents:
+            self._on_new(parent)
         for on_parent in self._listeners:
             on_parent(parent)
 
@@ -113,11 +114,15 @@ class LiteLines:
     def open(self, parents: Sequence[str]) -> None:
         """At the start, with the topics of the type LITE. Removes what others have left. No queue
         is read before `expirations` has what the journal says. Raises OSError."""
-        for name in set(self._disk.list(self._folder)) - set(parents):
-            self._disk.remove_tree(self._folder / name)
+        for name in set(self._parents) - set(parents):
+            self._store.clear_tags_code(name)
+        self._parents = {}
+        if self._disk.exists(self._folder):
+            for name in set(self._disk.list(self._folder)) - set(parents):
+                self._store.clear_tags_code(name)
+                self._disk.remove_tree(self._folder / name)
         for parent in parents:
-            self._store.set_tags_code(parent, lite_unit_code)
-            self._parents[parent] = {}
+            self._add(parent)
 
     def open_queues(self) -> None:
         """Of all parents, after `open`. Raises OSError, StoreReadError."""
@@ -126,25 +131,44 @@ class LiteLines:
                 self._queue(parent, queue_id)
 
     def add_parent(self, parent: str) -> None:
-        """A topic of the type LITE, new or with messages."""
+        """A topic of the type LITE, new or with messages; durably. Raises StoreWriteError."""
         if parent not in self._parents:
-            self._store.set_tags_code(parent, lite_unit_code)
-            self._parents[parent] = {}
+            try:
+                self._add(parent)
+            except OSError as error:
+                raise StoreWriteError(f"no folder for the topic {parent}: {error}") from error
             for queue_id in self._store.queues(parent):
                 self._queue(parent, queue_id)
 
+    def _add(self, parent: str) -> None:
+        """Its folder says that its units have the codes of lite topics: a replica's tables may not
+        say it yet. Raises OSError."""
+        for folder in (self._folder, self._folder / parent):
+            if not self._disk.exists(folder):
+                self._disk.make_directory(folder)
+                self._disk.sync_directory(folder.parent)
+        self._store.set_tags_code(parent, lite_unit_code)
+        self._parents[parent] = {}
+
     def remove_parent(self, parent: str) -> None:
-        """A topic that was deleted. Raises OSError."""
-        if self._parents.pop(parent, None) is not None:
-            self._open_files.close()
+        """A topic that was deleted; durably. Raises StoreWriteError."""
+        if self._parents.pop(parent, None) is None:
+            return
+        self._store.clear_tags_code(parent)
+        self._open_files.close()
+        try:
             self._disk.remove_tree(self._folder / parent)
+            self._disk.sync_directory(self._folder)
+        except OSError as error:
+            raise StoreWriteError(f"the folder of {parent} is left: {error}") from error
 
     @property
     def parents(self) -> Sequence[str]:
         return list(self._parents)
 
-    def _queue(self, parent: str, queue_id: int) -> LiteQueue | None:
-        """None: it is no parent, or the queue has no messages."""
+    def _queue(self, parent: str, queue_id: int, most: int | None = None) -> LiteQueue | None:
+        """None: it is no parent, or the queue has no messages. `most`: units that are read at once
+        when it is opened."""
         queues = self._parents.get(parent)
         if queues is None:
             return None
@@ -159,7 +183,7 @@ class LiteLines:
             folder = self._folder / parent / str(queue_id)
             expirations = self.expirations.of(parent, queue_id)
             queue = LiteQueue(self._disk, folder, self._open_files, source, expirations)
-            queue.open()
+            queue.open(most)
             queues[queue_id] = queue
         return queue
 
@@ -175,6 +199,16 @@ class LiteLines:
             codes = dict.fromkeys(code for _, _, code in units if code)
             return Reached(parent, queue_id, list(codes))
         return Reached(parent, queue_id, list(queue.extend(arrival.first_offset, units)))
+
+    def catch_up(self, most: int) -> bool:
+        """Takes in at most so many units of each queue that it has not taken in yet. True: a queue
+        has more. Raises OSError, StoreReadError."""
+        more = False
+        for parent in self._parents:
+            for queue_id in self._store.queues(parent):
+                queue = self._queue(parent, queue_id, most)
+                more = (queue is not None and queue.catch_up(most)) or more
+        return more
 
     # ---- lite topics ----
 

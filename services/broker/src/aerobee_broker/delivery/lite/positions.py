@@ -170,6 +170,11 @@ class LitePositions(ConsumerOffsets):
             parts += (*names, *columns)
         return parts
 
+    def clear(self) -> None:
+        """Of another log."""
+        self._tables = {}
+        self.expirations.clear()
+
     def load_bytes(self, data: bytes) -> bool:
         """False: it is not whole, and nothing is loaded."""
         if len(data) < _HEADER.size:
@@ -187,8 +192,7 @@ class LitePositions(ConsumerOffsets):
             at += size
             return rest[at - size : at]
 
-        self._tables = {}
-        self.expirations.clear()
+        self.clear()
         for _ in range(count):
             group_bytes, parent_bytes, queue_id, slots = _TABLE.unpack(take(_TABLE.size))
             names = take(group_bytes).decode(), take(parent_bytes).decode()

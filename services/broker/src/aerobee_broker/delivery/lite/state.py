@@ -21,7 +21,7 @@ from aerobee_broker.delivery.lite.syncing import Syncing
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID, DeleteRecord
 from aerobee_broker.delivery.pop.leases import Leases
-from aerobee_broker.errors import StoreReadError
+from aerobee_broker.errors import StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.lifecycle import Component
@@ -118,7 +118,8 @@ class LiteState(Component):
         position = self._journal_end()
         write = self.file.writer(self.positions.to_bytes(position))
         try:
-            await self.journal.flush()  # it must hold no acknowledgement that is rolled back later
+            # It must hold no acknowledgement that is rolled back, or that a failover takes back.
+            await self.journal.log.flushed()
             await self.writer(write)
         except (OSError, MqError) as error:
             self.positions.changes += len(self.positions)
@@ -168,6 +169,6 @@ class LiteState(Component):
         if topic in self.lines.parents:
             try:
                 self.lines.remove_parent(topic)
-            except OSError as error:  # the next start removes it
+            except StoreWriteError as error:  # the next start removes it
                 structlog.get_logger().warning("directory_left", topic=topic, reason=str(error))
         return durable

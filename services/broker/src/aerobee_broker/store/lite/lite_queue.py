@@ -128,21 +128,21 @@ class LiteQueue:
 
     # ---- following the queue ----
 
-    def open(self) -> None:
-        """Loads what was captured, as far as it fits the queue, and follows to its end. Raises
-        StoreReadError, OSError."""
+    def open(self, most: int | None = None) -> None:
+        """Loads what was captured, as far as it fits the queue, and follows to its end, or `most`
+        units. Raises StoreReadError, OSError."""
         self._expirations.drop_beyond(self._source.max_offset())
         loaded = head_snapshot.load(self._disk, self.folder, self._heads)
         if loaded is None or not self._fits(loaded[0]):
-            self.rebuild()
+            self.rebuild(most)
             return
         position, links = loaded
         self._links.load(position.first, position.tail_start, links)
         if self._links.end != position.end:
-            self.rebuild()
+            self.rebuild(most)
             return
         self._captured = position.end
-        self.catch_up()
+        self.catch_up(most)
         self._forget_all_expired()
 
     def _fits(self, position: Position) -> bool:
@@ -154,28 +154,33 @@ class LiteQueue:
         units = self._source.units(end - 1, 1)
         return bool(units) and units[0][0] == position.physical_offset
 
-    def rebuild(self) -> None:
-        """From the units alone. Raises StoreReadError, OSError."""
+    def rebuild(self, most: int | None = None) -> None:
+        """From the units alone, all or `most` of them. Raises StoreReadError, OSError."""
         self.rebuilt += 1
         self._heads.clear()
         self._links.reset()
         self._links.start_at(self._source.min_offset())
         self._captured = 0
-        self.catch_up()
+        self.catch_up(most)
         self._forget_all_expired()
 
-    def catch_up(self) -> None:
-        """Takes in the units that are not in here yet. Raises StoreReadError, OSError."""
+    def catch_up(self, most: int | None = None) -> bool:
+        """Takes in the units that are not in here yet, or `most` of them, rounded up. True: there
+        are more. Raises StoreReadError, OSError."""
         low = self._source.min_offset()
         if self.end < low:  # the messages between have expired
             self._heads.clear()
             self._links.reset()
             self._links.start_at(low)
+        begin = self.end
         while (at := self.end) < self._source.max_offset():
+            if most is not None and at - begin >= most:
+                return True
             units = self._source.units(at, _UNITS)
             if not units:
                 break
             self._extend([code for _, _, code in units])
+        return False
 
     def extend(self, first_offset: int, units: Iterable[Unit]) -> dict[int, None]:
         """Takes in units that have become visible. Returns their codes, in the order of the first
