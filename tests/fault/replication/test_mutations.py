@@ -9,8 +9,8 @@ import pytest
 
 from fault.conftest import Campaign
 from fault.mutations import Mutation, name_of
-from fault.replication import failover
-from fault.replication.mutations import FAILOVER, HANDSHAKE, IN_SYNC, RARE
+from fault.replication import failover, scenarios
+from fault.replication.mutations import FAILOVER, HANDSHAKE, IN_SYNC, PROMOTIONS, RARE
 from fault.test_mutations import assert_caught
 from support.replication.handshake_histories import compare_all_histories, compare_clean_elections
 from support.replication.in_sync_model import random_history
@@ -65,3 +65,25 @@ def test_a_broken_broker_group_is_caught_where_it_must_be(
 ) -> None:
     mutation(monkeypatch)
     assert_caught(lambda seed: failover.run(scenario, seed), campaign)
+
+
+SCENARIOS = [scenario for _, scenario in PROMOTIONS]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[each.__name__ for each in SCENARIOS])
+def test_a_promotion_loses_nothing(scenario: scenarios.Play) -> None:
+    for seed in range(3):
+        scenarios.run(scenario, seed)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "scenario"), PROMOTIONS, ids=[name_of(mutation) for mutation, _ in PROMOTIONS]
+)
+def test_a_broken_promotion_is_caught(
+    mutation: Mutation,
+    scenario: scenarios.Play,
+    monkeypatch: pytest.MonkeyPatch,
+    campaign: Campaign,
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(lambda seed: scenarios.run(scenario, seed), campaign)

@@ -1,0 +1,130 @@
+"""Scenarios of whole brokers for breakages that random histories seldom meet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aerobee_wire.status import MqError
+from support.simulation.client import SimulatedClient
+from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+
+STRICT: dict[str, Any] = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
+TOPIC, BODY = "orders", b"acknowledged"
+
+
+class Scenario:
+    """Three brokers without etcd, of which two must have what is acknowledged."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
+        self.client = SimulatedClient(cluster)
+
+    async def begin(self) -> None:
+        await self.cluster.begin(3, STRICT, elected=False)
+        await self.cluster.settle()
+        await self.client.put_topic(TOPIC)
+        await self.cluster.settle()
+
+    def cut_off(self, number: int) -> None:
+        """From the other brokers and the name server."""
+        for other in (NAMESRV, *(node.number for node in self.cluster.nodes)):
+            if other != number:
+                self.cluster.network.cut(number, other)
+                self.cluster.network.cut(other, number)
+
+    async def send(self, number: int) -> None:
+        """To this broker, until it is acknowledged and shown: its set may be changing."""
+        for _ in range(20):
+            self.client.address = self.cluster.node(number).address
+            with contextlib.suppress(MqError):
+                await self.client.send(TOPIC, BODY)
+                self.cluster.look()
+                assert any(place[0] == TOPIC for place in self.cluster.shown), "it is shown"
+                return
+            await asyncio.sleep(1)
+        raise AssertionError(f"{number} takes no messages")
+
+    async def end(self) -> None:
+        """All are back, one is master, and what was acknowledged and shown is there."""
+        self.cluster.heal()
+        for _ in range(5):
+            await asyncio.sleep(15)
+            if self.cluster.master is not None:
+                break
+            for node in self.cluster.nodes:
+                await self.cluster.promote(node)
+        master = await self.cluster.settle()
+        self.cluster.check_alike(master)
+
+
+Play = Callable[[Scenario, random.Random], Awaitable[None]]
+
+
+def run(scenario: Play, seed: int) -> None:
+    """Raises AssertionError."""
+
+    async def play(cluster: SimulatedCluster) -> None:
+        played = Scenario(cluster)
+        await played.begin()
+        await scenario(played, random.Random(seed))
+        await played.end()
+
+    simulate(seed, play)
+
+
+async def promote_one_that_was_away(played: Scenario, rng: random.Random) -> None:
+    """Nobody else answers, and it lacks what was acknowledged meanwhile."""
+    cluster = played.cluster
+    master, slave, away = cluster.nodes
+    away.kill()
+    await played.send(master.number)
+    master.lose_power()
+    slave.lose_power()
+    away.start()
+    await asyncio.sleep(rng.uniform(1, 10))
+    await cluster.promote(away)
+    await asyncio.sleep(5)
+    slave.start()
+    await asyncio.sleep(20)
+
+
+async def promote_beside_an_empty_disk(played: Scenario, rng: random.Random) -> None:
+    """Two answer: one was away, and the disk of the other, which had what was acknowledged, is
+    another one now."""
+    cluster = played.cluster
+    master, away, slave = cluster.nodes
+    away.kill()
+    await played.send(master.number)
+    master.lose_power()
+    slave.kill()
+    slave.lose_disk()
+    slave.start()
+    away.start()
+    await asyncio.sleep(rng.uniform(1, 10))
+    await cluster.promote(away)
+    await asyncio.sleep(20)
+
+
+async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> None:
+    """As often as it takes: then it meets those that follow its successor, which is away."""
+    cluster = played.cluster
+    old, new, slave = cluster.nodes
+    old.kill()
+    await asyncio.sleep(5)
+    await cluster.promote(new)
+    await played.send(new.number)
+    played.cut_off(old.number)
+    for _ in range(rng.randint(3, 5)):
+        old.start()
+        await asyncio.sleep(10)
+        old.kill()
+    new.lose_power()
+    old.start()
+    await asyncio.sleep(10)  # it leads: nobody tells it otherwise
+    cluster.network.heal()
+    await asyncio.sleep(20)
+    assert slave.is_up
