@@ -241,10 +241,22 @@ async def test_the_commands_show_a_group_and_promote(group: BrokerGroup) -> None
         (1, "slave"),
         (2, "slave"),
     }
+    assert replicas_that_are_ill(group) == set()
+    two.process.kill()
+    group.until_in_sync(master, one)
+    assert f"{BROKER}" in replicas_that_are_ill(group)
+    two.start()
+    group.until_in_sync(master, one, two)
     done = shown_by(group, "broker", "promote", BROKER)
     assert done["handed_over"]
     assert done["replica_id"] in (one.number, two.number)
     assert not master.leads_now()
+
+
+def replicas_that_are_ill(group: BrokerGroup) -> set[str]:
+    """As the doctor says, who also looks at this machine."""
+    done = run("aerobee_cli", "doctor", "--json", "--namesrv", group.namesrv)
+    return {each["subject"] for each in json.loads(done.stdout) if each["check"] == "replica"}
 
 
 def metrics_of(member: Member) -> dict[str, float]:

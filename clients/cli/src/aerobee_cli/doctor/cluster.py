@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from aerobee_cli.doctor import brokers, settings
+from aerobee_cli.doctor import brokers, replicas, settings
 from aerobee_cli.doctor.brokers import Answer
 from aerobee_cli.doctor.finding import Finding, counted
 from aerobee_cli.errors import CommandError
@@ -52,10 +52,27 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
         statuses = {name: answer.status for name, answer in reached.items()}
         found.findings += brokers.versions(statuses, version("aerobee-cli"))
         found.looked_at += [f"{counted(len(masters), 'broker')} ({len(reached)} reached)"]
+        _look_at_replicas(admin, found)
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
             _look_at_settings(admin, namesrvs, staying, found)
     return found
+
+
+def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
+    """Of brokers that keep more than one copy."""
+    number = 0
+    for broker in admin.cluster().brokers:
+        silent: list[MqError] = []
+        try:
+            there = admin.replicas(broker.broker_name, silent=silent)
+        except MqError as error:
+            there, silent = [], [error]
+        if there or MASTER_ID not in broker.addresses:  # else one copy, or it was told of already
+            found.findings += replicas.findings_of(broker.broker_name, there, silent)
+            number += len(there)
+    if number:
+        found.looked_at.append(counted(number, "replica"))
 
 
 def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
@@ -80,7 +97,7 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
         raise CommandError(f"no name server answers: {found.findings[0].problem}")
     masters = {name: address for each in known.values() for name, address in each.items()}
     if not masters:
-        raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
+        raise CommandError(f"no broker has a master at {'; '.join(known)}: start one")
     found.looked_at.append(counted(len(known), "name server"))
     for namesrv, brokers_there in known.items():
         missing = sorted(masters.keys() - brokers_there.keys())

@@ -12,7 +12,8 @@ def counted(number: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    # What was looked at: name server, broker, clock, disk, memory, version, route, topic, group.
+    # What was looked at: name server, broker, replica, clock, disk, memory, version, route, topic,
+    # group.
     check: str
     # Which one.
     subject: str

@@ -1,0 +1,79 @@
+"""What the replicas of a broker say: who leads, who is in sync, who follows nobody. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from aerobee_cli.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import ReplicaDescription
+    from aerobee_wire.status import MqError
+
+MAX_CLOCK_OFFSET_MS = 500
+
+
+def findings_of(
+    name: str, replicas: Sequence[ReplicaDescription], silent: Sequence[MqError]
+) -> Iterator[Finding]:
+    """`silent`: the errors of those that do not answer."""
+    for error in silent:
+        advice = "start it, or see why it cannot be reached; the others go on where they suffice"
+        yield Finding("replica", name, error.message, advice)
+    master = next((each for each in replicas if each.role == "master"), None)
+    if master is None:
+        yield Finding(
+            "replica",
+            name,
+            "no replica that answers is master",
+            "wait for the election; where nobody elects, make one master (aerobee broker promote)",
+        )
+    elif len(master.in_sync_replicas or ()) < (master.required_replicas or 0):
+        yield Finding(
+            "replica",
+            name,
+            f"it takes no messages: {len(master.in_sync_replicas or ())} of the "
+            f"{master.required_replicas} copies that inSyncReplicas asks for are in sync",
+            "bring the others back",
+        )
+    copies = len(silent) + sum(not each.learner for each in replicas)
+    wanted = max((each.total_replicas for each in replicas), default=0)
+    if copies < wanted:
+        problem = f"name servers know {copies} of its {wanted} copies (totalReplicas)"
+        yield Finding("replica", name, problem, "start the others")
+    for each in replicas:
+        yield from _of_one(f"{name}, replica {each.replica_id}", each, has_master=bool(master))
+
+
+def _of_one(subject: str, replica: ReplicaDescription, *, has_master: bool) -> Iterator[Finding]:
+    if replica.role == "refused":
+        advice = "change what it names, and restart it"
+        yield Finding("replica", subject, f"its master refuses it: {replica.reason}", advice)
+    elif replica.reason:
+        yield Finding("replica", subject, replica.reason, "its log says more")
+    elif has_master and not (replica.in_sync or replica.learner):
+        percent = replica.copied_percent
+        state = "" if percent is None else f", and has copied {percent} % of its master's log"
+        yield Finding(
+            "replica",
+            subject,
+            f"it is not in sync{state}",
+            "wait until it has caught up (aerobee broker ha-status)",
+        )
+    if replica.coordinator_reachable is False:
+        yield Finding(
+            "replica",
+            subject,
+            "it does not reach etcd",
+            "see to etcd (etcdEndpoints): without it nobody is elected, and the set cannot change",
+        )
+    offset_ms = replica.clock_offset_ms or 0
+    if abs(offset_ms) > MAX_CLOCK_OFFSET_MS:
+        ahead = "ahead of" if offset_ms > 0 else "behind"
+        yield Finding(
+            "clock",
+            subject,
+            f"it is {abs(offset_ms) / 1000:.1f} s {ahead} its master's",
+            "synchronise both (chrony, ntpd): after a failover delivery times are off by that",
+        )
