@@ -31,7 +31,7 @@ class Gate:
         await until(lambda: len(self.held) >= count)
 
     def open(self) -> None:
-        del self._cluster.answers["Send"]
+        self._cluster.answers.pop("Send", None)
         for held in self.held:
             if not held.done():
                 held.set_result(None)

@@ -11,6 +11,7 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.sending.one_way import WINDOW
 from aerobee_wire.status import Code, MqError
+from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, producer
 from support.clock.polling import until
@@ -67,6 +68,24 @@ async def test_close_waits_for_sends_in_flight(cluster: MemoryCluster) -> None:
     release.set()
     await closing
     assert sending.done() and sending.result().queue_offset == 0
+
+
+async def test_a_producer_that_closes_does_not_stall_another(cluster: MemoryCluster) -> None:
+    """They share nothing, in one process either."""
+    gate = Gate(cluster)
+    first, second = producer(cluster), producer(cluster)
+    async with first, second:
+        waiting = first.send_async(Message(TOPIC, b"x"))
+        await gate.come(1)
+        closing = asyncio.create_task(first.close())
+        del cluster.answers["Send"]  # from now on only what is held is
+        for _ in range(3):
+            await second.send(Message(TOPIC, b"y"))
+        await second.close()
+        assert not closing.done() and not waiting.done()
+        gate.open()
+        await closing
+    assert waiting.result().message_id
 
 
 async def test_close_waits_for_a_send_that_was_just_started(broker: MemoryBroker) -> None:

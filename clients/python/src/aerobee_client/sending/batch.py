@@ -71,12 +71,12 @@ class BatchSend:
         # To one queue one request after the other: that keeps their order.
         window = asyncio.Semaphore(BATCH_WINDOW if self._choice.queue is None else 1)
 
-        async def deliver(run: list[int]) -> None:
+        async def deliver(run: list[int], size: int) -> None:
             async with window:
                 if self._failures:
                     return
                 try:
-                    stored = await self._deliver_run(run)
+                    stored = await self._deliver_run(run, size)
                 except MqError as error:
                     self._failures.append(error)
                 else:
@@ -84,12 +84,11 @@ class BatchSend:
                         self._results[index] = result
 
         runs = send_request.runs(self._run.messages, indexes)
-        await asyncio.gather(*(deliver(run) for run in runs))
+        await asyncio.gather(*(deliver(run, size) for run, size in runs))
 
-    async def _deliver_run(self, indexes: Sequence[int]) -> Sequence[SendResult]:
-        """One request, once it has room."""
-        part, timeout_s = self._run.part(indexes), self._timeout_s
-        count, size = len(indexes), sum([len(message.body) for message in part.messages])
+    async def _deliver_run(self, indexes: Sequence[int], size: int) -> Sequence[SendResult]:
+        """One request, once it has room for the `size` bytes of its bodies."""
+        part, timeout_s, count = self._run.part(indexes), self._timeout_s, len(indexes)
         if not self._budget.try_take(size, count):
             time_s = asyncio.get_running_loop().time
             began_s = time_s()

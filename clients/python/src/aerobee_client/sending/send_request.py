@@ -29,10 +29,10 @@ RUN_BYTES = 1024 * 1024
 _send_result = partial(tuple.__new__, SendResult)
 
 
-def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[int]]:
-    """Splits those of `messages` with these indexes into runs, one for each request: their indexes.
-    A run has one topic, form and priority, and keeps within the limits; a message over RUN_BYTES is
-    a run by itself."""
+def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Splits those of `messages` with these indexes into runs, one for each request: their indexes,
+    and the bytes of their bodies. A run has one topic, form and priority, and keeps within the
+    limits; a message over RUN_BYTES is a run by itself."""
     groups: dict[Hashable, list[int]] = {}
     for index in indexes:
         message = messages[index]
@@ -47,18 +47,18 @@ def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[i
         yield from _cut(messages, group)
 
 
-def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[int]]:
+def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     run: list[int] = []
     size = 0
     for index in indexes:
         length = len(messages[index].body)
         if run and (len(run) == RUN_MESSAGES or size + length > RUN_BYTES):
-            yield run
+            yield run, size
             run, size = [], 0
         run.append(index)
         size += length
     if run:
-        yield run
+        yield run, size
 
 
 class Outgoing(NamedTuple):
