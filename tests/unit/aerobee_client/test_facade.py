@@ -177,6 +177,19 @@ def test_a_listener_may_close_a_consumer_that_has_ended(monkeypatch: pytest.Monk
     PushConsumer("g", print, namesrv="127.0.0.1:1").close()
 
 
+def test_a_callback_that_exits_ends_no_other_send() -> None:
+    soon = timedelta(milliseconds=10)
+    with Producer("p", namesrv="127.0.0.1:1") as producer:
+
+        def leave(_: SendResult | None, __: BaseException | None) -> None:
+            sys.exit(3)
+
+        for _ in range(2):
+            sending = producer.send_async(Message("t", b"x"), leave, timeout=soon)
+            with raises_code(Code.NAMESRV_UNREACHABLE):
+                sending.result(10)
+
+
 def test_a_callback_cannot_close_or_start_its_client() -> None:
     """That would wait for itself, and must not end the loop meanwhile."""
     refused: list[MqError] = []

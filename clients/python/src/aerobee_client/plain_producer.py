@@ -16,7 +16,7 @@ from aerobee_client.producer import DEFAULT_GROUP, AsyncProducer
 from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import DroppedReplies, SendResult
-from aerobee_client.sending.callbacks import Callback, refused, report
+from aerobee_client.sending.callbacks import Callback, refused, report, report_on_thread
 from aerobee_client.sending.inbox import Arrival
 from aerobee_client.sending.order.selectors import Selector
 from aerobee_client.sending.order.way import Choice
@@ -88,7 +88,7 @@ class ProducerFacade(StartedFacade[C]):
         if hooked is not None:
             future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:
-            future.add_done_callback(lambda done: report(done, callback))
+            future.add_done_callback(lambda done: report_on_thread(done, callback))
         return future
 
     def close(self) -> None:
