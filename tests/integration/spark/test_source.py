@@ -26,7 +26,6 @@ from aerobee_spark.report.request import DLQ, RETRY, SPARK, ReportRequest
 from aerobee_spark.report.view import listing
 from aerobee_wire import record, topics
 from support.client.fake_broker import FakeBroker, FakeCluster
-from support.processes.service import namesrv_and_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,13 +45,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with session(scratch, scratch / "log") as running:
         yield running
     assert signal.getsignal(signal.SIGINT) is handler
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of real services."""
-    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
-        yield namesrv.address
 
 
 @pytest.fixture

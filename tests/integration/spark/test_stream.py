@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from aerobee_client import AdminClient, Message, Producer
-from aerobee_spark import lag, source
-from aerobee_spark.jvm.session import session
+from aerobee_spark import lag
 from aerobee_spark.lag import LagListener
 from aerobee_wire import record
 from aerobee_wire.status import Code
 from support.clock.polling import until_sync
 from support.codes import raises_code
-from support.processes.service import namesrv_and_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,26 +36,6 @@ TIMEOUT_S = 120
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 Batch = list[tuple[int, int]]  # queue id, queue offset
 Send = Callable[..., None]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    scratch = tmp_path_factory.mktemp("spark")
-    with session(scratch, scratch / "log") as running:
-        source.register(running)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
-        yield namesrv.address
-
-
-@pytest.fixture(scope="module")
-def admin(namesrv: str) -> Iterator[AdminClient]:
-    with AdminClient(namesrv) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,11 @@ Spark passes options as strings, with their names in lower case.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from aerobee_spark import environment
-from aerobee_spark.errors import OptionError
+from aerobee_spark.errors import MqError, OptionError
 
 # Options of a write alone; of a read alone are those that `reading/options.py` has beside these.
 SHARED = ("nameServer", "topic")
@@ -68,6 +69,20 @@ def with_name_server(values: dict[str, str], environ: Mapping[str, str]) -> dict
             "nameServer",
         )
     return {**values, "nameServer": found}
+
+
+def fields_of(
+    values: Mapping[str, str], options: Mapping[str, tuple[str, Callable[[str], object]]]
+) -> dict[str, Any]:
+    """Field → value. `options`: name → field and parser. Raises OptionError for a bad value."""
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        field, parser = options[name]
+        try:
+            fields[field] = parser(value.strip())
+        except (ValueError, MqError) as error:
+            raise OptionError(f"the option {name} is {value!r}: {error}", name) from None
+    return fields
 
 
 # ---- values ----

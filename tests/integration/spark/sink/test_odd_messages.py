@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee_client import AdminClient
-from aerobee_spark import source
-from aerobee_spark.jvm.session import session
 from aerobee_wire import record
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 from support.spark.sink import MIB, TIMEOUT_S, last_line, numbers, stored
@@ -46,14 +44,6 @@ SCHEMA = "body binary, sysFlag int, brokerName string, queueId int, tags string,
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    scratch = tmp_path_factory.mktemp("spark")
-    with session(scratch, scratch / "log") as running:
-        source.register(running)
-        yield running
-
-
-@pytest.fixture(scope="module")
 def services(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[ServiceProcess, ServiceProcess]]:
@@ -70,12 +60,6 @@ def services(
 @pytest.fixture(scope="module")
 def namesrv(services: tuple[ServiceProcess, ServiceProcess]) -> str:
     return services[0].address
-
-
-@pytest.fixture(scope="module")
-def admin(namesrv: str) -> Iterator[AdminClient]:
-    with AdminClient(namesrv) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

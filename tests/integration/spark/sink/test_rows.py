@@ -27,7 +27,6 @@ from support.processes import redriving
 from support.processes.service import (
     ServiceProcess,
     broker_process,
-    namesrv_and_broker,
     namesrv_process,
 )
 from support.spark.sink import MIB, TIMEOUT_S, ids, numbers, stored
@@ -41,18 +40,6 @@ KINDS = {
 }
 BAD = 7
 Send = Callable[..., int]
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
-        yield namesrv.address
-
-
-@pytest.fixture(scope="module")
-def admin(namesrv: str) -> Iterator[AdminClient]:
-    with AdminClient(namesrv) as client:
-        yield client
 
 
 @pytest.fixture

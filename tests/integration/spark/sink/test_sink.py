@@ -3,7 +3,6 @@ and a failure. One session for all tests here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee_client import AdminClient, Message, Producer
-from aerobee_spark import source
-from aerobee_spark.jvm.session import session
 from aerobee_wire import record
 from aerobee_wire.compression import decompress
 from aerobee_wire.record import Record
 from support.clock.polling import until_sync
 from support.processes import redriving
 from support.processes.command import aerobee_json
-from support.processes.service import (
-    namesrv_and_broker,
-)
 from support.spark.sink import MIB, TIMEOUT_S, Write, columns_of, ids, last_line, numbers, stored
 
 if TYPE_CHECKING:
@@ -36,26 +30,6 @@ ROWS = """cast(id as string) body, concat('T', id % 3) tags, array('all', cast(i
 def users(properties: dict[str, str]) -> dict[str, str]:
     """The properties without the message id, which another message has another of."""
     return {name: value for name, value in properties.items() if name != "UNIQ_KEY"}
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    scratch = tmp_path_factory.mktemp("spark")
-    with session(scratch, scratch / "log") as running:
-        source.register(running)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
-        yield namesrv.address
-
-
-@pytest.fixture(scope="module")
-def admin(namesrv: str) -> Iterator[AdminClient]:
-    with AdminClient(namesrv) as client:
-        yield client
 
 
 @pytest.fixture

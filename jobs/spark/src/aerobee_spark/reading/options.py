@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aerobee_spark import environment
-from aerobee_spark.errors import MqError, OptionError
+from aerobee_spark.errors import OptionError
 from aerobee_spark.options import (
     SHARED_ALIASES,
     WRITE_ONLY,
     boolean,
     count,
+    fields_of,
     named,
     of_table,
     text,
@@ -121,17 +122,8 @@ class ReadOptions:
         if "kind" in values and "consumerGroup" not in values:
             problem = "the option kind goes with consumerGroup: set that too, or drop kind"
             raise OptionError(problem, "kind")
-        fields: dict[str, Any] = {
-            "given": frozenset(values),
-            "redact_key": environment.redact_key(environ),
-        }
-        for name, value in values.items():
-            target, parser = OPTIONS[name]
-            try:
-                fields[target] = parser(value.strip())
-            except (ValueError, MqError) as error:
-                raise OptionError(f"the option {name} is {value!r}: {error}", name) from None
-        options = cls(**fields)
+        key = environment.redact_key(environ)
+        options = cls(given=frozenset(values), redact_key=key, **fields_of(values, OPTIONS))
         least, most = options.min_per_trigger, options.max_per_trigger
         if least is not None and most is not None and least > most:
             raise OptionError(

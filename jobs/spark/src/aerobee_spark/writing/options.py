@@ -6,14 +6,14 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from aerobee_client.admin.redriving.rules import Target
-from aerobee_spark.errors import MqError, OptionError
+from aerobee_spark.errors import OptionError
 from aerobee_spark.options import (
     SHARED_ALIASES,
     boolean,
     count,
+    fields_of,
     named,
     of_table,
     text,
@@ -61,13 +61,7 @@ class WriteOptions:
             )
         _check_of_write(given)
         values = with_name_server(named(given, _NAMES), environ)
-        fields: dict[str, Any] = {"write_id": str(uuid.uuid4())}
-        for name, value in values.items():
-            field, parser = OPTIONS[name]
-            try:
-                fields[field] = parser(value.strip())
-            except (ValueError, MqError) as error:
-                raise OptionError(f"the option {name} is {value!r}: {error}", name) from None
+        fields = {"write_id": str(uuid.uuid4())} | fields_of(values, OPTIONS)
         if "redrive" in values and "topic" in values:
             raise OptionError(
                 "redrive says where dead letters go: drop the option topic, or write redrive as "
