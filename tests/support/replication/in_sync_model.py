@@ -19,7 +19,8 @@ class InSyncModel:
     def __init__(self, rules: InSyncRules, start: int = 0) -> None:
         self.rules = rules
         self.set = InSyncSet(ME, start, rules)
-        self.now_ms = 0
+        self.now_ms = self.told_ms = 0  # now, and when the master last heard anything
+        self.had_all_ms = dict.fromkeys(OTHERS, 0)  # until then each had the whole log
         self.end = self.own_synced = start
         self.stored = dict.fromkeys(OTHERS, 0)  # on the disk of each
         self.following: set[Replica] = set()
@@ -31,6 +32,7 @@ class InSyncModel:
     # ---- steps ----
 
     def tell_stored(self) -> None:
+        self.told_ms = self.now_ms
         self.set.stored(0, self.end, self.own_synced, self.now_ms)
         self.check()
 
@@ -44,6 +46,7 @@ class InSyncModel:
 
     def wait(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
+        self._note_who_has_all()
 
     def follow(self, replica: Replica) -> None:
         if replica not in self.following:
@@ -55,9 +58,16 @@ class InSyncModel:
         """The replica stores more; the master hears of it by `report`."""
         if replica in self.following:
             self.stored[replica] = min(self.end, self.stored[replica] + count)
+            self._note_who_has_all()
+
+    def _note_who_has_all(self) -> None:
+        for replica, stored in self.stored.items():
+            if stored == self.end:
+                self.had_all_ms[replica] = self.now_ms
 
     def report(self, replica: Replica) -> None:
         if replica in self.following:
+            self.told_ms = self.now_ms
             self.set.reported(replica, self.stored[replica], self.now_ms)
             self.check()
 
@@ -118,6 +128,9 @@ class InSyncModel:
         acknowledged = self.set.acknowledged
         if not self.rules.synchronous:
             assert acknowledged <= self.own_synced
+            oldest_ms = self.told_ms - self.rules.max_not_caught_up_ms
+            late = [one for one in possible - {ME} if self.had_all_ms[one] < oldest_ms]
+            assert not late, "acknowledged, though more than that time may be lost"
             return
         assert acknowledged <= self.set.confirmed, "R4: acknowledged, and not confirmed"
         certain = self.at_coordinator & (self.writing or self.at_coordinator)

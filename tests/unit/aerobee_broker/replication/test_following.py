@@ -11,6 +11,7 @@ import pytest
 
 from aerobee_broker.errors import (
     MasterOutdated,
+    ReplicaNotRemoved,
     ReplicaRefused,
     StreamBroken,
     TooFewReplicas,
@@ -156,6 +157,24 @@ async def test_an_asynchronous_send_is_acknowledged_alone_and_shown_with_the_sla
     group.network.heal()
     await group.settle()
     assert len(group.shown) == 3
+
+
+async def test_an_asynchronous_master_that_is_cut_off_soon_acknowledges_nothing() -> None:
+    group = await begun(ASYNC)
+    group.coordinator.away = True
+    group.network.cut(0, 1)
+    group.network.cut(1, 0)
+    group.send(3)
+    await asyncio.sleep(0.5)
+    assert len(group.acknowledged) == 3
+    await asyncio.sleep(3.0)
+    with pytest.raises(ReplicaNotRemoved):
+        await group.replicas[0].send(99)
+    group.coordinator.away = False
+    await asyncio.sleep(1.0)
+    group.send(3)
+    await eventually(lambda: len(group.acknowledged) == 6)
+    await group.check_end()
 
 
 async def test_without_its_slave_a_strict_master_refuses_sends_and_shows_what_it_has() -> None:

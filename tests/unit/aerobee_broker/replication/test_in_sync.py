@@ -60,6 +60,33 @@ def test_an_asynchronous_master_acknowledges_alone_and_shows_with_all() -> None:
     assert (model.set.acknowledged, model.set.confirmed) == (30, 10)
 
 
+def test_an_asynchronous_master_acknowledges_nothing_while_one_that_is_late_may_be_elected() -> (
+    None
+):
+    model = begin(ASYNC, ONE)
+    model.write(20)
+    model.wait(ASYNC.max_not_caught_up_ms + 1)
+    model.sync()
+    assert (model.set.acknowledged, model.set.late(model.now_ms)) == (10, [ONE])
+    model.begin_change()
+    model.end_change(takes_effect=False, answered=False)
+    assert model.set.acknowledged == 10, "nobody knows whether it may be elected"
+    model.read()
+    model.begin_change()
+    model.end_change(takes_effect=True, answered=True)
+    assert (model.set.acknowledged, model.set.late(model.now_ms)) == (30, [])
+
+
+def test_an_asynchronous_master_goes_on_when_the_late_one_has_caught_up() -> None:
+    model = begin(ASYNC, ONE)
+    model.write(20)
+    model.wait(ASYNC.max_not_caught_up_ms + 1)
+    model.sync()
+    model.copy(ONE, 20)
+    model.report(ONE)
+    assert model.set.acknowledged == 30
+
+
 def test_a_master_with_too_few_replicas_confirms_and_does_not_acknowledge() -> None:
     model = begin(SYNC_2)
     assert not model.set.suffices

@@ -30,8 +30,9 @@ _MARKS = 256  # five seconds of a log that grows all the time
 @dataclass(frozen=True, slots=True)
 class InSyncRules:
     """`synchronous`: acknowledge what the set has, on `in_sync_replicas` replicas at least; else
-    what this master has. `auto_in_sync_replicas`: then the size of the set will do, but not less
-    than `min_in_sync_replicas`.
+    what this master has, while no replica of the set is late: no more than of that time can be
+    lost. `auto_in_sync_replicas`: then the size of the set will do, but not less than
+    `min_in_sync_replicas`.
 
     `max_not_caught_up_ms`: a replica that has been behind for longer leaves. `join_within_ms`: one
     that was up to date so short a time ago may join. `max_gap`: bytes that log files are kept for a
@@ -79,6 +80,7 @@ class InSyncSet:
         self._possible: Members = self._certain  # in it if a write under way took effect
         self._joining: Members = frozenset()  # waited for, and not written yet
         self._writing = False
+        self._now_ms = NEVER_MS  # when it was last told of anything
 
     # ---- what it says ----
 
@@ -114,6 +116,13 @@ class InSyncSet:
         """Whether the set has as many replicas as are required: else sends are refused."""
         return len(self._certain) >= self.required
 
+    def late(self, now_ms: int) -> list[Replica]:
+        """Replicas of the set that have been behind for longer than they may stay in it: it is to
+        be written without them first."""
+        oldest_ms = now_ms - self._rules.max_not_caught_up_ms
+        others = self.waited_for - {self._me}
+        return [one for one in others if self._followers[one].caught_up_ms < oldest_ms]
+
     @property
     def is_unresolved(self) -> bool:
         """A write ended without an answer: the set must be read before it can be changed."""
@@ -143,6 +152,7 @@ class InSyncSet:
     def stored(self, lowest: int, end: int, synced: int, now_ms: int) -> None:
         """The log of this master: from `lowest` to `end`, and below `synced` it counts as stored
         (on the disk; with asynchronous flush: written)."""
+        self._now_ms = now_ms
         if end > self._end:
             self._progress.note(self._end, now_ms)
         self._lowest, self._end, self._synced = lowest, end, synced
@@ -160,6 +170,7 @@ class InSyncSet:
         """A follower has everything below `synced` on its disk."""
         caught_up_ms = now_ms if synced >= self._end else self._progress.reached_ms(synced)
         self._followers[replica].report(synced, caught_up_ms, now_ms)
+        self._now_ms = now_ms
         self._advance()
 
     def ended(self, replica: Replica) -> None:
@@ -241,7 +252,8 @@ class InSyncSet:
         ends = [self._followers[replica].synced for replica in self.waited_for - {self._me}]
         self.confirmed = max(self.confirmed, min([self._synced, *ends]))
         if not self._rules.synchronous:
-            self.acknowledged = max(self.acknowledged, self._synced)
+            if not self.late(self._now_ms):
+                self.acknowledged = max(self.acknowledged, self._synced)
         elif self.suffices:
             self.acknowledged = max(self.acknowledged, self.confirmed)
 

@@ -24,7 +24,7 @@ from isal.isal_zlib import crc32
 from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import FORMER_MASTER_ID
-from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
+from aerobee_broker.errors import MasterOutdated, ReplicaNotRemoved, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.counts import ReplicaWaits
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
@@ -122,7 +122,7 @@ class Leader:
             self.waits.flushed(own, now_ms)
         self.waits.confirmed(in_sync.confirmed, now_ms)
         self._visible = max(self._visible, min(in_sync.confirmed, flushed))
-        settled = in_sync.confirmed if in_sync.is_synchronous else own
+        settled = in_sync.confirmed if in_sync.is_synchronous else in_sync.acknowledged
         return Watermarks(in_sync.acknowledged, settled, self._visible)
 
     def check_sends(self) -> None:
@@ -135,6 +135,10 @@ class Leader:
             ]
             names = f"replica {', '.join(missing)}" if missing else "any other replica"
             raise TooFewReplicas(len(in_sync.members), in_sync.required, names)
+        if in_sync.is_unresolved and not in_sync.is_synchronous:
+            late = in_sync.late(self._clock.monotonic_ms())
+            if late:
+                raise ReplicaNotRemoved(sorted(replica.replica_id for replica in late))
 
     def slaves_at(self, physical_offset: int) -> list[int]:
         return [
