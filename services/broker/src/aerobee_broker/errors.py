@@ -28,7 +28,6 @@ MqError (aerobee_wire.status)
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
 │   └── FlushSlaveTimeout  FLUSH_SLAVE_TIMEOUT  stored, and not known to be on the replicas
 ├── TooFewReplicas      SLAVE_NOT_AVAILABLE     nothing was stored; another broker may take it
-├── ReplicaNotRemoved   SLAVE_NOT_AVAILABLE     likewise: an asynchronous master could lose it
 ├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 ├── TooManyTimers       FLOW_CONTROL            no more messages may wait for a time of their own
 ├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
@@ -43,7 +42,7 @@ MqError (aerobee_wire.status)
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from aerobee_wire.status import Code, MqError
@@ -354,20 +353,6 @@ class TooFewReplicas(MqError):
             f"nothing was stored: {in_sync} of the {required} copies that inSyncReplicas asks for "
             f"are in sync, without {missing}; send to another broker, or bring that replica back",
             about="inSyncReplicas",
-        )
-
-
-class ReplicaNotRemoved(MqError):
-    """Of an asynchronous group. `late`: ids of the replicas."""
-
-    def __init__(self, late: Sequence[int]) -> None:
-        names = ", ".join(map(str, late))
-        super().__init__(
-            Code.SLAVE_NOT_AVAILABLE,
-            f"nothing was stored: replica {names} has been behind for longer than "
-            "haMaxTimeSlaveNotCatchup, may be elected all the same, and the coordinator that is to "
-            "rule that out does not answer; send to another broker, or bring the coordinator back",
-            about="haMaxTimeSlaveNotCatchup",
         )
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from aerobee_broker.errors import (
     MasterOutdated,
-    ReplicaNotRemoved,
     ReplicaRefused,
     StreamBroken,
     TooFewReplicas,
 )
+from aerobee_broker.replication.errors import ReplicaNotRemoved
 from aerobee_broker.replication.in_sync import InSyncRules
 from aerobee_broker.replication.stream import ChunkCheck, Hello, LogChunk, Report, ReportCheck
 from support.replication.group import SimulatedGroup

@@ -1,11 +1,15 @@
-"""Why a replica is not made master. The code crosses the wire, the class does not.
+"""Why a replica is not made master, and why a master takes nothing. The code crosses the wire, the
+class does not.
 
-NotElectable    ILLEGAL_OPERATION      as master it might lack acknowledged messages
-NotCaughtUp     FLUSH_SLAVE_TIMEOUT    nobody can take over without a loss yet
-NotPromoted     SERVICE_NOT_AVAILABLE  it is not master, and may be tried again
+NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged messages
+NotCaughtUp        FLUSH_SLAVE_TIMEOUT    nobody can take over without a loss yet
+NotPromoted        SERVICE_NOT_AVAILABLE  it is not master, and may be tried again
+ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    what an asynchronous master would take may be lost
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from aerobee_wire.status import Code, MqError
 
@@ -31,4 +35,18 @@ class NotPromoted(MqError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             Code.SERVICE_NOT_AVAILABLE, f"not made master: {reason}; try again", retryable=True
+        )
+
+
+class ReplicaNotRemoved(MqError):
+    """Of an asynchronous group. `late`: ids of the replicas."""
+
+    def __init__(self, late: Sequence[int]) -> None:
+        names = ", ".join(map(str, late))
+        super().__init__(
+            Code.SLAVE_NOT_AVAILABLE,
+            f"nothing was stored: replica {names} has been behind for longer than "
+            "haMaxTimeSlaveNotCatchup, may be elected all the same, and the coordinator that is to "
+            "rule that out does not answer; send to another broker, or bring the coordinator back",
+            about="haMaxTimeSlaveNotCatchup",
         )

@@ -24,8 +24,9 @@ from isal.isal_zlib import crc32
 from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import FORMER_MASTER_ID
-from aerobee_broker.errors import MasterOutdated, ReplicaNotRemoved, StreamBroken, TooFewReplicas
+from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.counts import ReplicaWaits
+from aerobee_broker.replication.errors import ReplicaNotRemoved
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
