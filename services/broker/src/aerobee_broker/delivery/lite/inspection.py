@@ -20,7 +20,7 @@ from aerobee_broker.store.lite.lite_queue import LiteQueue, lite_code
 from aerobee_chassis.clock import Clock
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
-SLICE = 500  # lite topics between two turns of the loop: a few milliseconds
+SLICE = 500  # lite topics between two turns of the loop: 2 ms at most
 
 
 class LiteTopicStatus(NamedTuple):
@@ -74,16 +74,22 @@ class LiteInspection:
             self.syncing.binding(consumer_group, parent)
         else:
             self.syncing.check_parent(parent)
-        total = 0
+        limit, total = limit or DEFAULT_LIMIT, 0
         # The largest so far, the smallest of them first.
         found: list[tuple[tuple[int, int], int, _Place]] = []
-        async for place in self._places(parent, lite_topic):
-            total += 1
-            if len(found) < (limit or DEFAULT_LIMIT):
-                heapq.heappush(found, (self._size(parent, consumer_group, place), -total, place))
-            elif self._at_most(parent, consumer_group, place) > found[0][0]:
-                size = self._size(parent, consumer_group, place)
-                heapq.heappushpop(found, (size, -total, place))
+        async for queue_id, queue, ends in self._slices(parent, lite_topic):
+            for code, number in ends:
+                total += 1
+                # Neither a lag nor a count is larger than this.
+                if len(found) == limit and number < found[0][0][0 if consumer_group else 1]:
+                    continue
+                place = _Place(queue_id, queue, code)
+                if len(found) < limit:
+                    size = self._size(parent, consumer_group, place)
+                    heapq.heappush(found, (size, -total, place))
+                elif self._at_most(parent, consumer_group, place) > found[0][0]:
+                    size = self._size(parent, consumer_group, place)
+                    heapq.heappushpop(found, (size, -total, place))
         found.sort(reverse=True)
         statuses = []
         for (lag, messages), _, place in found:
@@ -113,15 +119,20 @@ class LiteInspection:
             and (not lite_topic or client.wildcard or client.names.get(code) == lite_topic)
         ]
 
-    async def _places(self, parent: str, lite_topic: str) -> AsyncIterator[_Place]:
-        queues = list(self.dispatch.lines.lite_queues(parent))
-        for queue_id, queue in queues:
-            codes = [lite_code(lite_topic.encode())] if lite_topic else queue.codes()
-            for index, code in enumerate(codes):
-                if queue.last(code) is not None:  # still
-                    yield _Place(queue_id, queue, code)
-                if index % SLICE == SLICE - 1:
-                    await asyncio.sleep(0)
+    async def _slices(
+        self, parent: str, lite_topic: str
+    ) -> AsyncIterator[tuple[int, LiteQueue, list[tuple[int, int]]]]:
+        """Code of each lite topic, and number of its last message, in slices of a queue."""
+        code = lite_code(lite_topic.encode())
+        for queue_id, queue in list(self.dispatch.lines.lite_queues(parent)):
+            if lite_topic:
+                last = queue.last(code)
+                ends = [(code, last.number)] if last is not None else []
+            else:
+                ends = queue.ends()
+            for first in range(0, len(ends), SLICE):
+                yield queue_id, queue, ends[first : first + SLICE]
+                await asyncio.sleep(0)
 
     def _at_most(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
         """`_size` is not larger."""

@@ -77,6 +77,11 @@ class CodeTable:
         self._count -= 1
         return True
 
+    def rows(self, *columns: int) -> list[tuple[int, ...]]:
+        """Each code with its numbers in these columns."""
+        rows = zip(self._codes, *(self.columns[column] for column in columns), strict=True)
+        return [row for row in rows if row[0]]
+
     def codes_where_below(self, column: int, limit: int) -> list[int]:
         """The codes whose number in this column is below a limit."""
         rows = zip(self._codes, self.columns[column], strict=True)

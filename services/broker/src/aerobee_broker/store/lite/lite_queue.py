@@ -287,6 +287,11 @@ class LiteQueue:
     def codes(self) -> list[int]:
         return list(self._heads)
 
+    def ends(self) -> list[tuple[int, int]]:
+        """Code, and number of the last message, of each lite topic."""
+        rows = self._heads.rows(_LAST, _NUMBER)
+        return [(code, number) for code, last, number in rows if last >= self._floor]
+
     # ---- expiry by TTL ----
 
     def expire(self, floor: int) -> list[tuple[int, int]]:
