@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aerobee_client import Message, Producer
+from aerobee_client import Code, LiteSimpleConsumer, Message, Producer
+from support.codes import raises_code
 from support.processes.command import Up, aerobee, aerobee_json
 
 
@@ -40,6 +42,39 @@ def test_a_topic_is_updated_and_never_replaced(up: Up) -> None:
     assert topic["message_type"] == "DELAY"
     (there,) = topic["brokers"]
     assert (there["read_queue_count"], there["write_queue_count"]) == (3, 1)
+
+
+def test_the_attributes_of_lite_topics_by_their_names_in_rocketmq(up: Up) -> None:
+    """As mqadmin sets them. What they say holds at once, also of one that is changed."""
+    parent = ("topic", "create", "sessions", "--type", "lite")
+    json_of(up, *parent, "--attribute", "lite.topic.expiration=30")
+    bind = ("--attribute", "lite.bind.topic=sessions", "--attribute", "lite.sub.model=Exclusive")
+    json_of(up, "group", "create", "agents", *bind, "--attribute", "lite.sub.client.quota=1")
+    for wrong in ("lite.bind.topic=nowhere", "lite.sub.model=exclusive", "lite.sub.client.quota=x"):
+        given = ("--attribute", "lite.bind.topic=sessions", "--attribute", wrong)
+        assert aerobee("group", "create", "others", *given, namesrv=up.namesrv).returncode == 1
+    wrong_ttl = ("topic", "update", "sessions", "--attribute", "lite.topic.expiration=never")
+    assert aerobee(*wrong_ttl, namesrv=up.namesrv).returncode == 1
+    with (
+        LiteSimpleConsumer("agents", "sessions", namesrv=up.namesrv) as one,
+        LiteSimpleConsumer("agents", "sessions", namesrv=up.namesrv) as other,
+        Producer(namesrv=up.namesrv) as producer,
+    ):
+        one.subscribe_lite("a")
+        with raises_code(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED):
+            one.subscribe_lite("b")
+        json_of(up, "group", "update", "agents", "--attribute", "lite.sub.client.quota=2")
+        one.subscribe_lite("b")
+        other.subscribe_lite("a")
+        producer.send(Message("sessions", b"x", lite_topic="a"))
+        (message,) = other.receive()
+        other.ack(message)
+        one.receive(wait=timedelta(0))
+        assert one.lite_topics == {"b"}
+    changed = json_of(up, "topic", "update", "sessions", "--attribute", "lite.topic.expiration=-1")
+    assert [(each["setting"], each["before"], each["after"]) for each in changed] == [
+        ("attributes.lite.topic.expiration", "30", "-1")
+    ]
 
 
 def test_a_queue_with_messages_is_given_up_by_force_only(up: Up) -> None:
