@@ -110,7 +110,8 @@ async def promote_beside_an_empty_disk(played: Scenario, rng: random.Random) -> 
 
 
 async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> None:
-    """As often as it takes: then it meets those that follow its successor, which is away."""
+    """As often as it takes, and told to go on with one copy: then it meets those that follow its
+    successor, which is away."""
     cluster = played.cluster
     old, new, slave = cluster.nodes
     old.kill()
@@ -118,6 +119,7 @@ async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> Non
     await cluster.promote(new)
     await played.send(new.number)
     played.cut_off(old.number)
+    old.configure({"enableAutoInSyncReplicas": True})
     for _ in range(rng.randint(3, 5)):
         old.start()
         await asyncio.sleep(10)

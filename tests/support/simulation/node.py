@@ -180,6 +180,10 @@ class BrokerNode:
         self.process.kill()
         self.process = self._replica = None
 
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """From its next start on."""
+        self.options = {**self.options, **options}
+
     def lose_disk(self) -> None:
         """It is off, and comes back with an empty disk."""
         assert self.process is None

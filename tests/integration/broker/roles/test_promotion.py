@@ -32,6 +32,7 @@ from support.processes.service import METRICS, run
 
 MASTER, SLAVE, THREE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE", "totalReplicas=3"
 STRICT = "inSyncReplicas=2"
+AUTO = "enableAutoInSyncReplicas=true"  # else it leads again only once another one answers
 TOPIC = "orders"
 NOBODY = "127.0.0.1:1"  # a name server that does not answer
 
@@ -159,7 +160,7 @@ async def test_an_old_master_that_starts_alone_stays_behind_its_successor(
     async with BrokerCaller(one.address) as caller:
         await send_until_taken(caller, TOPIC, b"after")
     for _ in range(3):
-        with Member(master.data, master.number, NOBODY, MASTER, THREE).process as alone:
+        with Member(master.data, master.number, NOBODY, MASTER, THREE, AUTO).process as alone:
             until_sync(lambda: bool(alone.events("role_taken")), "it leads alone")
             assert alone.events("role_taken")[-1]["epoch"] < PROMOTION_STEP
     master.start()

@@ -43,6 +43,67 @@ def test_a_master_that_was_cut_off_during_a_promotion_finds_its_successor() -> N
     simulate(1, scenario)
 
 
+def test_a_master_that_starts_again_where_nobody_answers_shows_nothing() -> None:
+    """Its whole log counts once it leads: another one may have been promoted without that."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        old, new, _ = cluster.nodes
+        cut_off(cluster, old.number)
+        with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
+            await client.send("orders", b"on one disk alone")
+        old.kill()
+        await asyncio.sleep(20)
+        assert await cluster.promote(new) is None
+        client.address = new.address
+        await client.send("orders", b"on two")
+        old.start()
+        for _ in range(20):
+            await asyncio.sleep(1)
+            cluster.look()
+        assert not old.epoch_as_master
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+        assert cluster.shown["orders", 0, 0] == b"on two"
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_master_that_notes_a_promotion_while_it_starts_does_not_lead(seed: int) -> None:
+    """In an epoch above the one that it has noted."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        old, new, _ = cluster.nodes
+        old.kill()
+        await asyncio.sleep(5)
+        assert await cluster.promote(new) is None
+        client.address = new.address
+        await client.send("orders", b"acknowledged")
+        cluster.look()
+        cluster.namesrv.pause()
+        new.kill()
+        new.start()  # both wait until somebody answers
+        old.start()
+        await asyncio.sleep(4)
+        asking = asyncio.create_task(cluster.promote(new))
+        cluster.namesrv.resume()
+        await asking
+        cluster.check_alike(await cluster.settle())
+        assert not old.epoch_as_master
+
+    simulate(seed, scenario)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_of_two_promotions_at_a_time_one_goes_on_at_most(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:

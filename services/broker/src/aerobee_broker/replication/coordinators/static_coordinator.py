@@ -38,6 +38,11 @@ class StaticCoordinator:
         self._path = path
         self._writer = writer
 
+    @property
+    def epoch(self) -> int:
+        """In which this replica was master last, or was about to be; 0: in none."""
+        return 0 if self.state is None else self.state.epoch
+
     def load(self) -> None:
         """Raises ConfigFileDamaged."""
         try:

@@ -65,6 +65,15 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
         )
 
 
+def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) -> bool:
+    """Whether a replica that was master would have heard from `found`, the others that answer, of
+    one that was promoted without its word: `check_enough` let as many others note that as leave
+    fewer than these."""
+    if options.total_replicas < 2 or not options.namesrvs or not options.is_synchronous:
+        return True
+    return sum(map(_has_what_it_confirmed, found)) >= _least(options) - 1
+
+
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
     """Raises NotElectable: another log goes further."""
     furthest = max(others, key=_reach, default=own)

@@ -8,6 +8,7 @@ another one; then as the epochs say, which outlive a restart.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -26,6 +27,7 @@ from aerobee_broker.roles.members.ballot import (
     check_electable,
     check_enough,
     check_furthest,
+    knows_of_promotions,
     master_among,
 )
 from aerobee_broker.roles.members.member import Member
@@ -59,6 +61,8 @@ class StaticMember(Member):
         self._options = roles.own.environment.options
         self._task: asyncio.Task[None] | None = None
         self._tried = roles.taken  # set too once a role could not be taken
+        self._waits_told = False
+        self._known_at_first = 0  # the highest epoch that it had heard of when it was started
         self._was_changed = False  # its role, by the options, since the start before
         self._promoted = asyncio.Event()
         self._promoted_to = 0  # the epoch of a promotion, until the role is taken
@@ -84,7 +88,12 @@ class StaticMember(Member):
                 self._promoted.clear()
                 if epoch:
                     await self._lead(epoch)
-                elif leads and not await self._is_superseded():
+                elif leads and (may_lead := await self._may_lead()) is not False:
+                    if may_lead is None:
+                        await until_one_ends(
+                            self._follow(), self._until_promoted(), self._until_answers()
+                        )
+                        continue
                     self._roles.own.counts.elected(Reason.START)
                     await self._lead(self._next_epoch())
                 else:
@@ -109,6 +118,7 @@ class StaticMember(Member):
         role, before = "master" if by_options else "slave", self._coordinator.configured
         await self._coordinator.configure(role)
         self._was_changed = before not in ("", role)
+        self._known_at_first = self._roles.own.highest_epoch()
         if self._was_changed or self._coordinator.state is None:
             return by_options
         return self._led_last()
@@ -134,8 +144,7 @@ class StaticMember(Member):
 
     def _highest_epoch(self) -> int:
         """As far as this replica knows."""
-        state = self._coordinator.state
-        return max(self._roles.own.highest_epoch(), state.epoch if state else 0)
+        return max(self._roles.own.highest_epoch(), self._coordinator.epoch)
 
     async def _lead(self, epoch: int) -> None:
         await self._coordinator.begin(epoch, self._roles.own.replica)
@@ -163,14 +172,36 @@ class StaticMember(Member):
         """The highest epoch that name servers, and the replicas that they know, tell."""
         group = await self._masters.group()
         found, _ = await self._ask(group)
+        return self._highest(group, found)
+
+    def _highest(self, group: GroupAtNameServer, found: Sequence[ReplicaStatus]) -> int:
         return max([group.epoch, *(each.log.epoch for each in found)])
 
-    async def _is_superseded(self) -> bool:
-        """Whether anybody else knows of a higher epoch than this replica."""
-        elsewhere, highest = await self._highest_elsewhere(), self._highest_epoch()
-        if elsewhere > highest:
-            structlog.get_logger().warning("master_superseded", epoch=elsewhere, own_epoch=highest)
-        return elsewhere > highest
+    async def _may_lead(self) -> bool | None:
+        """Whether nobody else knows of a higher epoch than this replica, whose whole log is shown
+        then. None: too few answer to tell, of a group that has had a master."""
+        group = await self._masters.group()
+        found, _ = await self._ask(group)
+        # With what this replica has noted meanwhile, for one that is promoted.
+        heard = max(self._highest(group, found), self._roles.own.highest_epoch())
+        highest = max(self._known_at_first, self._coordinator.epoch)
+        if heard > highest:
+            structlog.get_logger().warning("master_superseded", epoch=heard, own_epoch=highest)
+            return False
+        if not highest or self._was_changed or knows_of_promotions(found, self._options):
+            return True
+        if not self._waits_told:
+            answering = [each.log.replica.replica_id for each in found]
+            structlog.get_logger().warning("waits_for_replicas", epoch=highest, answer=answering)
+        self._waits_told = True
+        return None
+
+    async def _until_answers(self) -> None:
+        """Until others tell whether this replica may lead again."""
+        while True:
+            await asyncio.sleep(AGAIN_S)
+            if await self._may_lead() is not None:
+                return
 
     async def _follow(self) -> None:
         number = self._options.broker_id or FORMER_MASTER_ID
