@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from aerobee_wire.status import MqError
 from support.lite.broker_client import PARENT, REPLACE, Got, bodies
 from support.simulation.client import SimulatedClient
 from support.simulation.cluster import SimulatedCluster, simulate
@@ -215,3 +216,37 @@ def test_through_restarts_and_failovers_each_lite_topic_comes_in_order_and_nothi
         cluster.check_alike(await cluster.settle())
 
     simulate(seed, scenario)
+
+
+def test_a_deletion_that_no_other_replica_has_is_undone_with_the_codes_of_units() -> None:
+    """The master deletes the parent while nobody follows it, and comes back as a slave: by its
+    tables, which are confirmed, the topic is of the type LITE."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        lite = await begun(cluster)
+        await lite.sync(REPLACE, "x")
+        await lite.send("x", b"x0", b"x1")
+        held = await lite.pop(1)
+        assert await lite.ack(held) == [0]
+        await cluster.settle()
+        old, new, other = cluster.nodes
+        for node in (new, other):
+            cluster.network.cut(old.number, node.number)
+            cluster.network.cut(node.number, old.number)
+        deleting = asyncio.create_task(lite.client.delete_topic(PARENT))
+        await asyncio.sleep(0.2)  # too short for the others to leave the set
+        old.kill()
+        with pytest.raises(MqError):
+            await deleting
+        assert await cluster.promote(new) is None
+        cluster.heal()
+        await cluster.settle()
+        new.kill()
+        assert await cluster.promote(old) is None
+        lite.client.address = old.address
+        await lite.sync(REPLACE, "x")
+        assert bodies(await received(lite)) == [b"x1"]
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)

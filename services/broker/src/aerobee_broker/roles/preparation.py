@@ -106,12 +106,7 @@ class Preparation:
 
     async def _undo_deletions(self) -> None:
         """Always raises ReopenStore."""
-        own = self._own
-        for topic in own.store.deleted_at_end():
-            config = own.tables.topics.get(topic)
-            if config is not None and config.message_type == LITE:
-                own.lite.lines.add_parent(topic)  # its queues are built again
-        await own.environment.flusher(own.store.undo_deletions)
+        await self._own.environment.flusher(self._own.store.undo_deletions)
         raise ReopenStore("a topic was deleted that its master has")
 
     async def _mark(self, unfinished: Unfinished) -> None:
