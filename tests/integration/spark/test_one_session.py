@@ -85,6 +85,7 @@ def test_a_facts_table_reports_what_the_brokers_had(
     first = run("facts", *landing, "--quiet", "--json")
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout)["rows"] == 40
+    assert 0 < len(list(table.glob("run=*/batch=*/*.parquet"))) <= 2, "a file for each core"
     of_brokers = report(run, tmp_path / "one", "--namesrv", cluster.namesrv)
     of_table = report(run, tmp_path / "two", "--facts", str(table))
     assert figures(of_table) == figures(of_brokers)

@@ -249,7 +249,11 @@ class Landing:
         target = self.files.path / folder
         shutil.rmtree(target, ignore_errors=True)  # of an attempt that was not committed
         if start is None or start.of != end.of:
-            _with_history(rows, self.request).write.parquet(str(self.link / folder))
+            # Each queue has a task of its own, with few rows: small files cost the writer and the
+            # readers more than large ones.
+            cores = rows.sparkSession.sparkContext.defaultParallelism
+            facts = _with_history(rows, self.request).coalesce(cores)
+            facts.write.parquet(str(self.link / folder))
         found = landed_in(sorted(target.glob("*.parquet")))
         commit = Commit(
             run,
