@@ -128,7 +128,8 @@ class ReadStatus(Enum):
 
 @dataclass(slots=True)
 class ReadResult:
-    """`records`: as they are stored, one after the other. `next_begin_offset`: to read on at."""
+    """`records`: as they are stored, one after the other. `next_begin_offset`: to read on at.
+    `is_all`: a read there would find nothing now; False where that is not known."""
 
     status: ReadStatus
     next_begin_offset: int
@@ -137,6 +138,7 @@ class ReadResult:
     records: bytes = b""
     message_count: int = 0
     corrupted_count: int = 0
+    is_all: bool = False
 
 
 class Corruption(NamedTuple):

@@ -277,20 +277,23 @@ class LiteLines:
             return ReadResult(ReadStatus.NO_NEW, queue_offset, 0, high)
         parts: list[bytes] = []
         count = size = 0
+        is_all = len(offsets) < max_messages
         for first, length in _runs(offsets):
             read = self._store.read(
                 parent, queue_id, first, max_messages=length, max_bytes=max(1, max_bytes - size)
             )
-            for record, data in _named(read.records, name):
-                if count and size + record > max_bytes:
+            queue_offset = read.next_begin_offset
+            for at, data in _named(read.records, name):
+                if count and size + len(data) > max_bytes:
+                    queue_offset = at  # a read brings one message even if that is too large
                     break
                 parts.append(data)
-                count, size = count + 1, size + record
-            queue_offset = read.next_begin_offset
+                count, size = count + 1, size + len(data)
             if queue_offset < first + length or size >= max_bytes:
+                is_all = False
                 break
         status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
-        return ReadResult(status, queue_offset, 0, high, b"".join(parts), count)
+        return ReadResult(status, queue_offset, 0, high, b"".join(parts), count, is_all=is_all)
 
     # ---- upkeep ----
 
@@ -334,10 +337,11 @@ def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _named(records: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
-    """Size and bytes of the records of a lite topic of this name: another one may have its code."""
+    """Queue offset and bytes of the records of a lite topic of this name: another one may have its
+    code."""
     at = 0
     for record in iter_records(records, check_crc=False):
         size = record.store_size
         if get_property(record.raw_properties, _NAME) == name:
-            yield size, records[at : at + size]
+            yield record.queue_offset, records[at : at + size]
         at += size

@@ -341,6 +341,8 @@ class MessageSelector:
                     self._take(queue, offset, record, request=request, batch=batch, mine=mine)
                 queue.cursor = result.next_begin_offset
             self._offsets.commit(*queue.key, queue.committed_offset)
+            if result.is_all:
+                return
         batch.scan_unfinished = True
 
     @staticmethod
