@@ -34,6 +34,10 @@ def acked(at: float, number: int, attempt: int = 1, popped_ms: int = 0) -> Told:
     return line("acked", at, number, attempt=attempt, popped_ms=popped_ms)
 
 
+def diverged(number: int, *, missing: bool, topic: str = "orders") -> Told:
+    return line("diverged", 50.0, number, missing=missing, where=[topic, 1, "1-0.log"])
+
+
 def history(*told: Told, stored: tuple[int, ...], mode: str = "SYNC_MASTER") -> History:
     found = [line("stored", 50.0, number) for number in stored]
     return History(mode, ROUNDS, {"python": told}, found)
@@ -60,7 +64,7 @@ def test_what_was_acknowledged_and_is_not_stored_is_lost() -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_asynchronous_group_may_lose_what_it_keeps_as_cut(kept: bool) -> None:
     found = history(*SOUND, acknowledged(33.0, 2), stored=(0, 1), mode="ASYNC_MASTER")
-    cut = [line("diverged", 50.0, 2, missing=True)] if kept else []
+    cut = [diverged(2, missing=True)] if kept else []
     found = dataclasses.replace(found, diverged=cut)
     second = counted(found)[1]
     assert (second.lost, second.named, second.cut) == (1, kept, kept)
@@ -69,9 +73,11 @@ def test_an_asynchronous_group_may_lose_what_it_keeps_as_cut(kept: bool) -> None
 
 def test_what_was_cut_must_be_told_rightly() -> None:
     found = history(*SOUND, stored=(0, 1))
-    wrong = dataclasses.replace(found, diverged=[line("diverged", 50.0, 1, missing=True)])
-    right = dataclasses.replace(found, diverged=[line("diverged", 50.0, 1, missing=False)])
+    wrong = dataclasses.replace(found, diverged=[diverged(1, missing=True)])
+    right = dataclasses.replace(found, diverged=[diverged(1, missing=False)])
+    letter = diverged(1, missing=True, topic="%DLQ%g")
     assert len(list(problems(wrong))) == 1 and not list(problems(right))
+    assert not list(problems(dataclasses.replace(found, diverged=[letter])))
 
 
 def test_what_was_shown_must_stay_at_its_place() -> None:

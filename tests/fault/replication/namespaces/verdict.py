@@ -47,6 +47,11 @@ class History:
     behind: Sequence[Told] = ()
     logs_differ: str = ""
 
+    def cut(self) -> list[Told]:
+        """Of `diverged`, what producers sent: a dead letter has the key of another message."""
+        topics = {one["place"][0] for one in self.stored}
+        return [one for one in self.diverged if one["where"][0] in topics]
+
     def elected_near(self, moment: float) -> bool:
         """Whether another master was elected in the round of this moment, or in the next one."""
         number = self.round_at(moment)
@@ -84,7 +89,7 @@ def counted(history: History) -> list[Counts]:
     """Of each round."""
     found = [Counts(history.mode, each.fault, elections=each.elections) for each in history.rounds]
     copies = Counter(one["key"] for one in history.stored)
-    kept = {one["key"] for one in history.diverged}
+    kept = {one["key"] for one in history.cut()}
     places = {tuple(one["place"]): one["body"] for one in history.stored}
     for client, told in history.told.items():
         for one in told:
@@ -176,7 +181,7 @@ def problems(history: History) -> Iterator[str]:
     """What must not be, with an example of each."""
     wipes = any(each.wipes for each in history.rounds)
     stored = {one["key"] for one in history.stored}
-    kept = {one["key"] for one in history.diverged}
+    kept = {one["key"] for one in history.cut()}
     for client, told in history.told.items():
         lost = {one["key"] for one in told if one["event"] == "acknowledged"} - stored
         if history.mode == "SYNC_MASTER" and lost:
@@ -197,6 +202,6 @@ def problems(history: History) -> Iterator[str]:
     for one in history.stored:
         if one["body"] != one["key"]:
             yield f"a message has the body of another: {one}"
-    wrong = [one for one in history.diverged if one["missing"] is (one["key"] in stored)]
+    wrong = [one for one in history.cut() if one["missing"] is (one["key"] in stored)]
     if wrong:
         yield f"{len(wrong)} of what was cut is told wrongly as missing or stored: {wrong[0]}"
