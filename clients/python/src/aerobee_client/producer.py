@@ -310,8 +310,9 @@ class AsyncProducer(StartedClient):
         try:
             if self._interceptors:
                 message, hooked = begin_send(message, self._interceptors)
-            choice = Choice(queue, selector)
-            way = choice.way(message, block=False, is_alone=not accumulates)
+            way = None
+            if selector is not None or message.order_key:
+                way = Choice(queue, selector).way(message, block=False, is_alone=not accumulates)
         except Exception as error:
             return refused(future, error, callback)
         if self._singles is None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from enum import IntEnum
 
 # Of the temporary file, in memory.
@@ -36,6 +35,7 @@ class MessageIds:
             "BEGIN",
         ):
             self._table.execute(statement)
+        self._inserting = self._table.cursor()  # a new one for each claim costs more than the claim
 
     def close(self) -> None:
         self._table.close()
@@ -43,8 +43,10 @@ class MessageIds:
     def load(self, rows: Iterable[tuple[str, str, Claim]]) -> None:
         """Message ids of earlier runs, with the offset message ids of their dead letters: SENT or
         UNKNOWN. A later row replaces an earlier one. Raises OSError as `claim`."""
-        with _disk_errors():
+        try:
             self._table.executemany("INSERT OR REPLACE INTO ids VALUES (?, ?, ?)", rows)
+        except sqlite3.OperationalError as error:
+            raise _disk_error(error) from None
 
     def count(self, claim: Claim) -> int:
         """How many have this claim."""
@@ -57,15 +59,15 @@ class MessageIds:
         """Takes a message id for the dead letter with this offset message id, which is to be sent
         if the answer is NEW or UNKNOWN. Raises OSError when the temporary file cannot be
         written."""
-        with _disk_errors():
-            return self._claim(message_id, letter)
+        try:
+            added = self._inserting.execute(_INSERT, (message_id, letter))
+            if added.rowcount == 1:
+                return Claim.NEW
+            return self._claim_again(message_id, letter)
+        except sqlite3.OperationalError as error:
+            raise _disk_error(error) from None
 
-    def _claim(self, message_id: str, letter: str) -> Claim:
-        added = self._table.execute(
-            "INSERT OR IGNORE INTO ids VALUES (?, ?, ?)", (message_id, letter, Claim.TAKEN)
-        )
-        if added.rowcount == 1:
-            return Claim.NEW
+    def _claim_again(self, message_id: str, letter: str) -> Claim:
         taken_by, claim = self._table.execute(
             "SELECT letter, claim FROM ids WHERE message_id = ?", (message_id,)
         ).fetchone()
@@ -78,13 +80,13 @@ class MessageIds:
         return Claim.SENT if claim == Claim.SENT and taken_by == letter else Claim.TAKEN
 
 
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise OSError(
-            errno.EIO,
-            f"the temporary file of message ids cannot be written ({error}): make room, "
-            "or choose another folder by TMPDIR",
-        ) from None
+# The claim is written into the statement: sqlite3 binds an enum by way of its adapters.
+_INSERT = f"INSERT OR IGNORE INTO ids VALUES (?, ?, {Claim.TAKEN:d})"
+
+
+def _disk_error(error: sqlite3.OperationalError) -> OSError:
+    return OSError(
+        errno.EIO,
+        f"the temporary file of message ids cannot be written ({error}): make room, "
+        "or choose another folder by TMPDIR",
+    )

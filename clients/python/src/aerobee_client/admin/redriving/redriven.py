@@ -26,14 +26,14 @@ class Redriven(Message):
         topic = rules.topic_for(target, consumer_group, given)
         super().__init__(topic, dead_letter.stored_body, flag=dead_letter.flag)
         self.sys_flag = compression_bits(dead_letter.sys_flag)
-        offset_message_id = dead_letter.offset_message_id
         self.properties = rules.properties_for(
-            target, given, offset_message_id=offset_message_id, now_ms=now_ms
+            target, given, offset_message_id=dead_letter.offset_message_id, now_ms=now_ms
         )
         if target != Target.RETRY:
             self.message_group = given.get(names.SHARDING_KEY, "")
             self.lite_topic = given.get(names.LITE_TOPIC, "")
-            self.priority = names.whole_number(given.get(names.PRIORITY, ""))
+            if names.PRIORITY in given:
+                self.priority = names.whole_number(given[names.PRIORITY])
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
         """The properties string, with the message id that it has already, not `message_id`."""

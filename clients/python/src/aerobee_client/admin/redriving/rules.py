@@ -125,7 +125,8 @@ def message_id_of(properties: Mapping[str, str], offset_message_id: str) -> str:
 
 def redrive_times(properties: Mapping[str, str]) -> int:
     """How often a message was redriven; what is no number counts as never."""
-    return max(0, names.whole_number(properties.get(names.REDRIVE_TIMES, "")) or 0)
+    told = properties.get(names.REDRIVE_TIMES)  # nearly always absent
+    return max(0, names.whole_number(told) or 0) if told else 0
 
 
 def properties_for(

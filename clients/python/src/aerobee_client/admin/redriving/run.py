@@ -124,6 +124,14 @@ class _Flight:
     def has_landed(self) -> bool:
         return all(future.done() for future in self.futures)
 
+    async def land(self) -> None:
+        """Returns when all have their answers, which come by the request: to wait for one future
+        after the other is a wait for each request, while `asyncio.wait` of all of them schedules a
+        callback for each. A cancellation does not cancel the sends."""
+        for future in self.futures:
+            if not future.done():
+                await asyncio.wait((future,))
+
 
 class Redrive:
     """One run of a redrive. Without a `producer` nothing is sent (a dry run). `ids`: of the
@@ -275,7 +283,7 @@ class Redrive:
         interruption: Interruption | None = None
         while not flight.has_landed:
             try:
-                await asyncio.wait(flight.futures)  # not gather: that would cancel them too
+                await flight.land()
             except asyncio.CancelledError as error:
                 if not patient:
                     break
