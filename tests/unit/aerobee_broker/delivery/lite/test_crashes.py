@@ -186,3 +186,29 @@ async def test_what_was_answered_holds(
         group = harness.broker.groups.get(GROUP)
         assert group.attributes["lite.bind.topic"]
     await harness.end()
+
+
+async def test_a_line_that_is_dropped_after_its_position_was_saved_stays_acknowledged() -> None:
+    """`liteOffsets` was written while the lease lasted, the leases after the line was dropped: only
+    the acknowledgement is read from the journal."""
+    disk = SimulatedDisk(0)
+    harness = await BrokerHarness.begin(PATH, disk=disk)
+    await make_parent(harness)
+    await bind(harness)
+    consumer, state = LiteConsumer(harness, "c1"), harness.broker.lite.state
+    await consumer.sync(REPLACE, "n0", "n1")
+    await send_lite(harness, "n0", b"0", b"1", b"2")
+    got = await consumer.pop()
+    await state.save(everything=True)
+    assert set(await consumer.ack(got)) == {0}
+    for _ in range(2):
+        await state.save()
+    assert not list(state.table)
+    await send_lite(harness, "n1", b"0")
+    assert set(await consumer.ack(await consumer.pop())) == {0}
+    await state.save()
+    left = disk.copy().after_kill()
+    await harness.end()
+    harness = await BrokerHarness.begin(PATH, disk=left, clock=harness.clock)
+    assert await consumed(harness) == []
+    await harness.end()

@@ -12,7 +12,11 @@ from collections.abc import Callable
 from aerobee_broker.delivery.lite.lines import line
 from aerobee_broker.delivery.lite.positions import LitePositions
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue
-from aerobee_broker.delivery.pop.lease_journal_format import ExpireRecord, JournalRecord
+from aerobee_broker.delivery.pop.lease_journal_format import (
+    ExpireRecord,
+    JournalRecord,
+    SettledQueue,
+)
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_chassis.clock import Clock
 
@@ -69,6 +73,16 @@ class LineLeases(LeaseTable):
             self._positions.expire(*record)
         else:
             super().apply(record)
+
+    def _apply_settled(self, settled: SettledQueue) -> None:
+        """The lease may lie before the records that are applied: `liteOffsets` was saved while it
+        lasted, and the line was idle, and not in the table, when leases were saved later. Lines are
+        settled from the front: what lies before a settled message and is not in flight is too."""
+        super()._apply_settled(settled)
+        queue = self.in_use(settled.consumer_group, settled.topic, settled.queue_id)
+        if queue is not None:
+            ends = (run.first_offset + run.length for run in settled.settled)
+            queue.cursor = max(queue.cursor, *ends, 0)
 
     def drop_idle(self, *, at_once: bool = False) -> int:
         """A round: drops the lines of which nothing was in flight in the last one either. Returns
