@@ -8,7 +8,7 @@ lease id of its own: its messages are settled by themselves, as those of an orde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -202,20 +202,16 @@ class LitePop:
     # ---- handing out ----
 
     async def _make_durable(self, request: LitePopRequest, selected: Sequence[_Selected]) -> None:
-        writes = [
-            self.journal.write(one.batch.journal_record(one.request), one.batch.roll_back)
-            for one in selected
-        ]
+        def roll_back() -> None:
+            for one in selected:
+                one.batch.roll_back()
+
+        records = [one.batch.journal_record(one.request) for one in selected]
         try:
-            outcomes = await asyncio.gather(*writes, return_exceptions=True)
-            failures = [each for each in outcomes if each is not None]
-            if failures:
-                self._give_back(
-                    one for one, failure in zip(selected, outcomes, strict=True) if failure is None
-                )
-                raise failures[0]
+            await self.journal.write(records, roll_back)
         except asyncio.CancelledError:
-            self._give_back(selected)
+            for one in selected:
+                self.durations.give_back(one.batch.messages())
             raise
         finally:
             for one in selected:
@@ -228,10 +224,6 @@ class LitePop:
                 del self._attempts[next(iter(self._attempts))]
             lines = [(one.name, one.ready) for one in selected]
             self._attempts[request.consumer_group, request.attempt_id] = lines
-
-    def _give_back(self, selected: Iterable[_Selected]) -> None:
-        for one in selected:
-            self.durations.give_back(one.batch.messages())
 
     def _result(self, request: LitePopRequest, one: _Selected) -> LiteResult:
         batch = one.batch

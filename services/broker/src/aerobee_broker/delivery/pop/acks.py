@@ -135,7 +135,7 @@ class Acknowledgements:
                     self.deadlines.watch(LeasedMessage(settled.queue, message))
 
         try:
-            await self.journal.write(settlement.journal_record(), roll_back, dead_letters)
+            await self.journal.write([settlement.journal_record()], roll_back, dead_letters)
         finally:
             for settled in settlement.valid():
                 queue = settled.queue

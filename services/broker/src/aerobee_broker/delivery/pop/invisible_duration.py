@@ -82,7 +82,7 @@ class InvisibleDurations:
 
         try:
             if entries:
-                await self.journal.write(ChangeRecord(entries), roll_back)
+                await self.journal.write([ChangeRecord(entries)], roll_back)
         finally:
             # Only now: an expiry meanwhile could not be rolled back.
             for leased, _ in changed:

@@ -48,17 +48,17 @@ class LeaseJournal(Component):
 
     async def write(
         self,
-        record: JournalRecord,
+        records: Sequence[JournalRecord],
         roll_back: Callable[[], None],
         dead_letters: Sequence[NewMessage] = (),
     ) -> None:
-        """Returns when the record, and the dead letters before it, are durable.
+        """Returns when the records, and the dead letters before them, are durable.
 
-        Memory already shows it; `roll_back` is called when the log does not take it. Raises what
-        the store raises, and FlushTimeout: then it stands in the log, and nothing is rolled back.
+        Memory already shows them; the log takes all or none, and then `roll_back` is called. Raises
+        what the store raises, and FlushTimeout: they stand in the log, nothing is rolled back.
         """
         try:
-            self._append(record, dead_letters)
+            self._append(records, dead_letters)
             await self.log.settled()
         except FlushTimeout:
             raise
@@ -68,7 +68,7 @@ class LeaseJournal(Component):
 
     def append(self, record: JournalRecord) -> None:
         """Without waiting: it is in the log before whatever is appended from now on."""
-        self._append(record)
+        self._append([record])
         self.log.schedule_flush()
 
     def check_open_to_appends(self) -> None:
@@ -123,12 +123,13 @@ class LeaseJournal(Component):
         """Returns when everything that was appended until now is durable."""
         await self.log.settled()
 
-    def _append(self, record: JournalRecord, before: Sequence[NewMessage] = ()) -> None:
-        entry = lease_journal_format.encode(record, self.topic, self.clock.now_ms())
+    def _append(self, records: Sequence[JournalRecord], before: Sequence[NewMessage] = ()) -> None:
+        topic, now_ms = self.topic, self.clock.now_ms()
+        entries = [lease_journal_format.encode(record, topic, now_ms) for record in records]
         if self._unlogged:
-            self._append_unlogged([*before, entry])
+            self._append_unlogged([*before, *entries])
         else:
-            self.log.store.append([*before, entry], reserve=True)
+            self.log.store.append([*before, *entries], reserve=True)
         self.table.touch()
 
     # ---- start and stop ----

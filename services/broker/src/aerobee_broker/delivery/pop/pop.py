@@ -99,7 +99,7 @@ class Pop:
 
     async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:
         try:
-            await self.journal.write(batch.journal_record(request), batch.roll_back)
+            await self.journal.write([batch.journal_record(request)], batch.roll_back)
         except asyncio.CancelledError:
             self.durations.give_back(batch.messages())
             self.polls.wake_pop(request.consumer_group, request.topic)
