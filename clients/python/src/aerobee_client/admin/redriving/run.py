@@ -21,6 +21,7 @@ from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
 from aerobee_client.admin.redriving.pace import Pace
 from aerobee_client.admin.redriving.redriven import Redriven
 from aerobee_client.admin.redriving.rules import Target
+from aerobee_client.admin.redriving.sends import Send, send_run, split, wait_for
 from aerobee_client.errors import MqError
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.clock import Clock
@@ -39,12 +40,11 @@ MAX_WINDOW = MAX_IN_FLIGHT // WINDOWS
 WINDOW_BYTES = 8 * 1024 * 1024
 # With a rate, a window holds what is sent in this time.
 WINDOW_S = 0.25
+# Turns of the loop in which the requests of a window leave: the run starts, then its request, then
+# the call.
+LEAVING_TURNS = 3
 # So many sends in a row that fail end the redrive: something else is wrong than a message.
 MAX_FAILED_IN_A_ROW = 1_024
-# The broker has stored nothing. After any other error an earlier try of the send may have been
-# stored.
-_NOT_STORED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.TOPIC_NOT_EXIST})
-
 Interruption = MqError | OSError | asyncio.CancelledError
 
 
@@ -73,64 +73,40 @@ class Settings:
 
 
 @dataclass(slots=True)
-class _Send:
-    message_id: str
-    offset_message_id: str
-    tag: str
-    message: Redriven
-    perhaps_twice: bool
-
-    def outcome(self, status: Status, error: str = "", *, unknown: bool = False) -> Outcome:
-        return Outcome(
-            self.message_id,
-            self.offset_message_id,
-            self.tag,
-            self.message.topic,
-            status,
-            error,
-            perhaps_twice=self.perhaps_twice and status is not Status.FAILED,
-            outcome_unknown=unknown,
-        )
-
-
-@dataclass(slots=True)
 class _Window:
     """Dead letters in the order in which they were read, and how many of them are to be sent."""
 
-    entries: list[Outcome | _Send] = field(default_factory=list)
+    entries: list[Outcome | Send] = field(default_factory=list)
     sends: int = 0
     body_bytes: int = 0
     last: ReceivedMessage | None = None
 
-    def add(self, entry: Outcome | _Send) -> None:
+    def add(self, entry: Outcome | Send) -> None:
         self.entries.append(entry)
-        if isinstance(entry, _Send):
+        if isinstance(entry, Send):
             self.sends += 1
             self.body_bytes += len(entry.message.body)
 
 
 @dataclass(slots=True)
 class _Flight:
-    """A window whose messages are under way. `futures`: of its first sends; the others were not
-    sent, because the redrive was cancelled."""
+    """A window whose messages are under way. `sends`: those that go alone; `futures`: of the first
+    of them; the others were not sent, because the redrive was cancelled."""
 
     window: _Window
-    sends: Sequence[_Send]
+    sends: Sequence[Send]
+    runs: Sequence[asyncio.Task[list[Outcome]]] = ()
     futures: list[asyncio.Future[SendResult]] = field(default_factory=list)
-    # What has no future, and was not to be sent.
+    # What is in no run, has no future, and was not to be sent.
     done: dict[str, Outcome] = field(default_factory=dict)
 
     @property
     def has_landed(self) -> bool:
-        return all(future.done() for future in self.futures)
+        return all(run.done() for run in self.runs) and all(sent.done() for sent in self.futures)
 
     async def land(self) -> None:
-        """Returns when all have their answers, which come by the request: to wait for one future
-        after the other is a wait for each request, while `asyncio.wait` of all of them schedules a
-        callback for each. A cancellation does not cancel the sends."""
-        for future in self.futures:
-            if not future.done():
-                await asyncio.wait((future,))
+        """Waits until it has. A cancellation does not cancel the sends."""
+        await wait_for((*self.runs, *self.futures))
 
 
 class Redrive:
@@ -209,7 +185,7 @@ class Redrive:
             or len(window.entries) >= MAX_WINDOW
         )
 
-    def _entry(self, letter: ReceivedMessage | Missing) -> Outcome | _Send:
+    def _entry(self, letter: ReceivedMessage | Missing) -> Outcome | Send:
         if isinstance(letter, Missing):
             ids = (letter.message_id, letter.offset_message_id)
             return Outcome(*ids, "", "", Status.MISSING, letter.why)
@@ -230,12 +206,12 @@ class Redrive:
             )
         except MqError as error:
             return Outcome(*ids, tag, "", Status.FAILED, str(error))
-        return _Send(*ids, tag, message, perhaps_twice=claim is Claim.UNKNOWN)
+        return Send(*ids, tag, message, perhaps_twice=claim is Claim.UNKNOWN)
 
     async def _launch(self, window: _Window, flights: deque[_Flight]) -> Interruption | None:
         """Sends a window, which is then the last of `flights`; it is none when the journal cannot
         be written. Returns what ended the redrive meanwhile."""
-        sends = [entry for entry in window.entries if isinstance(entry, _Send)]
+        sends = [entry for entry in window.entries if isinstance(entry, Send)]
         flight = _Flight(window, sends)
         if self._producer is None:
             flight.done = {send.message_id: send.outcome(Status.WOULD_SEND) for send in sends}
@@ -250,7 +226,7 @@ class Redrive:
         flights.append(flight)
         return None
 
-    async def _announce(self, sends: Sequence[_Send]) -> None:
+    async def _announce(self, sends: Sequence[Send]) -> None:
         if self._journal is None:
             return
         self._journal.sending((send.message_id, send.offset_message_id) for send in sends)
@@ -261,12 +237,16 @@ class Redrive:
     ) -> asyncio.CancelledError | None:
         """Starts the sends of a flight; no more of them once it is cancelled."""
         try:
+            if self._settings.rate is None:
+                runs, flight.sends = split(flight.sends)
+                flight.runs = [asyncio.create_task(send_run(producer, run)) for run in runs]
             for send in flight.sends:
                 wait_s = self._pace.next_wait(self._now_s())
                 if wait_s:
                     await asyncio.sleep(wait_s)
                 flight.futures.append(producer.send_async(send.message))
-            await asyncio.sleep(0)  # their requests leave now, and not when the next window is read
+            for _ in range(LEAVING_TURNS):  # before the next window is read, which is long
+                await asyncio.sleep(0)
         except asyncio.CancelledError as error:
             return error
         return None
@@ -291,14 +271,17 @@ class Redrive:
         done = flight.done
         for send, future in zip(flight.sends, flight.futures, strict=False):
             if future.done():
-                done[send.message_id] = _outcome(send, future)
+                done[send.message_id] = send.ended(future)
+        for run in flight.runs:
+            if run.done():
+                done.update((outcome.message_id, outcome) for outcome in run.result())
         not_sent = flight.sends[len(flight.futures) :] if self._producer is not None else ()
         told = [*done.values(), *(send.outcome(Status.FAILED) for send in not_sent)]
         interruption = self._finish(told) or interruption
         outcomes = [
             outcome
             for entry in flight.window.entries
-            if (outcome := done.get(entry.message_id) if isinstance(entry, _Send) else entry)
+            if (outcome := done.get(entry.message_id) if isinstance(entry, Send) else entry)
         ]
         self.tally.add(outcomes)
         if len(outcomes) == len(flight.window.entries):
@@ -334,12 +317,3 @@ class Redrive:
 
     def _now_s(self) -> float:
         return self._clock.monotonic_ms() / 1000
-
-
-def _outcome(send: _Send, future: asyncio.Future[SendResult]) -> Outcome:
-    error = future.exception()
-    if error is None:
-        return send.outcome(Status.SENT)
-    if not isinstance(error, MqError):
-        raise error
-    return send.outcome(Status.FAILED, str(error), unknown=error.code not in _NOT_STORED)

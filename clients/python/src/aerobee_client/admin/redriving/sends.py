@@ -1,0 +1,102 @@
+"""Dead letters on their way: most in runs, each of which is one request; the others alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aerobee_client.admin.redriving.outcome import Outcome, Status
+from aerobee_client.admin.redriving.redriven import Redriven
+from aerobee_client.errors import MqError
+from aerobee_client.sending import send_request
+from aerobee_wire.status import Code
+
+if TYPE_CHECKING:  # slow to import, and only the caller needs them
+    from aerobee_client.producer import AsyncProducer
+    from aerobee_client.send_result import SendResult
+
+    Run = asyncio.Task[list[Outcome]]
+
+# Dead letters of a run at least; fewer share requests as single sends do. So a window with a topic
+# for each dead letter is not a request for each.
+MIN_RUN = 64
+# The broker has stored nothing. After any other error an earlier try of the send may have been
+# stored.
+_NOT_STORED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.TOPIC_NOT_EXIST})
+# Of a run nothing is stored, and the error may be one dead letter's.
+_REFUSED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.NO_PERMISSION})
+
+
+@dataclass(slots=True)
+class Send:
+    message_id: str
+    offset_message_id: str
+    tag: str
+    message: Redriven
+    perhaps_twice: bool
+
+    def outcome(self, status: Status, error: str = "", *, unknown: bool = False) -> Outcome:
+        return Outcome(
+            self.message_id,
+            self.offset_message_id,
+            self.tag,
+            self.message.topic,
+            status,
+            error,
+            perhaps_twice=self.perhaps_twice and status is not Status.FAILED,
+            outcome_unknown=unknown,
+        )
+
+    def failed(self, error: MqError) -> Outcome:
+        return self.outcome(Status.FAILED, str(error), unknown=error.code not in _NOT_STORED)
+
+    def ended(self, future: asyncio.Future[SendResult]) -> Outcome:
+        """Of a single send that has its answer. Raises what is no MqError."""
+        error = future.exception()
+        if error is None:
+            return self.outcome(Status.SENT)
+        if not isinstance(error, MqError):
+            raise error
+        return self.failed(error)
+
+
+def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
+    """The runs, and what goes alone: dead letters with a message group, lite topic or priority, and
+    those of whose topic there are few."""
+    free = [send for send in sends if not send.message.order_key and send.message.priority is None]
+    messages = [send.message for send in free]
+    runs = [
+        [free[index] for index in indexes]
+        for indexes, _ in send_request.runs(messages, range(len(messages)))
+        if len(indexes) >= MIN_RUN
+    ]
+    in_runs = {send.message_id for run in runs for send in run}
+    return runs, [send for send in sends if send.message_id not in in_runs]
+
+
+async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> list[Outcome]:
+    """Sends a run, in one request. When it is refused, each is sent as a single send, so that only
+    those fail that are refused themselves."""
+    try:
+        await producer.send_batch([send.message for send in run])
+    except MqError as error:
+        if error.code not in _REFUSED:
+            return [send.failed(error) for send in run]
+    else:
+        return [send.outcome(Status.SENT) for send in run]
+    futures = [producer.send_async(send.message) for send in run]
+    await wait_for(futures)
+    return [send.ended(future) for send, future in zip(run, futures, strict=True)]
+
+
+async def wait_for(futures: Sequence[asyncio.Future[SendResult] | Run]) -> None:
+    """Returns when all have their answers. A cancellation does not cancel them.
+
+    Answers come by the request: to wait for one future after the other is a wait for each request,
+    while `asyncio.wait` of all of them schedules a callback for each.
+    """
+    for future in futures:
+        if not future.done():
+            await asyncio.wait((future,))
