@@ -29,7 +29,7 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
-from aerobee_proxy.v2.lite_clients import LiteDepartures
+from aerobee_proxy.v2.lite_clients import LiteDepartures, is_lite, repeat_lite_topics
 from aerobee_proxy.v2.routes import endpoints_for
 from aerobee_proxy.v2.rpc.clients.heartbeat import heartbeat
 from aerobee_proxy.v2.rpc.clients.notify_client_termination import notify_client_termination
@@ -148,6 +148,9 @@ class Proxy:
         """A broker has another master, which knows no client of this proxy."""
         requests = [each.heartbeat for each in self.sessions if each.heartbeat is not None]
         self.background.run(self.heartbeats.repeat(broker_name, requests))
+        # A lite client without a stream is one of another proxy by now, or gone.
+        lite = [each for each in self.sessions if each.streams and is_lite(each)]
+        self.background.run(repeat_lite_topics(self.lite_subscriptions, broker_name, lite))
 
     def end_long_calls(self) -> None:
         """Streams and long polls, without an error for the client."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.client_pb2 import HeartbeatResponse
+from aerobee.broker.v1.lite_pb2 import LITE_SYNC_REPLACE, SyncLiteTopicsResponse
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
@@ -32,6 +33,7 @@ from support.proxy.fake_transport import FakeTransport
 from support.proxy.harness import Cluster, FakeCall
 from support.proxy.routes import queue_data
 
+LITE_SYNC = "SyncLiteTopics"
 OLD, NEW, ELSEWHERE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 
 
@@ -212,6 +214,88 @@ async def test_a_new_master_is_told_of_every_client_at_once(group: Group) -> Non
         if method == "Heartbeat"
     ]
     assert told == [(OLD, "billing"), (NEW, "billing")]
+
+
+class Stream:
+    """Keeps what the client is told."""
+
+    def __init__(self) -> None:
+        self.told: list[s.TelemetryCommand] = []
+
+    def offer(self, command: s.TelemetryCommand) -> None:
+        self.told.append(command)
+
+
+class LiteClient:
+    def __init__(self, group: Group, client_id: str = "host@1@0@abc") -> None:
+        subscription = d.Subscription(
+            group=d.Resource(name="agents"),
+            subscriptions=[d.SubscriptionEntry(topic=d.Resource(name="sessions"))],
+        )
+        settings = d.Settings(client_type="LITE_PUSH_CONSUMER", subscription=subscription)
+        self.stream = Stream()
+        self.session = group.proxy.sessions.touch(client_id, 0)
+        self.session.streams.add(self.stream)
+        group.proxy.sessions.set_settings(self.session, settings)
+        self._group = group
+        self._metadata = {"x-mq-client-id": client_id}
+
+    async def sync(self, action: str, *names: str) -> None:
+        request = s.SyncLiteSubscriptionRequest(
+            action=action,
+            topic=d.Resource(name="sessions"),
+            group=d.Resource(name="agents"),
+            lite_topic_set=names,
+        )
+        rpc = self._group.proxy.rpcs.sync_lite_subscription
+        answer = await rpc(request, FakeCall(self._metadata))
+        assert answer.status.code == d.Code.OK
+
+
+async def test_a_new_master_is_told_what_lite_clients_hold(group: Group) -> None:
+    """As one complete set; not what they have lost to others."""
+    lost: dict[str, list[str]] = {OLD: [], NEW: ["b"]}
+    group.transport.answers[LITE_SYNC] = lambda address, _: SyncLiteTopicsResponse(
+        lost=lost[address]
+    )
+    client = LiteClient(group)
+    await client.sync("COMPLETE_ADD", "a", "b")
+    await client.sync("PARTIAL_ADD", "c")
+    await client.sync("PARTIAL_REMOVE", "a", "unknown")
+    before = len(group.transport.calls)
+    with group.watching():
+        group.elect()
+        await asyncio.sleep(0.1)
+        (command,) = client.stream.told
+        assert command.notify_unsubscribe_lite_command.lite_topic == "b"
+        lost[NEW] = []
+        group.addresses = {0: OLD}
+        group.tell(members(3, {0: OLD}))
+        await asyncio.sleep(0.1)
+    told = [
+        (address, each.client_id, each.action, [*each.lite_topics])
+        for address, method, each in group.transport.calls[before:]
+        if method == LITE_SYNC
+    ]
+    replace = LITE_SYNC_REPLACE
+    client_id = client.session.client_id
+    assert told == [(NEW, client_id, replace, ["b", "c"]), (OLD, client_id, replace, ["c"])]
+
+
+async def test_of_lite_clients_only_complete_sets_are_repeated(group: Group) -> None:
+    """And not of those that are gone: in a set that lacks some, a client would give them up."""
+    group.transport.answers[LITE_SYNC] = lambda *_: SyncLiteTopicsResponse()
+    partial, left, cut = (LiteClient(group, client_id) for client_id in ("c1", "c2", "c3"))
+    await partial.sync("PARTIAL_ADD", "a")
+    for client in (left, cut):
+        await client.sync("COMPLETE_ADD", "a")
+    await left.sync("COMPLETE_REMOVE")
+    cut.session.streams.clear()
+    with group.watching():
+        group.elect()
+        await asyncio.sleep(0.1)
+    calls = group.transport.calls
+    assert not [method for address, method, _ in calls if (address, method) == (NEW, LITE_SYNC)]
 
 
 async def test_calls_that_end_at_the_old_master_leave_the_address_of_the_new_one(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Sequence
 
 from apache.rocketmq.v2.definition_pb2 import ClientType, Code, Settings
 from apache.rocketmq.v2.service_pb2 import NotifyUnsubscribeLiteCommand, TelemetryCommand
@@ -15,6 +16,7 @@ from aerobee_proxy.v2.sessions import Session
 from aerobee_proxy.v2.settings import LITE_CONSUMERS
 from aerobee_proxy.v2.status import Refused, status
 
+_REPEATED_AT_ONCE = 64
 # Of consumers that get a group's messages by topic, and never by lite topic.
 _OTHERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 
@@ -52,8 +54,9 @@ def check_binding(settings: Settings, policy: GroupPolicy) -> None:
             )
 
 
-def tell_lost(session: Session, names: Iterable[str]) -> None:
+def tell_lost(session: Session, names: Sequence[str]) -> None:
     """Tells a client, along each of its streams, that another one has taken over lite topics."""
+    session.lite_topics.lost(names)
     for name in names:
         command = TelemetryCommand(
             status=status(),
@@ -61,6 +64,18 @@ def tell_lost(session: Session, names: Iterable[str]) -> None:
         )
         for stream in session.streams:
             stream.offer(command)
+
+
+async def repeat_lite_topics(
+    subscriptions: LiteSubscriptions, broker_name: str, sessions: Sequence[Session]
+) -> None:
+    """To a broker that does not know these clients: its master is another one now."""
+
+    async def repeat(session: Session) -> None:
+        tell_lost(session, await subscriptions.repeat(broker_name, session.lite_topics))
+
+    for first in range(0, len(sessions), _REPEATED_AT_ONCE):
+        await asyncio.gather(*map(repeat, sessions[first : first + _REPEATED_AT_ONCE]))
 
 
 class LiteDepartures:

@@ -17,6 +17,7 @@ from aerobee.broker.v1.client_pb2 import HeartbeatRequest
 from apache.rocketmq.v2.definition_pb2 import FilterExpression, FilterType, Resource, Settings
 from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
+from aerobee_proxy.cluster.leasing.lite_subscriptions import HeldLiteTopics
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_wire.tags import ALL, SEPARATOR
 
@@ -63,6 +64,7 @@ class Session:
     streams: set[CommandStream] = field(default_factory=set)
     user: str = ""  # who signs its calls; empty without authentication
     heartbeat: HeartbeatRequest | None = None  # the last one that went to brokers
+    lite_topics: HeldLiteTopics = field(default_factory=HeldLiteTopics)
     _told_fifo: bool | None = None
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
     _published_of: Settings | None = None  # the settings that `_published` was computed from

@@ -1,15 +1,23 @@
 """What clients subscribe to of lite topics, told to every broker of the parent.
 
 Each broker has the whole subscription, because each may have, or get, messages of any lite topic. A
-broker that was away learns it with the client's next complete set, 30 s later at most.
+new master is told by the proxy. A broker that was away learns it with the client's next complete
+set, 30 s later at most.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
-from aerobee.broker.v1.lite_pb2 import LITE_SYNC_LEAVE, SyncLiteTopicsRequest
+from aerobee.broker.v1.lite_pb2 import (
+    LITE_SYNC_ADD,
+    LITE_SYNC_LEAVE,
+    LITE_SYNC_REMOVE,
+    LITE_SYNC_REPLACE,
+    SyncLiteTopicsRequest,
+)
 
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
@@ -20,14 +28,87 @@ from aerobee_wire.status import MqError
 ANSWER_S = 2.0
 
 
+class HeldLiteTopics:
+    """The lite topics of one client as brokers were told last: its complete set, and what it added
+    and removed since. Nothing before the first complete set, because the client may hold more, by
+    another proxy. `turn`: its changes reach brokers one after the other."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self._names: dict[tuple[str, str, str], dict[str, None]] = {}  # by group, parent, client
+
+    def took(self, request: SyncLiteTopicsRequest) -> None:
+        """Every broker of the parent has taken this."""
+        key = request.consumer_group, request.parent, request.client_id
+        names = self._names.get(key, {})
+        if request.action == LITE_SYNC_REPLACE:
+            self._names[key] = dict.fromkeys(request.lite_topics)
+        elif request.action == LITE_SYNC_LEAVE:
+            self._names.pop(key, None)
+        elif request.action == LITE_SYNC_ADD:
+            names |= dict.fromkeys(request.lite_topics)
+        elif request.action == LITE_SYNC_REMOVE:
+            self.lost(request.lite_topics)
+
+    def lost(self, lite_topics: Iterable[str]) -> None:
+        """The client holds these no more."""
+        for names in self._names.values():
+            for name in lite_topics:
+                names.pop(name, None)
+
+    def complete_sets(self) -> list[SyncLiteTopicsRequest]:
+        return [
+            SyncLiteTopicsRequest(
+                consumer_group=group,
+                parent=parent,
+                client_id=client_id,
+                action=LITE_SYNC_REPLACE,
+                lite_topics=names,
+            )
+            for (group, parent, client_id), names in self._names.items()
+        ]
+
+
 class LiteSubscriptions:
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
         self._calls = calls
         self._route_cache = route_cache
 
-    async def sync(self, request: SyncLiteTopicsRequest) -> list[str]:
+    async def sync(self, request: SyncLiteTopicsRequest, held: HeldLiteTopics) -> list[str]:
         """Returns the lite topics that the client has lost to others. Raises the first MqError of a
         broker: then some brokers have the change, and the client's next complete set tells all."""
+        async with held.turn:
+            lost = await self._sync(request)
+            held.took(request)
+            held.lost(lost)
+        return lost
+
+    async def repeat(self, broker_name: str, held: HeldLiteTopics) -> list[str]:
+        """Tells a broker that does not know the client its complete sets. Returns the lite topics
+        that the client has lost to others. A failure is logged: the client's next complete set
+        tells the broker."""
+        lost: list[str] = []
+        async with held.turn:
+            for request in held.complete_sets():
+                try:
+                    lost += await self._repeat(broker_name, request)
+                except MqError as error:
+                    structlog.get_logger().warning(
+                        "lite_topics_not_repeated", broker=broker_name, reason=error.message
+                    )
+            held.lost(lost)
+        return lost
+
+    async def _repeat(self, broker_name: str, request: SyncLiteTopicsRequest) -> Iterable[str]:
+        route = await self._route_cache.route(request.parent)
+        if all(data.broker_name != broker_name for data in readable_brokers(route)):
+            return ()
+        answer = await self._calls.call_patiently(
+            broker_name, SYNC_LITE_TOPICS, request, timeout_s=ANSWER_S
+        )
+        return answer.lost
+
+    async def _sync(self, request: SyncLiteTopicsRequest) -> list[str]:
         route = await self._route_cache.route(request.parent)
         answers = await asyncio.gather(
             *(
@@ -52,6 +133,6 @@ class LiteSubscriptions:
             action=LITE_SYNC_LEAVE,
         )
         try:
-            await self.sync(request)
+            await self._sync(request)
         except MqError as error:
             structlog.get_logger().warning("lite_client_not_removed", reason=error.message)

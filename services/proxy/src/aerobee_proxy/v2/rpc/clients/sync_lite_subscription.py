@@ -60,7 +60,7 @@ async def sync_lite_subscription(
         **(_begin(request.offset_option) if action == lite_pb2.LITE_SYNC_ADD else {}),
     )
     try:
-        lost = await subscriptions.sync(wanted)
+        lost = await subscriptions.sync(wanted, caller.session.lite_topics)
     except MqError as error:
         if error.code is BrokerCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             raise Refused(Code.ILLEGAL_CONSUMER_GROUP, error.message) from None
