@@ -212,6 +212,15 @@ def test_a_table_whose_options_spark_drops_says_what_to_write(
     assert found.collect()[0][0] == 3
 
 
+def test_spark_refuses_a_topic_as_the_path_of_a_file(spark: SparkSession, namesrv: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    for options in ("", f" WITH (nameServer = '{namesrv}')"):
+        with pytest.raises(AnalysisException) as refused:
+            spark.sql(f"SELECT * FROM rocketmq.`viewed`{options}")
+        assert refused.value.getCondition() == "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
+
+
 def test_filters_that_are_pushed_down_change_no_result(
     spark: SparkSession, namesrv: str, send: Send
 ) -> None:
