@@ -32,7 +32,7 @@ from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.planning import connect
 from aerobee_spark.stream.reader import RocketMqStreamReader
 from aerobee_spark.stream.watch import Watch
-from aerobee_spark.table.files import FactsFiles
+from aerobee_spark.table.files import CHECKPOINT, FactsFiles
 from bench.measure import Result
 from support.processes.service import broker_process, namesrv_and_broker, namesrv_process
 
@@ -106,12 +106,13 @@ class Bench:
         self._run(rows.load().writeStream.format("noop"), self.fresh("checkpoint"))
 
     def land(self) -> None:
-        files = FactsFiles(self.fresh("facts"))
-        request = LandRequest(self.namesrv, files.path, topics=(TOPIC,), batch_size=PER_TRIGGER)
+        table = self.fresh("facts")
+        files = FactsFiles(table)
+        request = LandRequest(self.namesrv, table, topics=(TOPIC,), batch_size=PER_TRIGGER)
         files.create(request.about())
-        landing = Landing(files, files.path, request, lambda step: None)
+        landing = Landing(files, files.where, request, lambda step: None)
         rows = self.spark.readStream.format(source.FORMAT).options(**request.options()).load()
-        self._run(rows.writeStream.foreachBatch(landing.batch), files.checkpoint)
+        self._run(rows.writeStream.foreachBatch(landing.batch), table / CHECKPOINT)
 
     def write(self) -> None:
         self._written(self.rows_to_write(), source.FORMAT)

@@ -75,7 +75,7 @@ def start(module: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def landing(namesrv: str, table: Path) -> list[str]:
+def landing(namesrv: str, table: Path | str) -> list[str]:
     given = ["--namesrv", namesrv, "--topic", TOPIC, "--table", str(table)]
     return [*given, "--batch-size", "150", "--json", "--quiet"]
 
@@ -126,12 +126,16 @@ def keys_at(admin: AdminClient) -> Counter[Key]:
     )
 
 
+@pytest.mark.parametrize("at_a_uri", [False, True])
 def test_each_message_is_in_the_table_once_through_kills(
-    services: tuple[ServiceProcess, ServiceProcess], admin: AdminClient, tmp_path: Path
+    services: tuple[ServiceProcess, ServiceProcess],
+    admin: AdminClient,
+    tmp_path: Path,
+    at_a_uri: bool,
 ) -> None:
     namesrv, broker = services
     table = tmp_path / "table"
-    arguments = landing(namesrv.address, table)
+    arguments = landing(namesrv.address, table.as_uri() if at_a_uri else table)
     send(namesrv.address, 500, "first")
     killed("writing", 0, arguments)
     assert keys_in(table) == Counter()

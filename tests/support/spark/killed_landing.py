@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from aerobee_spark.__main__ import main
@@ -29,7 +30,8 @@ def die() -> None:
 
 
 def die_while_writing(landing: Landing, number: int) -> None:
-    folder = landing.files.path / f"run={landing._run()}" / f"batch={number}"
+    table = Path(landing.files.where.removeprefix("file://"))
+    folder = table / f"run={landing._run()}" / f"batch={number}"
     while not any(folder.rglob("*.parquet")):
         time.sleep(INTERVAL_S)
     die()

@@ -24,6 +24,7 @@ from aerobee_spark.landing import command as facts
 from aerobee_spark.reading.options import KINDS, parse_names, timestamp_ms
 from aerobee_spark.report.data.buckets import parse_width
 from aerobee_spark.report.request import AUTO, ENGINES, LOCAL_UP_TO, ReportRequest
+from aerobee_spark.table.opening import parse as parse_table
 from aerobee_wire.topics import check_group
 
 FAILED = 1
@@ -141,7 +142,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="exit with 4 when N or more dead letters came since the report that DIR holds",
     )
-    add("--facts", type=Path, metavar="DIR", help="compute from this facts table, ask no broker")
+    add(
+        "--facts",
+        type=_checked(parse_table),
+        metavar="DIR",
+        help="compute from this facts table (a path, or a URI), ask no broker",
+    )
     add("--extra-json", type=Path, metavar="FILE", help="an object of figures to add")
     add("--json", action="store_true", help="print summary.json instead of a table")
     add("--quiet", action="store_true", help="no progress on stderr")

@@ -19,7 +19,8 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.landing.compaction import compact
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.table.commits import Commit, Landed, active, spans
-from aerobee_spark.table.files import FactsFiles, write_once
+from aerobee_spark.table.files import FactsFiles
+from aerobee_spark.table.local_files import LocalFiles
 from aerobee_spark.table.rows import landed_in, read
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,7 +50,7 @@ def land(
     """Commits a batch of one queue; each row is stored an hour after the one before, and its body
     says who landed it."""
     folder = f"run={run}/batch={batch}"
-    path = files.path / folder / "part-0.parquet"
+    path = Path(files.where) / folder / "part-0.parquet"
     path.parent.mkdir(parents=True)
     table = pa.table(
         {
@@ -93,8 +94,8 @@ def rows_of(files: FactsFiles, topics: tuple[str, ...] = ()) -> Counter[Key]:
 
 def test_a_batch_counts_from_its_commit_on(files: FactsFiles) -> None:
     land(files, "r", 0, range(3))
-    (files.path / "run=r/batch=1").mkdir()
-    pq.write_table(pa.table({"topic": ["t"]}), files.path / "run=r/batch=1/part-0.parquet")
+    (Path(files.where) / "run=r/batch=1").mkdir()
+    pq.write_table(pa.table({"topic": ["t"]}), Path(files.where) / "run=r/batch=1/part-0.parquet")
     assert rows_of(files) == Counter((0, offset, "r-0") for offset in range(3))
     assert (files.is_committed("r", 0), files.is_committed("r", 1)) == (True, False)
     assert rows_of(files, ("other",)) == Counter()
@@ -122,7 +123,7 @@ def test_random_runs_have_each_message_once(files: FactsFiles) -> None:
             land(files, f"r{run}", batch, offsets, queue_id=queue_id)
             newest |= {(queue_id, offset): f"r{run}-{batch}" for offset in offsets}
         if chance.random() < 0.5:
-            compact(files.path)
+            compact(files)
     assert rows_of(files) == Counter((*key, run) for key, run in newest.items())
 
 
@@ -149,19 +150,19 @@ def test_compaction_joins_by_day_and_changes_no_row(files: FactsFiles) -> None:
         land(files, "one", batch, range(10 * batch, 10 * batch + 10), start=10 * batch)
     before, reading = rows_of(files), read(files, files.snapshot())
     first = next(reading)
-    done = compact(files.path)
+    done = compact(files)
     assert (done.rows, done.expired, done.files_before, done.files_after) == (110, 0, 11, 5)
     assert rows_of(files) == before
     # A reader that had begun goes on with the files that it knew.
     assert first.num_rows + sum(batch.num_rows for batch in reading) == 120
-    assert sorted(path.name for path in files.path.glob("compact=1/*")) == [
+    assert sorted(path.name for path in Path(files.where).glob("compact=1/*")) == [
         f"day=2026-01-0{day}" for day in range(1, 6)
     ]
     land(files, "one", 12, range(120, 130), start=120)
-    compact(files.path)
+    compact(files)
     assert rows_of(files) == before + Counter((0, offset, "one-12") for offset in range(120, 130))
-    assert not (files.path / "run=one/batch=0").exists()
-    assert (files.path / "run=one/batch=11").exists()  # removed by the next one
+    assert not (Path(files.where) / "run=one/batch=0").exists()
+    assert (Path(files.where) / "run=one/batch=11").exists()  # removed by the next one
     (span,) = spans(files.snapshot())
     assert (span.start, span.end, span.lost) == (0, 130, 0)
 
@@ -169,7 +170,7 @@ def test_compaction_joins_by_day_and_changes_no_row(files: FactsFiles) -> None:
 def test_compaction_leaves_out_what_is_too_old(files: FactsFiles) -> None:
     for batch in range(6):
         land(files, "one", batch, range(24 * batch, 24 * batch + 24), start=24 * batch)
-    done = compact(files.path, keep_ms=3 * DAY_MS, now_ms=EPOCH_MS + 5 * DAY_MS)
+    done = compact(files, keep_ms=3 * DAY_MS, now_ms=EPOCH_MS + 5 * DAY_MS)
     assert (done.rows, done.expired) == (72, 48)
     assert sum(rows_of(files).values()) == 96
     assert [each.lost for each in spans(files.snapshot())] == [0]
@@ -179,11 +180,11 @@ def test_a_compaction_that_was_killed_leaves_nothing(files: FactsFiles) -> None:
     for batch in range(3):
         land(files, "one", batch, range(5 * batch, 5 * batch + 5))
     before = rows_of(files)
-    torn = files.path / "compact=1/day=2026-01-01"
+    torn = Path(files.where) / "compact=1/day=2026-01-01"
     torn.mkdir(parents=True)
     (torn / "part.parquet").write_bytes(b"torn")
     assert rows_of(files) == before
-    compact(files.path)
+    compact(files)
     assert rows_of(files) == before
 
 
@@ -228,7 +229,7 @@ with FactsFiles(Path(sys.argv[1])).lock() as held:
 
 def test_a_second_job_is_refused_while_the_first_one_runs(files: FactsFiles) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(files.path)],
+        [sys.executable, "-c", HOLDER, str(Path(files.where))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as holder:
@@ -246,17 +247,18 @@ def test_a_second_job_is_refused_while_the_first_one_runs(files: FactsFiles) -> 
 def test_a_job_waits_for_what_a_killed_one_left_running(files: FactsFiles) -> None:
     """As the Java of a job, which holds the lock too."""
     with files.lock() as held:
-        child = subprocess.Popen(["sleep", "0.5"], pass_fds=[held])
-    (files.path / "_lock").write_text("999999999")  # a process that there is not
+        child = subprocess.Popen(["sleep", "0.5"], pass_fds=held)
+    (Path(files.where) / "_lock").write_text("999999999")  # a process that there is not
     with files.lock():
         assert child.poll() is not None or child.wait() == 0
 
 
 def test_a_file_appears_whole(tmp_path: Path) -> None:
-    path = tmp_path / "commit.json"
-    write_once(path, "one")
-    write_once(path, "two")
-    assert (path.read_text(), list(tmp_path.iterdir())) == ("two", [path])
+    files = LocalFiles(tmp_path)
+    assert files.create("commit.json", b"one")
+    assert not files.create("commit.json", b"two")
+    assert files.read("commit.json") == b"one"
+    assert list(tmp_path.iterdir()) == [tmp_path / "commit.json"]
 
 
 def test_a_commit_comes_after_its_files_and_their_folders_are_on_the_disk(
@@ -264,13 +266,13 @@ def test_a_commit_comes_after_its_files_and_their_folders_are_on_the_disk(
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(
-        "aerobee_spark.table.files.os.fsync",
+        "aerobee_spark.table.local_files.os.fsync",
         lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink()),
     )
     land(files, "r", 0, range(3))
-    folder = files.path / "run=r/batch=0"
-    commit = synced.index(files.path / "_commits/.r-0.json.new")
-    before = {folder / "part-0.parquet", folder, folder.parent, files.path}
+    folder = Path(files.where) / "run=r/batch=0"
+    commit = synced.index(Path(files.where) / "_commits/.r-0.json.new")
+    before = {folder / "part-0.parquet", folder, folder.parent, Path(files.where)}
     assert set(synced[:commit]) == before and synced[0] == folder / "part-0.parquet"
 
 
@@ -279,11 +281,11 @@ def test_a_commit_without_all_of_its_files_is_no_shorter_table(files: FactsFiles
     land(files, "r", 1, range(3, 6))
     land(files, "r", 2, range(6, 8))
     land(files, "r", 3, range(8, 9))
-    shutil.rmtree(files.path / "run=r/batch=0")
+    shutil.rmtree(Path(files.where) / "run=r/batch=0")
     with pytest.raises(ReportError):
         rows_of(files)
     with pytest.raises(ReportError):
-        compact(files.path)
+        compact(files)
     assert [commit.run for commit in files.commits()] == ["r"] * 4
 
 
@@ -293,9 +295,9 @@ def test_a_reader_that_two_compactions_overtake_is_told(files: FactsFiles) -> No
     snapshot = files.snapshot()
     reading = read(files, snapshot)
     next(reading)
-    compact(files.path)
+    compact(files)
     land(files, "r", 3, range(15, 20))
-    compact(files.path)
+    compact(files)
     with pytest.raises(ReportError):
         list(reading)
 
@@ -353,5 +355,5 @@ def test_the_next_seq_is_known_from_the_newest_commit_of_each_run(files: FactsFi
         land(files, "one-a", batch, range(batch, batch + 1))
     land(files, "two", 0, range(11, 12))
     for batch in range(10):
-        (files.path / "_commits" / f"one-a-{batch}.json").write_text("not opened")
+        (Path(files.where) / "_commits" / f"one-a-{batch}.json").write_text("not opened")
     assert files.next_seq() == 13

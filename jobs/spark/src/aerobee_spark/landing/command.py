@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee_spark import environment
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading.options import KINDS
+from aerobee_spark.table import opening
+from aerobee_spark.table.storage import Table
 from aerobee_wire.topics import check_group, check_topic
 
 if TYPE_CHECKING:
@@ -42,7 +43,13 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("action", nargs="?", choices=("land", "compact"), default="land", help="(land)")
-    add("--table", required=True, type=Path, metavar="DIR", help="the folder of the table")
+    add(
+        "--table",
+        required=True,
+        type=_checked(opening.parse),
+        metavar="DIR",
+        help="the folder of the table, or a URI",
+    )
     add("--group", type=_checked(check_group), metavar="G", help="the consumer group")
     add("--topic", type=_checked(_topics), metavar="T", help="topics instead, separated by commas")
     add("--kind", choices=KINDS, help="which topics of the group (both)")
@@ -108,7 +115,8 @@ def _land(given: argparse.Namespace) -> int:
 def _compact(given: argparse.Namespace) -> int:
     from aerobee_spark.landing.compaction import compact
 
-    done = compact(given.table, keep_ms=given.keep)
+    with opening.opened(given.table) as files:
+        done = compact(files, keep_ms=given.keep)
     if given.json:
         print(json.dumps(asdict(done)))
     else:
@@ -140,7 +148,7 @@ def _as_json(result: LandResult) -> dict[str, Any]:
     }
 
 
-def _shown(result: LandResult, table: Path) -> str:
+def _shown(result: LandResult, table: Table) -> str:
     ends = [f"  {span.queue}: up to queue offset {span.end}" for span in result.queues]
     return "\n".join([f"{result.rows:,} rows landed in {table}", *ends])
 

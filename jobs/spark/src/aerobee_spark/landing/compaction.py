@@ -6,7 +6,6 @@ these held is removed by the next compaction, so that a reader that has begun fi
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,10 +34,11 @@ class Compacted:
     files_after: int
 
 
-def compact(path: Path, *, keep_ms: int | None = None, now_ms: int | None = None) -> Compacted:
+def compact(
+    files: FactsFiles, *, keep_ms: int | None = None, now_ms: int | None = None
+) -> Compacted:
     """Joins what is committed, but for the newest batch, which the job may still be at.
     `keep_ms`: rows whose store time is older than this are left out. Raises ReportError."""
-    files = FactsFiles(path)
     files.about()
     with files.lock("_compact.lock"):
         _remove_leftovers(files)
@@ -62,8 +62,9 @@ def _join(
 ) -> Compacted:
     number = 1 + max((each.batch for each in files.commits() if each.run == RUN), default=0)
     folder = f"{RUN}={number}"
-    rows, expired, written = _write(files, chosen, files.path / folder, oldest_ms)
-    found = landed_in(written)
+    with files.storage.writing(folder) as target:
+        rows, expired, written = _write(files, chosen, target, oldest_ms)
+        found = landed_in(written)
     queues = []
     for span in spans(chosen):
         landed = found.get(span.queue) or Landed(*span.queue, None, span.end, 0)
@@ -127,8 +128,9 @@ def _remove_leftovers(files: FactsFiles) -> None:
     replaced = {name for commit in commits for name in commit.replaces}
     for commit in commits:
         if commit.name in replaced:
-            shutil.rmtree(files.path / commit.folder, ignore_errors=True)
+            if commit.folder:
+                files.storage.delete(commit.folder)
             files.forget(commit)
-    for path in files.path.glob(f"{RUN}=*"):
-        if path.name not in live:
-            shutil.rmtree(path, ignore_errors=True)
+    for name in files.storage.names():
+        if name.startswith(f"{RUN}=") and name not in live:
+            files.storage.delete(name)

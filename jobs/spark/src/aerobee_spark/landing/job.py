@@ -9,12 +9,11 @@ of a batch. Broker, Spark and this process may be killed at any point.
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,16 @@ from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.engines import choice
+from aerobee_spark.report.engines.spark_engine import failure_told, failures_told
 from aerobee_spark.report.engines.spark_path import spark_path
 from aerobee_spark.report.request import SPARK
 from aerobee_spark.stream.positions import Positions
 from aerobee_spark.table.commits import Commit, Landed, Span, spans
-from aerobee_spark.table.files import FactsFiles
-from aerobee_spark.table.rows import landed_in
+from aerobee_spark.table.files import CHECKPOINT, FactsFiles
+from aerobee_spark.table.hadoop_files import HadoopFiles
+from aerobee_spark.table.local_files import LocalFiles
+from aerobee_spark.table.rows import landed_at
+from aerobee_spark.table.storage import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +51,7 @@ class LandRequest:
     there is and ends."""
 
     name_server: str
-    table: Path
+    table: Table
     consumer_group: str = ""
     kinds: tuple[str, ...] = ("dlq", "retry")
     topics: tuple[str, ...] = ()
@@ -93,12 +96,30 @@ def land(request: LandRequest, on_step: OnStep) -> LandResult:
     """Lands what is there, or goes on until it is interrupted. Raises MqError, also ReportError;
     the table is whole then too, and the next run goes on where this one ended."""
     choice.check(SPARK)
-    files = FactsFiles(request.table)
+    if isinstance(request.table, str):
+        with _spark(request, on_step) as running:
+            files = FactsFiles(HadoopFiles(running.spark, request.table))
+            landing = Landing(files, files.where, request, on_step)
+            return _land(request, files, lambda held: _stream(running, landing))
+    here = LocalFiles(request.table)
+    files = FactsFiles(here)
+
+    def stream(held: Sequence[int]) -> None:
+        """The Java that starts here holds the lock too."""
+        with spark_path(here.path) as link, _spark(request, on_step, held) as running:
+            _stream(running, Landing(files, str(link), request, on_step))
+
+    return _land(request, files, stream)
+
+
+def _land(
+    request: LandRequest, files: FactsFiles, stream: Callable[[Sequence[int]], None]
+) -> LandResult:
     asked = _ask(request, files)
     files.create(request.about())
     with files.lock() as held:
         before = {commit.name for commit in files.commits()}
-        _stream(request, files, held, on_step)
+        stream(held)
         asked_again = _ask(request, files)
         commits = files.commits()
         mine = [commit for commit in commits if commit.name not in before]
@@ -164,40 +185,50 @@ def _known(files: FactsFiles) -> list[Commit]:
 # ---- inside Spark ----
 
 
-def _stream(request: LandRequest, files: FactsFiles, held: int, on_step: OnStep) -> None:
-    from aerobee_spark.jvm.session import session
-    from aerobee_spark.report.engines.spark_engine import failure_told, failures_told
+@dataclass(frozen=True, slots=True)
+class _Running:
+    spark: SparkSession
+    log: Path
 
-    with (
-        tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder,
-        spark_path(files.path) as link,
-    ):
+
+@contextmanager
+def _spark(
+    request: LandRequest, on_step: OnStep, inherited: Sequence[int] = ()
+) -> Iterator[_Running]:
+    """`inherited`: open files that Java holds too."""
+    from aerobee_spark.jvm.session import session
+
+    with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder, ExitStack() as stack:
         log, scratch = Path(folder) / "spark.log", Path(folder) / "spark"
         scratch.mkdir()
         on_step("starting Spark")
-        with (
-            failures_told(log),
-            session(scratch, log, brief=not request.every_ms, inherited=(held,)) as spark,
-            failure_told(),
-            _signals() as noted,
-        ):
-            query = _start(spark, request, Landing(files, link, request, on_step))
-            _wait(query, noted)
+        with failures_told(log):
+            running = session(scratch, log, brief=not request.every_ms, inherited=inherited)
+            spark = stack.enter_context(running)
+        yield _Running(spark, log)
+
+
+def _stream(running: _Running, landing: Landing) -> None:
+    """Raises SystemExit when a signal ended it."""
+    with failures_told(running.log), failure_told(), _signals() as noted:
+        query = _start(running.spark, landing)
+        _wait(query, noted)
     if noted:
         raise SystemExit(128 + noted[0])
 
 
-def _start(spark: SparkSession, request: LandRequest, landing: Landing) -> StreamingQuery:
+def _start(spark: SparkSession, landing: Landing) -> StreamingQuery:
     from aerobee_spark.source import FORMAT, register
 
     register(spark)
+    request = landing.request
     trigger: dict[str, Any] = {"availableNow": True}
     if request.every_ms:
         trigger = {"processingTime": f"{request.every_ms} milliseconds"}
     rows = spark.readStream.format(FORMAT).options(**request.options()).load()
     return (
         rows.writeStream.foreachBatch(landing.batch)
-        .option("checkpointLocation", str(landing.link / landing.files.checkpoint.name))
+        .option("checkpointLocation", f"{landing.link}/{CHECKPOINT}")
         .trigger(**trigger)
         .start()
     )
@@ -231,11 +262,11 @@ def _wait(query: StreamingQuery, noted: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Writes batches. `link`: a path of the table without characters that mean something to
+    """Writes batches. `link`: a path or URI of the table without characters that mean something to
     Spark."""
 
     files: FactsFiles
-    link: Path
+    link: str
     request: LandRequest
     on_step: OnStep
 
@@ -246,15 +277,14 @@ class Landing:
             return
         start, end = self._positions(number)
         folder = f"run={run}/batch={number}"
-        target = self.files.path / folder
-        shutil.rmtree(target, ignore_errors=True)  # of an attempt that was not committed
+        self.files.storage.delete(folder)  # of an attempt that was not committed
         if start is None or start.of != end.of:
             # Each queue has a task of its own, with few rows: small files cost the writer and the
             # readers more than large ones.
             cores = rows.sparkSession.sparkContext.defaultParallelism
             facts = _with_history(rows, self.request).coalesce(cores)
-            facts.write.parquet(str(self.link / folder))
-        found = landed_in(sorted(target.glob("*.parquet")))
+            facts.write.parquet(f"{self.link}/{folder}")
+        found = landed_at(self.files, self.files.parquet(folder))
         commit = Commit(
             run,
             number,
@@ -268,7 +298,7 @@ class Landing:
 
     def _run(self) -> str:
         """The id of the query, which lives as long as its checkpoint."""
-        found: dict[str, str] = json.loads((self.files.checkpoint / "metadata").read_text("utf-8"))
+        found: dict[str, str] = json.loads(self.files.storage.read(f"{CHECKPOINT}/metadata"))
         return found["id"]
 
     def _positions(self, number: int) -> tuple[Positions | None, Positions]:
@@ -277,7 +307,8 @@ class Landing:
         return self._noted(number - 1) if number else None, self._noted(number)
 
     def _noted(self, number: int) -> Positions:
-        lines = (self.files.checkpoint / "offsets" / str(number)).read_text("utf-8").splitlines()
+        noted = self.files.storage.read(f"{CHECKPOINT}/offsets/{number}")
+        lines = noted.decode().splitlines()
         return Positions.parse(json.loads(lines[-1]))
 
 

@@ -19,6 +19,7 @@ from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import Summary, build, check_extra
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
 from aerobee_spark.report.request import LOCAL, SPARK, ReportRequest
+from aerobee_spark.table.storage import Table
 
 ProgressSink = Callable[[str], None]
 _ENGINES = {LOCAL: local_engine.make, SPARK: spark_engine.make}
@@ -45,7 +46,7 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
 
 
 def _from_table(
-    request: ReportRequest, table: Path, folder: Path, on_step: ProgressSink
+    request: ReportRequest, table: Table, folder: Path, on_step: ProgressSink
 ) -> Sequence[QueueCoverage]:
     """Writes the facts, so that the engine has only to compute."""
     from aerobee_spark.report.engines import from_table

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aerobee_spark.table.storage import Table
+
 DLQ = "dlq"
 RETRY = "retry"
 
@@ -39,6 +41,6 @@ class ReportRequest:
     engine: str = AUTO
     local_up_to: int = LOCAL_UP_TO
     # A facts table to compute from, in place of the brokers.
-    table: Path | None = None
+    table: Table | None = None
     # Further figures for summary.json and the page, by --extra-json.
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,8 @@ def read(
     for commit, older in zip(commits, _older_too(commits), strict=True):
         landed: dict[Queue, list[Offsets]] = {}
         rows = 0
-        for path in files.files(commit):
-            for batch in _batches(files, path):
+        for name in files.files(commit):
+            for batch in _batches(files, name):
                 rows += batch.num_rows
                 yield from _new(batch, seen, landed, older, topics)
         if rows != commit.rows:
@@ -46,18 +47,19 @@ def read(
 
 def _not_whole(files: FactsFiles, problem: str) -> ReportError:
     return ReportError(
-        f"{files.path} is not whole, or was compacted twice while it was read: {problem}; try "
+        f"{files.where} is not whole, or was compacted twice while it was read: {problem}; try "
         "again, and land in a new table if it stays so",
-        str(files.path),
+        files.where,
     )
 
 
-def _batches(files: FactsFiles, path: Path) -> Iterator[pa.RecordBatch]:
-    try:
-        opened = pq.ParquetFile(path)
-    except FileNotFoundError:
-        raise _not_whole(files, f"{path.relative_to(files.path)} is gone") from None
-    with opened as file:
+def _batches(files: FactsFiles, name: str) -> Iterator[pa.RecordBatch]:
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(files.storage.local(name))
+            file = stack.enter_context(pq.ParquetFile(path))
+        except FileNotFoundError:
+            raise _not_whole(files, f"{name} is gone") from None
         yield from file.iter_batches(batch_size=ROWS)
 
 
@@ -112,6 +114,12 @@ def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.boo
         masks = [pc.equal(column, value) for column, value in zip(columns, queue, strict=True)]
         rows = pc.and_(pc.and_(masks[0], masks[1]), masks[2])
         yield queue, rows.to_numpy(zero_copy_only=False)
+
+
+def landed_at(files: FactsFiles, names: Iterable[str]) -> dict[Queue, Landed]:
+    """`landed_in` of files of the table."""
+    with ExitStack() as stack:
+        return landed_in([stack.enter_context(files.storage.local(name)) for name in names])
 
 
 def landed_in(paths: Sequence[Path]) -> dict[Queue, Landed]:

@@ -21,17 +21,24 @@ from aerobee_spark.report.engines import local_facts
 from aerobee_spark.report.request import ReportRequest
 from aerobee_spark.table.commits import Commit, Span, spans
 from aerobee_spark.table.files import FactsFiles
+from aerobee_spark.table.opening import opened
 from aerobee_spark.table.rows import landed_in, read
+from aerobee_spark.table.storage import Table
 
 SCHEMA = local_facts.SCHEMA
 
 
-def write(request: ReportRequest, table: Path, folder: Path) -> list[QueueCoverage]:
+def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCoverage]:
     """Writes the facts of the report to `folder`; returns what they cover, queue by queue, sorted.
 
-    Raises ReportError: no facts table, or one of another group or without these topics.
+    Raises ReportError: no facts table, or one of another group or without these topics; a URI, and
+    no Spark here to reach it.
     """
-    files = FactsFiles(table)
+    with opened(table) as files:
+        return _write(request, files, folder)
+
+
+def _write(request: ReportRequest, files: FactsFiles, folder: Path) -> list[QueueCoverage]:
     _check(request, files)
     snapshot = files.snapshot()
     folder.mkdir()
@@ -54,15 +61,16 @@ def _check(request: ReportRequest, files: FactsFiles) -> None:
     if about.get("group") != request.consumer_group:
         what = f"the group {about['group']}" if "group" in about else ", ".join(about["topics"])
         raise ReportError(
-            f"{files.path} is a table of {what}, and the report is of the group "
+            f"{files.where} is a table of {what}, and the report is of the group "
             f"{request.consumer_group}: give the table of the group",
-            str(files.path),
+            files.where,
         )
     missing = [kind for kind in request.kinds if kind not in about["kinds"]]
     if missing:
         raise ReportError(
-            f"{files.path} was landed with --kind {about['kinds'][0]}: report with the same --kind",
-            str(files.path),
+            f"{files.where} was landed with --kind {about['kinds'][0]}: report with the same "
+            "--kind",
+            files.where,
         )
 
 

@@ -1,0 +1,185 @@
+"""The files of a facts table at a URI, through the Hadoop FileSystem of the driver's Java.
+
+A file appears in one step, and never in place of another, in one of two ways:
+- the store creates a file on the condition that there is none, and shows it when it is closed
+  (Hadoop's path capability fs.option.create.conditional.overwrite: S3A);
+- it is written under a hidden name and renamed, where a rename is one step and replaces nothing:
+  in HDFS; in file: too, but there the look at the target comes before the rename, so two writers
+  at once are kept apart by the lock alone.
+A file system with neither is refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerobee_spark.errors import ReportError
+from aerobee_spark.table import holders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONDITIONAL = "fs.option.create.conditional.overwrite"
+RENAMING = ("file", "hdfs")
+LOCKS = "_locks"
+
+
+class HadoopFiles:
+    """TableFiles at a URI. Raises ReportError: Java has no such file system, or it cannot create a
+    file in one step."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self.where = uri.rstrip("/")
+        self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
+        self._configuration: Any = spark._jsc.hadoopConfiguration()
+        with self._failures():
+            root = self._path("")
+            self._system: Any = root.getFileSystem(self._configuration)
+            self._conditional = bool(self._system.hasPathCapability(root, CONDITIONAL))
+            scheme = self._system.getUri().getScheme()
+        if not self._conditional and scheme not in RENAMING:
+            raise ReportError(
+                f"{self.where} cannot hold a facts table: {scheme} does not create a file in one "
+                "step; give a folder in hdfs, file, or s3a with conditional creation (Hadoop 3.4.2 "
+                "or newer, fs.s3a.create.conditional.enabled)",
+                self.where,
+            )
+
+    def make(self, folder: str) -> None:
+        with self._failures():
+            self._system.mkdirs(self._path(folder))
+
+    def exists(self, name: str) -> bool:
+        with self._failures():
+            return bool(self._system.exists(self._path(name)))
+
+    def read(self, name: str) -> bytes:
+        with self._failures():
+            stream = self._system.open(self._path(name))
+            try:
+                return bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+
+    def create(self, name: str, content: bytes) -> bool:
+        if self.exists(name):
+            return False
+        try:
+            if self._conditional:
+                self._create_if_none(name, content)
+            else:
+                self._rename_into_place(name, content)
+        except ReportError:
+            if self.exists(name):  # another was faster
+                return False
+            raise
+        return True
+
+    def _create_if_none(self, name: str, content: bytes) -> None:
+        with self._failures():
+            builder = self._system.createFile(self._path(name)).recursive().overwrite(True)
+            stream = builder.must(CONDITIONAL, "true").build()
+            stream.write(content)
+            stream.close()
+
+    def _rename_into_place(self, name: str, content: bytes) -> None:
+        """The hidden name is this writer's own; a job that is killed here leaves the file."""
+        folder, _, last = name.rpartition("/")
+        beside, target = self._path(f"{folder}/.{last}.{uuid.uuid4().hex}"), self._path(name)
+        fs = self._jvm.org.apache.hadoop.fs
+        with self._failures():
+            stream = self._system.create(beside, False)
+            stream.write(content)
+            stream.hsync()
+            stream.close()
+            options = self._gateway.new_array(fs.Options.Rename, 1)
+            options[0] = fs.Options.Rename.NONE
+            context = fs.FileContext.getFileContext(target.toUri(), self._configuration)
+            try:
+                context.rename(beside, target, options)
+            finally:
+                self._system.delete(beside, False)
+
+    def names(self, folder: str = "") -> list[str]:
+        try:
+            with self._failures():
+                found = self._system.listStatus(self._path(folder))
+                names = [status.getPath().getName() for status in found]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if not name.startswith("."))
+
+    def below(self, folder: str) -> list[str]:
+        found: list[str] = []
+        try:
+            with self._failures():
+                root = self._system.makeQualified(self._path("")).toUri().getPath()
+                statuses = self._system.listFiles(self._path(folder), True)
+                while statuses.hasNext():
+                    found.append(statuses.next().getPath().toUri().getPath())
+        except FileNotFoundError:
+            return []
+        return sorted(path.removeprefix(root).lstrip("/") for path in found)
+
+    def delete(self, name: str) -> None:
+        with self._failures():
+            self._system.delete(self._path(name), True)
+
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as directory:
+            copy = Path(directory) / "copy"
+            with self._failures():
+                target = self._here(copy)
+                self._system.copyToLocalFile(False, self._path(name), target, True)
+            yield copy
+
+    @contextmanager
+    def writing(self, folder: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as directory:
+            yield Path(directory)
+            for path in sorted(Path(directory).rglob("*")):
+                if path.is_file():
+                    target = self._path(f"{folder}/{path.relative_to(directory)}")
+                    with self._failures():
+                        self._system.copyFromLocalFile(False, True, self._here(path), target)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Nothing: a file that was closed is as safe as this file system makes it."""
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[Sequence[int]]:
+        java = int(self._jvm.java.lang.ProcessHandle.current().pid())
+        with holders.held(self, f"{LOCKS}/{name.strip('_')}", java):
+            yield ()
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.where}/{name}".rstrip("/"))
+
+    def _here(self, path: Path) -> Any:
+        """Hadoop's Path reads no escapes, as Path.as_uri writes them."""
+        return self._jvm.org.apache.hadoop.fs.Path(f"file://{path}")
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What Java raises, as FileNotFoundError or ReportError."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            kind = error.java_exception.getClass().getSimpleName()
+            if kind == "FileNotFoundException":
+                raise FileNotFoundError(self.where) from None
+            text = (error.java_exception.getMessage() or "").splitlines()
+            raise ReportError(
+                f"{self.where} cannot be used: {kind}: {next(iter(text), '')}; look at the URI, "
+                "and whether Spark has the file system's packages and credentials",
+                self.where,
+            ) from None
