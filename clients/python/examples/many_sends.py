@@ -16,12 +16,12 @@ with Producer(max_pending_messages=2_000) as producer:
     # Each send has a result of its own. Those that come while a request is in flight leave together
     # in the next one. Beyond 2,000 under way, or 32 MiB, the call waits for room.
     for number in range(10_000):
-        producer.send_async(Message("example-readings", b"%d" % number), report)
+        producer.send_async(Message("example-measurements", b"%d" % number), report)
 
     # Who may not wait is told at once, and nothing of that message is sent.
     refused = 0
     for number in range(10_000):
-        future = producer.send_async(Message("example-readings", b"%d" % number), block=False)
+        future = producer.send_async(Message("example-measurements", b"%d" % number), block=False)
         error = future.exception() if future.done() else None
         if isinstance(error, MqError) and error.code is Code.FLOW_CONTROL:
             refused += 1

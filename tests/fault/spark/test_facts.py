@@ -132,7 +132,10 @@ def test_each_message_is_in_the_table_once_through_kills(
     admin: AdminClient,
     tmp_path: Path,
     at_a_uri: bool,
+    campaign: Campaign,
 ) -> None:
+    if at_a_uri and not campaign.long:
+        pytest.skip("in the long campaign: the commits of both are tried by the contract of tables")
     namesrv, broker = services
     table = tmp_path / "table"
     arguments = landing(namesrv.address, table.as_uri() if at_a_uri else table)

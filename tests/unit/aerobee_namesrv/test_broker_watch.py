@@ -79,6 +79,16 @@ def test_members_are_told_with_the_highest_epoch(tables: RoutingTables) -> None:
     )
 
 
+def test_the_epoch_of_a_master_that_is_gone_is_told_with_its_slaves(tables: RoutingTables) -> None:
+    tables.register(broker_id=1, version=epoch(3))
+    tables.register(version=epoch(4))
+    leave(tables, 0)
+    assert tables.manager.members("broker-a").epoch == 4
+    assert [broker.epoch for broker in tables.route().brokers] == [4]
+    leave(tables, 1)
+    assert tables.manager.members("broker-a").epoch == 0
+
+
 def test_a_replica_that_is_elected_takes_the_place_of_the_master(tables: RoutingTables) -> None:
     tables.register(version=epoch(1))
     tables.register(broker_id=1, version=epoch(1))
@@ -131,6 +141,4 @@ def test_routes_and_the_list_of_brokers_tell_the_epoch_too(tables: RoutingTables
     tables.register(version=epoch(3))
     tables.register(broker_id=1, version=epoch(4))
     assert [broker.epoch for broker in tables.route().brokers] == [4]
-    assert tables.manager.described("broker-a").epoch == 4
-    leave(tables, 1)
-    assert [broker.epoch for broker in tables.route().brokers] == [3]
+    assert tables.manager.broker_addr_table["broker-a"].epoch == 4

@@ -282,7 +282,7 @@ async def test_without_auto_creation_there_is_no_tbw102(
 async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -> None:
     with full_disk():
         for _ in range(2):  # the second one finds the topic in the table
-            with raises_code(Code.SYSTEM_ERROR):
+            with raises_code(Code.DISK_FULL):
                 await harness.broker.topics.put(GOOD)
             with pytest.raises(MqError):
                 await harness.send("t", b"a")

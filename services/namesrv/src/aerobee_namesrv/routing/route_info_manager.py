@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import structlog
 
@@ -86,6 +85,7 @@ class RouteInfoManager:
             return Registered(rejected=True)
         first = first or broker_id not in data.addresses
         data.addresses[broker_id] = registration.address
+        data.epoch = max(data.epoch, registration.data_version.state_version)
         self._update_topics(data, registration, first)
         self.broker_live_table.put(registration)
         self._update_filter_servers(registration)
@@ -243,19 +243,12 @@ class RouteInfoManager:
 
     # ---- members ----
 
-    def described(self, broker_name: str) -> BrokerData:
-        """A copy of its row, with its epoch. Raises KeyError."""
-        return replace(
-            self.broker_addr_table[broker_name].copy(), epoch=self.members(broker_name).epoch
-        )
-
     def members(self, broker_name: str) -> BrokerMembers:
         """Without addresses when nobody is registered under that name."""
         data = self.broker_addr_table.get(broker_name)
         if data is None:
             return BrokerMembers("", broker_name)
-        epoch = max((self._epoch_at(data, each) for each in data.addresses.values()), default=0)
-        return BrokerMembers(data.cluster, broker_name, dict(data.addresses), epoch)
+        return BrokerMembers(data.cluster, broker_name, dict(data.addresses), data.epoch)
 
     def watch_brokers(self) -> BrokerWatch:
         """Hears of every broker name whose members change, until `end_broker_watch`."""
@@ -288,7 +281,9 @@ class RouteInfoManager:
         """
         queues = self.topic_queue_table.queues_of(topic)
         names = sorted(queues)
-        brokers = tuple(self.described(name) for name in names if name in self.broker_addr_table)
+        brokers = tuple(
+            self.broker_addr_table[name].copy() for name in names if name in self.broker_addr_table
+        )
         if not brokers:
             return None
         route = TopicRoute(

@@ -61,7 +61,8 @@ class QueueData:
 @dataclass(slots=True)
 class BrokerData:
     """The members of one broker name. `addresses`: broker id → "host:port", at least one. `epoch`:
-    of a copy, as of BrokerMembers."""
+    the highest state version of a registration since the name has members. A master that is gone
+    counts, so that clients do not take what its slaves registered with for outdated."""
 
     cluster: str
     broker_name: str
@@ -88,7 +89,7 @@ class BrokerData:
 @dataclass(frozen=True, slots=True)
 class BrokerMembers:
     """Who is registered under one broker name. `addresses`: as of BrokerData; empty: nobody.
-    `epoch`: the highest state version that a member registered with."""
+    `epoch`: as of BrokerData."""
 
     cluster: str
     broker_name: str

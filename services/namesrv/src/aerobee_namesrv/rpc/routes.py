@@ -69,10 +69,10 @@ class RouteRpcs:
     async def get_cluster_info(
         self, request: pb.GetClusterInfoRequest, call: Call
     ) -> pb.GetClusterInfoResponse:
-        described = map(self._manager.described, sorted(self._manager.broker_addr_table))
+        brokers = self._manager.broker_addr_table
         clusters = self._manager.cluster_addr_table
         return pb.GetClusterInfoResponse(
-            brokers=[convert.to_broker_data(broker) for broker in described],
+            brokers=[convert.to_broker_data(brokers[name]) for name in sorted(brokers)],
             clusters={
                 cluster: pb.BrokerNames(names=sorted(names)) for cluster, names in clusters.items()
             },
