@@ -238,6 +238,22 @@ async def kill_an_old_master_after_it_has_cut_its_log(seed: int) -> None:
     await group.check_end()
 
 
+async def follow_with_a_slave_that_reports_too_much(seed: int) -> None:
+    """More than it was sent, on its disk: its master ends each such stream, and counts none of
+    it."""
+    group = SimulatedGroup(seed, RULES[0], count=2)
+    liar = group.replicas[1]
+    liar.report_too_much(1 << 20)
+    group.start()
+    await group.elect(0)
+    for _ in range(20):
+        group.send(5)
+        await asyncio.sleep(0.5)
+    liar.report_too_much(0)
+    group.network.break_streams(1)
+    await group.check_end()
+
+
 def heal(group: SimulatedGroup) -> None:
     group.network.heal()
     group.coordinator.away_from.clear()

@@ -23,14 +23,12 @@ from aerobee_broker.replication.handshake import Action, Agreement, LogDescripti
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
-from aerobee_broker.replication.status import ReplicaStatus
-from aerobee_broker.replication.stream import Hello, Report
-from aerobee_broker.roles.members import ballot, static_member
+from aerobee_broker.replication.stream import Hello, Report, ReportCheck
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_chassis.background import until_one_ends
-from fault.replication import failover, scenarios
+from fault.replication import failover
 from support.disk.simulated_disk import SimulatedDisk
 from support.replication.group import SimulatedGroup
 from support.replication.replica import CONFIG, SimulatedReplica
@@ -207,6 +205,12 @@ def cut_a_stranger_to_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EpochHistory, "newest_common", newest_common)
 
 
+def keep_an_empty_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A new master keeps the entries that begin where its log ends, or behind that."""
+    patch.setattr(EpochHistory, "_before", lambda self, end: self.entries)
+    patch.setattr(EpochHistory, "__post_init__", lambda self: None)  # which refuses such a history
+
+
 def _patch_agree(
     patch: pytest.MonkeyPatch, agree: Callable[[LogDescription, LogDescription], Agreement]
 ) -> None:
@@ -219,6 +223,7 @@ HANDSHAKE = (
     keep_the_tail_that_the_master_has_not,
     cut_at_the_masters_end_of_the_epoch,
     cut_a_stranger_to_nothing,
+    keep_an_empty_epoch,
 )
 
 
@@ -324,6 +329,10 @@ def take_an_empty_disk_for_the_one_of_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedReplica, "lose_disk", lose_disk)
 
 
+def believe_any_report(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReportCheck, "check", lambda self, report: None)
+
+
 # ---- tables ----
 
 
@@ -392,29 +401,5 @@ RARE = (
     (derive_past_a_deletion, failover.make_a_deleted_topic_again_while_a_slave_is_away),
     (follow_a_master_of_an_older_epoch, failover.bring_a_slave_before_an_old_master),
     (take_an_empty_disk_for_the_one_of_before, failover.lose_a_disk_while_all_are_off),
-)
-
-
-# ---- promotions, of whole brokers ----
-
-
-def promote_whoever_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(static_member, "check_enough", lambda found, options: None)
-
-
-def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
-    def counts(found: ReplicaStatus) -> bool:
-        return not (found.copying or found.learner)
-
-    patch.setattr(ballot, "_has_what_it_confirmed", counts)
-
-
-def promote_to_the_next_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(static_member, "promotion_epoch", lambda highest: highest + 1)
-
-
-PROMOTIONS = (
-    (promote_whoever_answers, scenarios.promote_one_that_was_away),
-    (count_an_empty_disk, scenarios.promote_beside_an_empty_disk),
-    (promote_to_the_next_epoch, scenarios.start_an_old_master_alone),
+    (believe_any_report, failover.follow_with_a_slave_that_reports_too_much),
 )

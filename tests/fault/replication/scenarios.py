@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aerobee_wire.status import MqError
@@ -17,14 +17,15 @@ TOPIC, BODY = "orders", b"acknowledged"
 
 
 class Scenario:
-    """Three brokers without etcd, of which two must have what is acknowledged."""
+    """Brokers without etcd. `begin` before anything else."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
         self.client = SimulatedClient(cluster)
 
-    async def begin(self) -> None:
-        await self.cluster.begin(3, STRICT, elected=False)
+    async def begin(self, count: int = 3, options: Mapping[str, Any] = STRICT) -> None:
+        """By default three copies, of which two must have what is acknowledged."""
+        await self.cluster.begin(count, options, elected=False)
         await self.cluster.settle()
         await self.client.put_topic(TOPIC)
         await self.cluster.settle()
@@ -69,7 +70,6 @@ def run(scenario: Play, seed: int) -> None:
 
     async def play(cluster: SimulatedCluster) -> None:
         played = Scenario(cluster)
-        await played.begin()
         await scenario(played, random.Random(seed))
         await played.end()
 
@@ -78,6 +78,7 @@ def run(scenario: Play, seed: int) -> None:
 
 async def promote_one_that_was_away(played: Scenario, rng: random.Random) -> None:
     """Nobody else answers, and it lacks what was acknowledged meanwhile."""
+    await played.begin()
     cluster = played.cluster
     master, slave, away = cluster.nodes
     away.kill()
@@ -95,6 +96,7 @@ async def promote_one_that_was_away(played: Scenario, rng: random.Random) -> Non
 async def promote_beside_an_empty_disk(played: Scenario, rng: random.Random) -> None:
     """Two answer: one was away, and the disk of the other, which had what was acknowledged, is
     another one now."""
+    await played.begin()
     cluster = played.cluster
     master, away, slave = cluster.nodes
     away.kill()
@@ -112,6 +114,7 @@ async def promote_beside_an_empty_disk(played: Scenario, rng: random.Random) -> 
 async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> None:
     """As often as it takes, and told to go on with one copy: then it meets those that follow its
     successor, which is away."""
+    await played.begin()
     cluster = played.cluster
     old, new, slave = cluster.nodes
     old.kill()

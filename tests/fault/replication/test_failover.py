@@ -11,6 +11,7 @@ from fault.conftest import Campaign
 from fault.replication.failover import (
     bring_a_slave_before_an_old_master,
     failover,
+    follow_with_a_slave_that_reports_too_much,
     kill_an_old_master_after_it_has_cut_its_log,
     lose_a_disk_while_all_are_off,
     make_a_deleted_topic_again_while_a_slave_is_away,
@@ -41,6 +42,7 @@ def test_random_failovers(campaign: Campaign) -> None:
         lose_a_disk_while_all_are_off,
         make_a_deleted_topic_again_while_a_slave_is_away,
         kill_an_old_master_after_it_has_cut_its_log,
+        follow_with_a_slave_that_reports_too_much,
     ],
 )
 def test_what_is_rare_in_random_histories(

@@ -10,7 +10,8 @@ import pytest
 from fault.conftest import Campaign
 from fault.mutations import Mutation, name_of
 from fault.replication import failover, scenarios
-from fault.replication.mutations import FAILOVER, HANDSHAKE, IN_SYNC, PROMOTIONS, RARE
+from fault.replication.broker_mutations import PROMOTIONS, UNCLEAN
+from fault.replication.mutations import FAILOVER, HANDSHAKE, IN_SYNC, RARE
 from fault.test_mutations import assert_caught
 from support.replication.handshake_histories import compare_all_histories, compare_clean_elections
 from support.replication.in_sync_model import random_history
@@ -67,7 +68,8 @@ def test_a_broken_broker_group_is_caught_where_it_must_be(
     assert_caught(lambda seed: failover.run(scenario, seed), campaign)
 
 
-SCENARIOS = [scenario for _, scenario in PROMOTIONS]
+WHOLE = PROMOTIONS + UNCLEAN
+SCENARIOS = [scenario for _, scenario in WHOLE]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[each.__name__ for each in SCENARIOS])
@@ -77,7 +79,7 @@ def test_a_promotion_loses_nothing(scenario: scenarios.Play) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutation", "scenario"), PROMOTIONS, ids=[name_of(mutation) for mutation, _ in PROMOTIONS]
+    ("mutation", "scenario"), WHOLE, ids=[name_of(mutation) for mutation, _ in WHOLE]
 )
 def test_a_broken_promotion_is_caught(
     mutation: Mutation,

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aerobee_broker.commit.durable_log import DurableLog
@@ -22,7 +23,7 @@ from aerobee_broker.replication.identity import IdentityFile, Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
 from aerobee_broker.replication.snapshot import Snapshot
-from aerobee_broker.replication.stream import Hello, StreamTiming
+from aerobee_broker.replication.stream import Hello, Report, StreamTiming
 from aerobee_broker.roles.snapshot_source import SnapshotSource
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, Arrival, NewMessage
@@ -163,6 +164,7 @@ class SimulatedReplica:
         self.epochs = EpochFile(self.disk, CONFIG / "epochs.json")
         self.parts: ReplicaParts | None = None
         self.snapshots: SnapshotSource | None = None
+        self.reports_too_much = 0  # bytes
         self.process = Process(group.failures)
         self._worker = SimulatedWorker(group.rng, most_ms=self.slowest_job_ms)
 
@@ -226,6 +228,10 @@ class SimulatedReplica:
         """It is off, and comes back with an empty disk under its old number."""
         assert not self.is_up
         self.disk = SimulatedDisk(self.group.rng.randrange(1 << 30))
+
+    def report_too_much(self, count: int) -> None:
+        """So many bytes, on each stream from the next one on."""
+        self.reports_too_much = count
 
     def resign(self) -> None:
         """A master that has heard of another one: it begins again as a slave."""
@@ -364,7 +370,7 @@ class SimulatedReplica:
         leader = master.leader
         serving = master.process.spawn(_serve(leader, hello, stream.far))
         try:
-            await follower.follow(_Opened(stream.near, serving), hello)
+            await follower.follow(_Opened(stream.near, serving, self.reports_too_much), hello)
         finally:
             self.group.network.forget(stream)
             stream.break_off()
@@ -408,9 +414,12 @@ async def _serve(leader: Leader | None, hello: Hello, link: Any) -> None:
 class _Opened:
     """MasterLink, which tells what the master's handler raised."""
 
-    def __init__(self, end: Any, serving: asyncio.Task[None]) -> None:
+    def __init__(self, end: Any, serving: asyncio.Task[None], too_much: int) -> None:
+        """`too_much`: bytes by which reports go beyond the slave's log, but for the first one."""
         self._end = end
         self._serving = serving
+        self._too_much = 0
+        self._later = too_much
 
     async def receive(self) -> Any:
         receiving = asyncio.create_task(self._end.receive())
@@ -423,5 +432,8 @@ class _Opened:
         finally:
             receiving.cancel()
 
-    async def send(self, report: object) -> None:
-        await self._end.send(report)
+    async def send(self, report: Report) -> None:
+        synced = report.synced + self._too_much
+        written = max(report.written, synced)
+        self._too_much = self._later
+        await self._end.send(replace(report, written=written, synced=synced))

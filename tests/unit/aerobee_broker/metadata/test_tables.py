@@ -167,20 +167,6 @@ def test_commit_moves_an_offset_backwards_too(offsets: ConsumerOffsets) -> None:
     assert offsets.get("g", "t", 0) == 3
 
 
-def test_offsets_beyond_the_end_of_a_queue_are_lowered_to_it(offsets: ConsumerOffsets) -> None:
-    offsets.commit("g", "t", 0, 7)
-    offsets.commit("g", "t", 1, 3)
-    offsets.commit("h", "gone", 0, 2)
-    offsets.reset("g", "u", 0, 9)
-    before = offsets.revision
-    assert offsets.lower_to(lambda topic, queue_id: {"t": 5, "u": 4}.get(topic, 0)) == 3
-    assert offsets.of("g", "t") == {0: 5, 1: 3}
-    assert offsets.get("h", "gone", 0) == 0
-    assert offsets.take_reset("g", "u", 0) == 4
-    assert offsets.revision > before
-    assert offsets.lower_to(lambda topic, queue_id: 5) == 0
-
-
 def test_reset_blocks_commits_for_a_minute_at_most() -> None:
     clock = ManualClock()
     table = ConsumerOffsets(clock)

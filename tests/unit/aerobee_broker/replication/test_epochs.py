@@ -48,11 +48,10 @@ def test_a_promotion_is_above_all_that_a_master_reaches_by_its_own_starts() -> N
     assert promotion_epoch(PROMOTION_STEP) == 2 * PROMOTION_STEP
 
 
-def test_an_epoch_that_begins_at_or_behind_a_cut_goes_with_it() -> None:
-    assert [entry.epoch for entry in HISTORY.cut(251).entries] == [0, 1, 2, 4]
-    assert [entry.epoch for entry in HISTORY.cut(250).entries] == [0, 1, 2]
-    assert HISTORY.cut(0).entries == (EpochEntry(0, A, 0),)
-    assert HISTORY.cut(0).highest == 4
+def test_a_new_master_drops_epochs_that_begin_at_or_behind_the_end_of_its_log() -> None:
+    assert [entry.epoch for entry in HISTORY.begin(5, B, 251).entries] == [0, 1, 2, 4, 5]
+    assert [entry.epoch for entry in HISTORY.begin(5, B, 250).entries] == [0, 1, 2, 5]
+    assert [entry.epoch for entry in HISTORY.begin(5, B, 0).entries] == [0, 5]
 
 
 def test_the_origin_of_a_log_stays_when_its_first_epoch_had_no_byte() -> None:

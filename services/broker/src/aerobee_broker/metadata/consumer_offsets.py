@@ -6,7 +6,7 @@ those messages are redelivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
@@ -66,25 +66,6 @@ class ConsumerOffsets(JournalledTable):
         until_ms = self._clock.monotonic_ms() + RESET_HOLDS_MS
         self._resets.setdefault(key, {})[queue_id] = (queue_offset, until_ms)
         self._committed()
-
-    def lower_to(self, max_offset: Callable[[str, int], int]) -> int:
-        """After a cut of what was shown: a group beyond the end of a queue goes on at that end, or
-        it would skip what comes there next. `max_offset` gives the end of a queue of a topic.
-        Returns how many offsets were lowered.
-        """
-        lowered = 0
-        for (topic, _), queues in self._offsets.items():
-            for queue_id, offset in queues.items():
-                end = max_offset(topic, queue_id)
-                if offset > end:
-                    queues[queue_id] = end
-                    lowered += 1
-        for (topic, _), marks in self._resets.items():
-            for queue_id, (offset, until_ms) in marks.items():
-                marks[queue_id] = min(offset, max_offset(topic, queue_id)), until_ms
-        if lowered:
-            self._committed()
-        return lowered
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
         """The offset that the queue was reset to, once; None when there is no mark."""

@@ -92,11 +92,6 @@ class EpochHistory:
         """This replica has heard of `epoch`."""
         return EpochHistory(self.entries, max(self.highest, epoch))
 
-    def cut(self, end: int) -> EpochHistory:
-        """The log is cut to `end`: an entry that begins there or behind it goes, although no byte
-        of it may; not that of epoch 0."""
-        return EpochHistory(self._before(end), self.highest)
-
     def end_of(self, epoch: int, log_end: int) -> int:
         """Where the part of an epoch ends in a log that ends at `log_end`. Raises KeyError."""
         for entry, following in zip(self.entries, [*self.entries[1:], None], strict=True):

@@ -30,8 +30,8 @@ _COPY_BYTES = 1 << 20  # copied at once
 
 class Cut(NamedTuple):
     """What was cut, from the physical offset `begin` to `end`, is kept in `path`; None: nothing was
-    there. `confirmed`: some of it had been. Then the store must be opened again, and offsets of
-    consumer groups beyond the ends of their queues be lowered (`ConsumerOffsets.lower_to`).
+    there. `confirmed`: some of it had been. Then the store must be opened again, and the tables of
+    its master be taken, whose offsets of consumer groups lie within the queues that are left.
     """
 
     begin: int

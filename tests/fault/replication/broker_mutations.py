@@ -1,0 +1,60 @@
+"""Mutations that scenarios of whole brokers must notice: of promotions, and of what an unclean one
+gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
+from aerobee_broker.delivery.standby import WarmLeases
+from aerobee_broker.replication.status import ReplicaStatus
+from aerobee_broker.roles.members import ballot, static_member
+from fault.replication import scenarios, unclean
+
+
+def promote_whoever_answers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(static_member, "check_enough", lambda found, options: None)
+
+
+def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
+    def counts(found: ReplicaStatus) -> bool:
+        return not (found.copying or found.learner)
+
+    patch.setattr(ballot, "_has_what_it_confirmed", counts)
+
+
+def promote_to_the_next_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(static_member, "promotion_epoch", lambda highest: highest + 1)
+
+
+PROMOTIONS = (
+    (promote_whoever_answers, scenarios.promote_one_that_was_away),
+    (count_an_empty_disk, scenarios.promote_beside_an_empty_disk),
+    (promote_to_the_next_epoch, scenarios.start_an_old_master_alone),
+)
+
+
+# ---- unclean promotions, of whole brokers ----
+
+
+def keep_offsets_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
+    def update(
+        self: OffsetQueries, consumer_group: str, offsets: Iterable[QueueOffset], **_: object
+    ) -> None:
+        for each in offsets:
+            self.offsets.commit(consumer_group, each.topic, each.queue_id, each.queue_offset)
+
+    patch.setattr(OffsetQueries, "update", update)
+
+
+def keep_the_leases_of_a_log_that_was_cut(patch: pytest.MonkeyPatch) -> None:
+    """And not take those of the master."""
+    patch.setattr(WarmLeases, "take", lambda self, content: None)
+
+
+UNCLEAN = (
+    (keep_offsets_beyond_the_end, unclean.commit_what_was_given_up),
+    (keep_the_leases_of_a_log_that_was_cut, unclean.lease_what_was_given_up),
+)
