@@ -13,6 +13,7 @@ import pytest
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.delivery.lite.positions import LitePositions
 from aerobee_broker.errors import StoreError
 from aerobee_broker.store.cut import Cutter
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
@@ -251,6 +252,25 @@ def cut_before_the_checkpoint_is_lowered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cutter, "_lower_checkpoint", lower)
     patch.setattr(CommitLog, "cut", cut)
 
+
+def settle_before_the_lease_journal_is_durable(patch: pytest.MonkeyPatch) -> None:
+    async def settled(self: DurableLog) -> None:
+        self.schedule_flush()
+
+    patch.setattr(DurableLog, "settled", settled)
+
+
+def keep_no_position_in_a_lite_topic(patch: pytest.MonkeyPatch) -> None:
+    def commit(self: LitePositions, *_: object) -> None:
+        self.changes += 1
+
+    patch.setattr(LitePositions, "commit", commit)
+
+
+WITH_LITE_TOPICS: tuple[Mutation, ...] = (
+    settle_before_the_lease_journal_is_durable,
+    keep_no_position_in_a_lite_topic,
+)
 
 WHILE_A_REPLICA_FOLLOWS: tuple[Mutation, ...] = (
     show_what_is_not_confirmed,

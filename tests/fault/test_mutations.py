@@ -15,12 +15,14 @@ from fault.mutations import (
     MUTATIONS,
     WHILE_A_REPLICA_FOLLOWS,
     WHILE_THE_DISK_IS_SLOW,
+    WITH_LITE_TOPICS,
     Mutation,
     drop_the_back_pressure,
     name_of,
     skip_the_crc,
 )
-from fault.slow_disk import LIMIT, slow_history
+from fault.slow_disk import LIMIT, on_a_virtual_loop, slow_history
+from support.lite.crash_history import LiteHistory
 
 IN_HISTORIES = [mutation for mutation in MUTATIONS if mutation is not skip_the_crc]
 ENOUGH = 200  # seeds; half of them with a disk that fails
@@ -51,6 +53,14 @@ def test_a_broken_replica_is_caught(
 ) -> None:
     mutation(monkeypatch)
     assert_caught(following, campaign)
+
+
+@pytest.mark.parametrize("mutation", WITH_LITE_TOPICS, ids=name_of)
+def test_a_broker_that_forgets_settlements_of_lite_topics_is_caught(
+    mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(lambda seed: on_a_virtual_loop(LiteHistory(seed, "power cut").run), campaign)
 
 
 def test_a_store_that_skips_the_crc_is_caught(

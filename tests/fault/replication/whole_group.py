@@ -1,18 +1,24 @@
-"""A history of whole brokers: clients at work, and whatever may happen to three brokers, their
-disks, their network, etcd and the name server. Everything random comes from one seed."""
+"""A history of whole brokers: clients of topics and of lite topics at work, and whatever may happen
+to three brokers, their disks, their network, etcd and the name server. Everything random comes from
+one seed."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
+from aerobee_broker.delivery.lite import ttl
 from support.etcd.simulated_etcd import NO_FAULTS, Faults
+from support.lite.derived_files import lose_derived_files
 from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+from support.simulation.lite_workload import LiteWorkload
 from support.simulation.node import BrokerNode
 from support.simulation.workload import Workload
 
 STEPS = 30
+MINUTE_MS = 20_000  # of the TTL of lite topics, so that some expire while the group lives
 SYNC: dict[str, Any] = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 GROUPS: tuple[tuple[dict[str, Any], bool], ...] = (  # options, whether etcd elects
     (SYNC, True),
@@ -37,6 +43,9 @@ class Figures:
     masters: int = 0
     acknowledged: int = 0
     settled: int = 0
+    lite_acknowledged: int = 0
+    lite_settled: int = 0
+    lite_expired: int = 0
 
 
 class GroupHistory:
@@ -46,7 +55,11 @@ class GroupHistory:
         self.options, self.elected = self.rng.choice(GROUPS)
         self.strict = self.options is SYNC
         synchronous = self.options["brokerRole"] == "SYNC_MASTER"
-        self.work = Workload(cluster, synchronous=synchronous, required=2 if self.strict else 1)
+        required = 2 if self.strict else 1
+        self.work = Workload(cluster, synchronous=synchronous, required=required)
+        self.lite = LiteWorkload(
+            cluster, synchronous=synchronous, required=required, ttl_ms=MINUTE_MS
+        )
         self.disks_lost = 0
         self.steps: list[str] = []
 
@@ -55,25 +68,31 @@ class GroupHistory:
         await cluster.begin(3, self.options, elected=self.elected)
         await cluster.settle()
         await self.work.begin()
+        await self.lite.begin()
         if self.elected and rng.random() < 0.5:
             cluster.etcd.faults = ETCD_FAULTS
         actions = [
             self.kill, self.cut_power, self.cut_power_at, self.restart, self.restart, self.pause,
             self.resume, self.cut, self.cut, self.heal, self.break_streams, self.fail_syncs,
             self.fill_disk, self.slow_down, self.lose_disk, self.promote, self.set_clock,
-            self.pause_namesrv, *(self.recover,) * 4,
+            self.pause_namesrv, self.lose_derived, *(self.recover,) * 4,
         ]  # fmt: skip
         if self.elected:
             actions += [self.cut_etcd, self.etcd_away, self.end_leases]
         for _ in range(STEPS):
-            self.work.act(rng.choice((2, 5, 12)))
+            self.act(rng.choice((2, 5, 12)))
             action = rng.choice(actions)
             self.steps.append(f"{cluster.loop.time():.1f} {action.__name__}")
             await action()
             await asyncio.sleep(rng.choice((0.0, 0.01, 0.1, 0.5, 2.0, 6.0)))
             cluster.look()
+            self.lite.look()
             cluster.check_failures()
         await self.end()
+
+    def act(self, count: int) -> None:
+        self.work.act(count)
+        self.lite.act(count)
 
     async def end(self) -> None:
         cluster = self.cluster
@@ -85,12 +104,14 @@ class GroupHistory:
             await self.promote_some()
         await cluster.settle(240)
         await self.work.finish()
+        await self.lite.finish()
         master = await cluster.settle()
         cluster.check_failures()
         cluster.check_alike(master)
         store = master.store
         assert store is not None
         await self.work.check(store)
+        await self.lite.check(store)
 
     async def promote_some(self) -> None:
         """An operator brings a group without etcd back that has no master."""
@@ -133,7 +154,7 @@ class GroupHistory:
             self.cluster.etcd.come_back()
         for _ in range(self.rng.choice((1, 4, 10))):
             await asyncio.sleep(1)
-            self.work.act(5)
+            self.act(5)
 
     async def restart(self) -> None:
         node = self.any_node()
@@ -188,6 +209,12 @@ class GroupHistory:
             self.disks_lost += 1
             self.rng.choice(off).lose_disk()
 
+    async def lose_derived(self) -> None:
+        """Some of what a broker that is off has derived of lite topics."""
+        off = [node for node in self.cluster.nodes if not node.is_up]
+        if off:
+            lose_derived_files(self.rng.choice(off).disk, self.rng)
+
     async def promote(self) -> None:
         node = self.any_node()
         asking = asyncio.create_task(self.cluster.promote(node))
@@ -234,6 +261,10 @@ def whole_group(seed: int) -> Figures:
         figures.masters = len(cluster.masters)
         figures.acknowledged = len(history.work.told.sent)
         figures.settled = len(history.work.told.settled)
+        figures.lite_acknowledged = history.lite.acknowledged
+        figures.lite_settled = history.lite.settled
+        figures.lite_expired = history.lite.expired
 
-    simulate(seed, scenario)
+    with mock.patch.object(ttl, "MINUTE_MS", MINUTE_MS):
+        simulate(seed, scenario)
     return figures

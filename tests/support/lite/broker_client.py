@@ -54,16 +54,23 @@ async def send_lite(harness: BrokerHarness, name: str, *bodies: bytes, queue_id:
 
 
 class LiteConsumer:
-    def __init__(self, harness: BrokerHarness, client_id: str = "c1", group: str = GROUP) -> None:
+    def __init__(
+        self,
+        harness: BrokerHarness,
+        client_id: str = "c1",
+        group: str = GROUP,
+        parent: str = PARENT,
+    ) -> None:
         self.handlers: Callable[[str, Any], Awaitable[Any]] = Handlers(harness)
         self.client_id = client_id
         self.group = group
+        self.parent = parent
 
     async def sync(self, action: int, *names: str, **begin: Any) -> list[str]:
         """The lite topics that it has lost."""
         request = lite_pb2.SyncLiteTopicsRequest(
             consumer_group=self.group,
-            parent=PARENT,
+            parent=self.parent,
             client_id=self.client_id,
             action=lite_pb2.LiteSync.Name(action),
             lite_topics=names,
@@ -80,7 +87,7 @@ class LiteConsumer:
         """What it got, and the lite topics that it has lost."""
         request = lite_pb2.LitePopRequest(
             consumer_group=self.group,
-            parent=PARENT,
+            parent=self.parent,
             client_id=self.client_id,
             max_messages=count,
             invisible_duration_ms=invisible_ms,
@@ -103,7 +110,7 @@ class LiteConsumer:
                 record.queue_offset,
                 pop_pb2.Lease(
                     consumer_group=self.group,
-                    topic=line_of(PARENT, batch.lite_topic),
+                    topic=line_of(self.parent, batch.lite_topic),
                     queue_id=batch.queue_id,
                     queue_offset=record.queue_offset,
                     lease_id=popped.lease_id,

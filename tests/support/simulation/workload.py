@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from aerobee.broker.v1 import pop_pb2, transaction_pb2
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import Code, MqError
 from support.disk.stores import visible
+from support.simulation.calls import Calls, until_done
 from support.simulation.client import SimulatedClient
 from support.simulation.cluster import Place, SimulatedCluster
 
@@ -61,36 +62,22 @@ class Workload:
 
     def __init__(self, cluster: SimulatedCluster, *, synchronous: bool, required: int = 1) -> None:
         self.told = Told()
-        self.failures: Counter[str] = Counter()
         self._cluster = cluster
         self._rng = cluster.rng
         self._client = SimulatedClient(cluster)
         self._synchronous = synchronous
         self._required = required
         self._number = 0
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls = Calls(cluster)
         cluster.vanishing.update(TABLE_TOPICS)
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._calls)
 
     async def begin(self) -> None:
         """Topics and the group are there."""
         client = self._client
         types = {ORDERS: "NORMAL", DELAYED: "DELAY", HALVES: "TRANSACTION"}
         for topic, kind in types.items():
-            await self._until_done(partial(client.put_topic, topic, kind, QUEUES))
-        await self._until_done(lambda: client.put_group(GROUP, MANY_RETRIES))
-
-    async def _until_done(self, act: Callable[[], Awaitable[Any]]) -> Any:
-        for _ in range(200):
-            try:
-                return await act()
-            except MqError as error:
-                last = error
-                await asyncio.sleep(0.3)
-        raise AssertionError(f"refused for a minute: {last.message}")
+            await until_done(partial(client.put_topic, topic, kind, QUEUES))
+        await until_done(lambda: client.put_group(GROUP, MANY_RETRIES))
 
     def act(self, count: int) -> None:
         """Begins so many calls at once."""
@@ -99,23 +86,7 @@ class Workload:
             self._change_topic, self._change_group,
         )  # fmt: skip
         for _ in range(count):
-            self._begin(self._rng.choice(acts)())
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        async def run() -> None:
-            try:
-                await work
-            except MqError as error:
-                self.failures[error.code.name] += 1
-
-        task = asyncio.create_task(run())
-        self._calls.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._cluster.failures.append(error)
+            self._calls.begin(self._rng.choice(acts)())
 
     def _body(self) -> bytes:
         self._number += 1
@@ -217,21 +188,17 @@ class Workload:
 
     async def finish(self) -> None:
         """Once the group is whole again: waits for what is under way, and consumes all."""
-        while self._calls:
-            await asyncio.wait(self._calls)
+        await self._calls.wait()
         await asyncio.sleep(LONGEST_S)
         deadline = self._cluster.loop.time() + 120
         while missing := set(self._of_orders()) - self.told.delivered:
             late = self._cluster.loop.time() > deadline
             assert not late, f"never delivered: {sorted(missing)[:5]}"
             began = self._cluster.loop.time()
-            found = await self._until_done(
-                lambda: self._client.pop(ORDERS, GROUP, 32, INVISIBLE_MS)
-            )
-            self._begin(self._received(found, began))
+            found = await until_done(lambda: self._client.pop(ORDERS, GROUP, 32, INVISIBLE_MS))
+            self._calls.begin(self._received(found, began))
             await asyncio.sleep(0.1 if found else 1.0)
-        while self._calls:
-            await asyncio.wait(self._calls)
+        await self._calls.wait()
 
     def _of_orders(self) -> list[Place]:
         return list(self.told.sent) if self._synchronous else []
@@ -255,8 +222,8 @@ class Workload:
             assert halves[body] == 1, f"committed, and there {halves[body]} times: {body[:20]!r}"
         wrong = self.told.never & halves.keys()
         assert not wrong, f"rolled back, and there: {sorted(wrong)[0][:20]!r}"
-        self._check_table(self.told.topics, await self._until_done(self._client.topics))
-        self._check_table(self.told.groups, set(await self._until_done(self._client.groups)))
+        self._check_table(self.told.topics, await until_done(self._client.topics))
+        self._check_table(self.told.groups, set(await until_done(self._client.groups)))
 
     def _bodies(self, found: dict[tuple[str, int], dict[int, bytes]], topic: str) -> Counter[bytes]:
         return Counter(
