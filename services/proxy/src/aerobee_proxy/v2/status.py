@@ -80,6 +80,10 @@ TRANSLATION: Mapping[BrokerCode, Code] = {
 }
 
 
+# Looking up a name of an enum runs Python, so it is done once here, and not for every response.
+_KEPT_AS_THEY_ARE = frozenset({Code.OK, Code.ILLEGAL_INVISIBLE_TIME})
+
+
 def status(code: Code = Code.OK, message: str = "") -> Status:
     """A Status; its message defaults to the name of the code."""
     return Status(code=code, message=message or Code.Name(code))
@@ -106,7 +110,7 @@ def named(found: Status) -> Status:
     Some SDKs show users the message alone, and users look for the name in it. The one text that
     they look for without it is RocketMQ's about invisible durations.
     """
-    if found.code in {Code.OK, Code.ILLEGAL_INVISIBLE_TIME}:
+    if found.code in _KEPT_AS_THEY_ARE:
         return found
     name = Code.Name(found.code)
     return found if found.message == name else status(found.code, f"{name}: {found.message}")

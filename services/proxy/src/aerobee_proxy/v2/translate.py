@@ -95,8 +95,10 @@ def _properties(message: Message, message_type: str, topic: str) -> dict[str, st
     """The message id first, where brokers look for it. The client's delivery attempt and queue id
     are ignored."""
     system = message.system_properties
-    stored = {names.UNIQUE_KEY: system.message_id, **message.user_properties}
-    if keys := names.KEY_SEPARATOR.join(filter(None, system.keys)):
+    stored = {names.UNIQUE_KEY: system.message_id}
+    if message.user_properties:
+        stored.update(message.user_properties)
+    if system.keys and (keys := names.KEY_SEPARATOR.join(filter(None, system.keys))):
         stored[names.KEYS] = keys
     for name, text in (
         (names.TAGS, system.tag),

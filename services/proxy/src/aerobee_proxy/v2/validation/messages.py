@@ -55,15 +55,16 @@ def check_message(message: Message, options: ProxyOptions, now_ms: int) -> None:
 
 
 def check_message_id(system: SystemProperties) -> None:
-    if not system.message_id.strip():
+    found = system.message_id
+    if not found or found.isspace():
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id: the client makes one")
-    if _CONTROL.search(system.message_id):
+    if _has_control(found):
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message id holds a control character")
 
 
 def check_tag(system: SystemProperties) -> None:
     tag = system.tag
-    if tag and (not tag.strip() or "|" in tag or _CONTROL.search(tag)):
+    if tag and (tag.isspace() or "|" in tag or _has_control(tag)):
         raise Refused(
             Code.ILLEGAL_MESSAGE_TAG,
             f"the tag {tag[:64]!r} is illegal: no blank tag, no | and no control characters",
@@ -72,7 +73,7 @@ def check_tag(system: SystemProperties) -> None:
 
 def check_keys(system: SystemProperties) -> None:
     for key in system.keys:
-        if key and (not key.strip() or _CONTROL.search(key)):
+        if key and (key.isspace() or _has_control(key)):
             raise Refused(
                 Code.ILLEGAL_MESSAGE_KEY,
                 f"the key {key[:64]!r} is illegal: no blank keys and no control characters",
@@ -84,7 +85,7 @@ def check_message_group(system: SystemProperties, options: ProxyOptions) -> None
     if not group:
         return
     size, limit = len(group.encode()), options.max_message_group_size
-    if not group.strip() or _CONTROL.search(group) or 0 < limit <= size:
+    if group.isspace() or _has_control(group) or 0 < limit <= size:
         raise Refused(
             Code.ILLEGAL_MESSAGE_GROUP,
             f"the message group {group[:64]!r} is illegal: less than {limit} bytes, not blank, no "
@@ -110,13 +111,16 @@ def check_properties(message: Message, options: ProxyOptions) -> None:
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"the message has {len(pairs)} properties: use at most {options.user_property_max_num}",
         )
-    size = _bytes_of((message.system_properties.tag, *message.system_properties.keys))
-    for name, value in pairs.items():
+    system = message.system_properties
+    size = len(system.tag.encode())
+    if system.keys:
+        size += _bytes_of(system.keys)
+    for name, value in pairs.items() if pairs else ():
         if name in RESERVED_PROPERTIES:
             raise Refused(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property name {name} belongs to the system"
             )
-        if _CONTROL.search(name) or _CONTROL.search(value):
+        if _has_control(name) or _has_control(value):
             raise Refused(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"the property {name[:64]!r} holds a control character",
@@ -182,6 +186,11 @@ def recall_handle_of(text: str, topic: str) -> RecallHandle:
     if handle.topic != topic:
         raise Refused(Code.BAD_REQUEST, f"the recall handle is of topic {handle.topic}")
     return handle
+
+
+def _has_control(text: str) -> bool:
+    """What is printable has none, and that is known five times faster."""
+    return not text.isprintable() and _CONTROL.search(text) is not None
 
 
 def _bytes_of(texts: Iterable[str]) -> int:

@@ -10,8 +10,10 @@ _MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers ta
 
 def milliseconds(value: Duration | Timestamp) -> int:
     """Of a duration, or since the epoch. Rounded down, and limited to 18 digits."""
-    found = int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000
-    return max(-_MAX_MS, min(found, _MAX_MS))
+    found = value.seconds * 1_000 + value.nanos // 1_000_000
+    if -_MAX_MS <= found <= _MAX_MS:
+        return found
+    return _MAX_MS if found > 0 else -_MAX_MS
 
 
 def delivery_ms(delivery: Timestamp) -> int:

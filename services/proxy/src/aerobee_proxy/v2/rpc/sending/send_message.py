@@ -61,13 +61,14 @@ async def send_message(
         queue = sender.choose_queue(route, _line(system), system.priority)
         outgoing.append((queue, to_broker(message, kind, topic, queue.queue_id, peer)))
     outcomes = await sender.send(outgoing)
-    again = await _places_elsewhere(sender, route, messages, outgoing, outcomes)
-    for n, queue in again.items():
-        resent = outgoing[n][1]
-        resent.queue_id = queue.queue_id
-        outgoing[n] = queue, resent
-    if again:
-        for n, outcome in zip(again, await sender.send([outgoing[n] for n in again]), strict=True):
+    if any(isinstance(outcome, MqError) for outcome in outcomes):
+        again = await _places_elsewhere(sender, route, messages, outgoing, outcomes)
+        for n, queue in again.items():
+            resent = outgoing[n][1]
+            resent.queue_id = queue.queue_id
+            outgoing[n] = queue, resent
+        resends = await sender.send([outgoing[n] for n in again])
+        for n, outcome in zip(again, resends, strict=True):
             outcomes[n] = outcome
     entries = [
         _entry(message, outcome, topic, queue.broker_name)
