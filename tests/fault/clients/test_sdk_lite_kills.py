@@ -26,8 +26,7 @@ from support.lite.sdk_traffic import (
     RECOVERY_S,
     LiteTraffic,
     all_work,
-    came_again,
-    out_of_order,
+    check,
 )
 from support.processes.service import ServiceProcess
 from support.proxy.official_sdk import available_sdks
@@ -111,7 +110,7 @@ def test_lite_consumers_go_on_after_every_kill(tmp_path: Path, campaign: Campaig
         time.sleep(INVISIBLE_S + 2)  # what was forgotten would come again meanwhile
         tell(campaign, clients, outages, done)
         for traffic in clients:
-            judge(traffic, outages)
+            check(traffic, outages)
 
 
 def tell(
@@ -127,20 +126,4 @@ def tell(
             )
     campaign.tell(f"derived files of the brokers that were killed: {dict(done)}")
     for traffic in clients:
-        bodies = [event["body"] for event in traffic.deliveries]
-        failed = Counter(error.call for error in traffic.errors)
-        campaign.tell(
-            f"{traffic.name}: {len(traffic.stored)} sends acknowledged, all delivered,"
-            f" {len(bodies) - len({*bodies})} deliveries more; {sum(traffic.dead().values())} dead"
-            f" letters; calls that failed: {dict(failed)}"
-        )
-
-
-def judge(traffic: LiteTraffic, outages: list[Outage]) -> None:
-    assert not traffic.ended, f"a process of {traffic.name} died"
-    assert out_of_order(traffic) == []
-    assert came_again(traffic, outages) == []
-    poison = {(sent.name, body) for body, sent in traffic.stored.items() if body.endswith("poison")}
-    dead = traffic.dead()
-    assert poison <= dead.keys()
-    assert all(body.endswith("poison") for _, body in dead)
+        campaign.tell(traffic.figures())

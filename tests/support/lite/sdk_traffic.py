@@ -136,6 +136,16 @@ class LiteTraffic:
                     offset = part.next_begin_offset
         return found
 
+    def figures(self) -> str:
+        """Once it has all."""
+        bodies = [event["body"] for event in self.deliveries]
+        failed = Counter(error.call for error in self.errors)
+        return (
+            f"{self.name}: {len(self.stored)} sends acknowledged, all delivered,"
+            f" {len(bodies) - len({*bodies})} deliveries more; {sum(self.dead().values())} dead"
+            f" letters; calls that failed: {dict(failed)}"
+        )
+
     def _send(self) -> None:
         numbers: Counter[str] = Counter()
         while not self._over.wait(BETWEEN_SENDS_S):
@@ -216,3 +226,14 @@ def all_work(clients: Sequence[LiteTraffic], since: float) -> None:
             traffic.name,
             timeout_s=RECOVERY_S,
         )
+
+
+def check(traffic: LiteTraffic, outages: Sequence[Outage]) -> None:
+    """What was promised to it through the outages."""
+    assert not traffic.ended, f"a process of {traffic.name} died"
+    assert out_of_order(traffic) == []
+    assert came_again(traffic, outages) == []
+    poison = {(sent.name, body) for body, sent in traffic.stored.items() if body.endswith("poison")}
+    dead = traffic.dead()
+    assert poison <= dead.keys()
+    assert all(body.endswith("poison") for _, body in dead)

@@ -145,6 +145,17 @@ class BrokerGroup:
                 return next(each for each in known if each.broker_name == self.name)
         raise AssertionError("the name server has ended the stream")
 
+    def until_led(self, *but: Member) -> Member:
+        """Until another member than these is master."""
+
+        def leading() -> Member | None:
+            leading = (each for each in self.members if each not in but and each.leads_now())
+            return next(leading, None)
+
+        member = until_sync(leading, "a member leads", timeout_s=60)
+        assert member is not None
+        return member
+
     def until_leads(self, member: Member) -> None:
         until_sync(member.leads, f"{member.number} leads", timeout_s=60)
 

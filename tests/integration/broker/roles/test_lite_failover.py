@@ -12,7 +12,7 @@ import pytest
 from aerobee_client import AdminClient, LeaseFailures, LiteSimpleConsumer, Message, Producer
 from support.clock.polling import until_sync
 from support.etcd.etcd_process import etcd_members
-from support.processes.broker_group import BrokerGroup, Member, broker_group
+from support.processes.broker_group import BrokerGroup, broker_group
 
 PARENT, GROUP = "sessions", "agents"
 SESSIONS = [f"s-{number}" for number in range(6)]
@@ -31,19 +31,9 @@ def group(tmp_path: Path) -> Iterator[BrokerGroup]:
             *("brokerRole=SYNC_MASTER", "totalReplicas=3"),
             *(f"etcdEndpoints={etcd.endpoint}", "etcdLeaseTtl=2"),
         )
-        master = leader(group)
+        master = group.until_led()
         group.until_in_sync(master, *(each for each in members if each is not master))
         yield group
-
-
-def leader(group: BrokerGroup, *but: Member) -> Member:
-    def found() -> Member | None:
-        leading = (each for each in group.members if each not in but and each.leads_now())
-        return next(leading, None)
-
-    member = until_sync(found, "a member leads", timeout_s=60)
-    assert member is not None
-    return member
 
 
 def test_each_lite_topic_goes_on_in_order_when_the_master_is_killed(group: BrokerGroup) -> None:
@@ -78,8 +68,8 @@ def test_each_lite_topic_goes_on_in_order_when_the_master_is_killed(group: Broke
             if number % 4 == 3:
                 take()
             if number == KILLED_AT:
-                old = leader(group)
+                old = group.until_led()
                 old.process.kill()
         until_sync(take, "all is consumed, in order", timeout_s=90)
-        assert leader(group, old) is not old
+        assert group.until_led(old) is not old
         assert consumer.lite_topics == set(SESSIONS)
