@@ -76,7 +76,7 @@ class Proxy:
             self.authentication = Authentication(users, self.counts, clock)
 
         self.route_cache = RouteCache(transport, options.namesrvs, clock)
-        self.calls = calls = BrokerCalls(transport, self.route_cache)
+        self.calls = calls = BrokerCalls(transport, self.route_cache, self._introduce_clients)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
         self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, listen_port)
@@ -128,9 +128,9 @@ class Proxy:
         self.rpcs = self._rpcs(listen_port)
 
     def _make_broker_watch(self, transport: Transport) -> BrokerWatch:
-        namesrvs, availability = self.options.namesrvs, self.calls.availability
-        introduce = self._introduce_clients
-        return BrokerWatch(transport, namesrvs, self.route_cache, availability, introduce)
+        return BrokerWatch(
+            transport, self.options.namesrvs, self.route_cache, self.calls.availability
+        )
 
     def _make_transaction_checks(self, transport: Transport) -> TransactionChecks:
         return TransactionChecks(
@@ -145,7 +145,7 @@ class Proxy:
         )
 
     def _introduce_clients(self, broker_name: str) -> None:
-        """A broker has another master, which knows no client of this proxy."""
+        """To a broker that is back from an outage, or has another master."""
         requests = [each.heartbeat for each in self.sessions if each.heartbeat is not None]
         self.background.run(self.heartbeats.repeat(broker_name, requests))
         # A lite client without a stream is one of another proxy by now, or gone.

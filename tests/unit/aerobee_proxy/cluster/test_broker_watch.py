@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -280,6 +281,25 @@ async def test_a_new_master_is_told_what_lite_clients_hold(group: Group) -> None
     replace = LITE_SYNC_REPLACE
     client_id = client.session.client_id
     assert told == [(NEW, client_id, replace, ["b", "c"]), (OLD, client_id, replace, ["c"])]
+
+
+async def test_a_broker_that_was_away_is_told_what_lite_clients_hold(group: Group) -> None:
+    """Once it answers: its process may be a new one, which knows no client."""
+    group.transport.answers[LITE_SYNC] = lambda *_: SyncLiteTopicsResponse()
+    client = LiteClient(group)
+    await client.sync("COMPLETE_ADD", "a")
+    before = len(group.transport.calls)
+    beat = partial(group.proxy.calls.call, "broker-a", HEARTBEAT, HEARTBEAT.request())
+    group.alive.clear()
+    with raises_code(Code.BROKER_UNREACHABLE):
+        await beat()
+    group.alive.add(OLD)
+    for _ in range(2):
+        await beat()
+        await asyncio.sleep(0.1)
+    calls = group.transport.calls[before:]
+    (told,) = [request for _, method, request in calls if method == LITE_SYNC]
+    assert (told.action, [*told.lite_topics]) == (LITE_SYNC_REPLACE, ["a"])
 
 
 async def test_of_lite_clients_only_complete_sets_are_repeated(group: Group) -> None:

@@ -6,6 +6,7 @@ A broker is away if it answered before and does not answer now. Most such broker
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 from aerobee_wire.status import Code, MqError
@@ -49,8 +50,19 @@ class _Outage(NamedTuple):
     last_s: float
 
 
+OnBack = Callable[[str], None]
+
+
+def tell_nobody(broker_name: str) -> None:
+    pass
+
+
 class BrokerAvailability:
-    def __init__(self) -> None:
+    """`on_back` is called with the name of a broker that answers after an outage, or has another
+    master: its process may be a new one, which knows no client."""
+
+    def __init__(self, on_back: OnBack = tell_nobody) -> None:
+        self._on_back = on_back
         self._answered: set[str] = set()  # since the start; holds no name that a client made up
         self._outages: dict[str, _Outage] = {}
         self._refused_s: dict[str, float] = {}  # in the loop's time: when messages were refused
@@ -93,7 +105,13 @@ class BrokerAvailability:
 
     def answered(self, broker_name: str) -> None:
         self._answered.add(broker_name)
+        if broker_name in self._outages:
+            self.back(broker_name)
+
+    def back(self, broker_name: str) -> None:
+        self._answered.add(broker_name)
         self._outages.pop(broker_name, None)
+        self._on_back(broker_name)
 
     def failed(self, broker_name: str, error: MqError) -> None:
         """A call raised `error`: an outage, or an answer like any other."""

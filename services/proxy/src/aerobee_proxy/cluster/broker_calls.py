@@ -15,7 +15,7 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
-from aerobee_proxy.cluster.availability import BrokerAvailability
+from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, tell_nobody
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
@@ -35,8 +35,10 @@ MAX_CHOICES = 10_000  # queues and their readers of whom it is known where they 
 
 
 class BrokerCalls:
-    def __init__(self, transport: Transport, route_cache: RouteCache) -> None:
-        self.availability = BrokerAvailability()
+    def __init__(
+        self, transport: Transport, route_cache: RouteCache, on_back: OnBack = tell_nobody
+    ) -> None:
+        self.availability = BrokerAvailability(on_back)
         self._transport = transport
         self._route_cache = route_cache
         self._choices: dict[tuple[str, str, int, str], ReplicaChoice] = {}

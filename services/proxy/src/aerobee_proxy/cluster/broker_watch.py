@@ -5,7 +5,7 @@ stream is open, a route is at most 20 s old.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import structlog
@@ -20,25 +20,19 @@ from aerobee_wire.status import MqError
 FIRST_BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 10.0
 
-OnMoved = Callable[[str], None]
-
 
 class BrokerWatch:
-    """`on_moved` is called with the name of a broker whose master has another address now."""
-
     def __init__(
         self,
         transport: Transport,
         namesrvs: Sequence[str],
         route_cache: RouteCache,
         availability: BrokerAvailability,
-        on_moved: OnMoved,
     ) -> None:
         self._transport = transport
         self._namesrvs = namesrvs
         self._route_cache = route_cache
         self._availability = availability
-        self._on_moved = on_moved
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -77,7 +71,6 @@ class BrokerWatch:
             former=former,
             address=members.addresses[0],
         )
-        self._availability.answered(name)
         # What is under way there may hang, or be answered by a master that was deposed.
         await self._transport.drop(former)
-        self._on_moved(name)
+        self._availability.back(name)

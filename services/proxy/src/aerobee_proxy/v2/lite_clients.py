@@ -69,7 +69,7 @@ def tell_lost(session: Session, names: Sequence[str]) -> None:
 async def repeat_lite_topics(
     subscriptions: LiteSubscriptions, broker_name: str, sessions: Sequence[Session]
 ) -> None:
-    """To a broker that does not know these clients: its master is another one now."""
+    """To a broker that may not know these clients: it was away, or has another master."""
 
     async def repeat(session: Session) -> None:
         tell_lost(session, await subscriptions.repeat(broker_name, session.lite_topics))

@@ -1,8 +1,8 @@
 """What clients subscribe to of lite topics, told to every broker of the parent.
 
 Each broker has the whole subscription, because each may have, or get, messages of any lite topic. A
-new master is told by the proxy. A broker that was away learns it with the client's next complete
-set, 30 s later at most.
+new master, and a broker that was away, are told by the proxy; of a client that has sent no complete
+set yet they learn it with the first one, 30 s later at most.
 """
 
 from __future__ import annotations
