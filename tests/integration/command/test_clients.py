@@ -126,8 +126,10 @@ async def fill_lite_topics(up: Up) -> None:
         (broker,) = admin.cluster().brokers
     address = broker.addresses[0]
     with Producer(namesrv=up.namesrv) as producer:
-        for name, count in (("a", 1), ("b", 3), ("c", 2)):
+        for name, count in (("b", 3), ("c", 2)):
             producer.send_batch([Message(PARENT, b"x", lite_topic=name)] * count)
+    send = ("message", "send", PARENT, "x", "--lite-topic", "a")
+    assert aerobee_json(*send, namesrv=up.namesrv)["topic"] == PARENT
     async with grpc.aio.insecure_channel(address) as channel:
         sync = lite_pb2.SyncLiteTopicsRequest(
             consumer_group=AGENTS, parent=PARENT, client_id="agent-1", lite_topics=["b"]
@@ -139,6 +141,7 @@ async def test_lite_topics_and_their_clients_are_shown(up: Up) -> None:
     await fill_lite_topics(up)
     found = aerobee_json("lite", "list", PARENT, "--top", "2", namesrv=up.namesrv)
     assert [(each["lite_topic"], each["messages"]) for each in found] == [("b", 3), ("c", 2)]
+    assert not any("lag" in each for each in found)  # whose would it be?
     found = aerobee_json("lite", "list", PARENT, "--group", AGENTS, namesrv=up.namesrv)
     assert [(each["lite_topic"], each["lag"], each["subscribers"]) for each in found] == [
         ("b", 3, 1), ("c", 2, 0), ("a", 1, 0)
@@ -157,6 +160,8 @@ async def test_lite_topics_and_their_clients_are_shown(up: Up) -> None:
     progress = aerobee_json("group", "progress", AGENTS, "--topic", PARENT, namesrv=up.namesrv)
     assert sum(each["lag"] for each in progress) == 6
     assert {each["consumer_offset"] for each in progress} == {None}
+    nowhere = ("group", "create", "g", "--lite-topic", "none")
+    assert "--type lite" in aerobee(*nowhere, namesrv=up.namesrv).stderr
     for refused in (("show", PARENT, "none"), ("list", "none"), ("clients", "none")):
         done = aerobee("lite", *refused, namesrv=up.namesrv)
         assert (done.returncode, done.stdout) == (1, "") and "none" in done.stderr

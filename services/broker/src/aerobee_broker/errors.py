@@ -240,12 +240,15 @@ class NoPermission(MqError):
 
 
 class TopicNotExist(MqError):
-    def __init__(self, topic: str) -> None:
+    """`remedy`: what to do; by default, what there is for any topic."""
+
+    def __init__(self, topic: str, remedy: str = "") -> None:
+        remedy = remedy or (
+            f"create it (aerobee topic create {topic}), or send to it where autoCreateTopicEnable "
+            "is on"
+        )
         super().__init__(
-            Code.TOPIC_NOT_EXIST,
-            f"this broker has no topic {topic!r}: create it (aerobee topic create {topic}), "
-            "or send to it where autoCreateTopicEnable is on",
-            about="topic",
+            Code.TOPIC_NOT_EXIST, f"this broker has no topic {topic!r}: {remedy}", about="topic"
         )
 
 

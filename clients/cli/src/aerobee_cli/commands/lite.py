@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import Json, Namesrv, admin_client
 from aerobee_cli.output import Column, number
 from aerobee_wire.status import Code, MqError
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import LiteTopicDescription
 
 app = typer.Typer(no_args_is_help=True, help="Look at lite topics. Consumes nothing.")
 
@@ -60,8 +64,8 @@ def list_topics(
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
         found = admin.list_lite_topics(parent, group=group, limit=top, silent=silent)
-    columns = [each for each in TOPIC_COLUMNS if group or each.key != "lag"]
-    output.show_list(output.items_of(found.topics), columns, as_json=json)
+    items, columns = _shown(found.topics, group)
+    output.show_list(items, columns, as_json=json)
     output.note(f"{len(found.topics):,} of {found.total:,} lite topics")
     _end(silent)
 
@@ -88,7 +92,7 @@ def show(
         raise MqError(
             Code.TOPIC_NOT_EXIST, f"{parent} has no messages of {name!r}, and nobody waits for any"
         )
-    items = output.items_of(found.topics)
+    items, columns = _shown(found.topics, group)
     subscribers = [
         {"consumer_group": each.consumer_group, "client_id": each.client_id}
         for each in clients
@@ -101,7 +105,6 @@ def show(
         whole = {"parent": parent, "lite_topic": name, "queues": places, "clients": subscribers}
         output.show_one(whole, as_json=True)
     else:
-        columns = [each for each in TOPIC_COLUMNS if group or each.key != "lag"]
         output.show_list(items, columns, as_json=False)
         for client in subscribers:
             print(
@@ -133,6 +136,17 @@ def clients(
         ]
     output.show_list(items, CLIENT_COLUMNS, as_json=json)
     _end(silent)
+
+
+def _shown(
+    topics: Sequence[LiteTopicDescription], group: str
+) -> tuple[list[dict[str, Any]], list[Column]]:
+    """With the lag where there is a group whose it is."""
+    items = output.items_of(topics)
+    if group:
+        return items, [*TOPIC_COLUMNS]
+    without = [{key: value for key, value in item.items() if key != "lag"} for item in items]
+    return without, [each for each in TOPIC_COLUMNS if each.key != "lag"]
 
 
 def _end(silent: list[MqError]) -> None:

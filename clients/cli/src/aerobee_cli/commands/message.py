@@ -45,6 +45,9 @@ def send(
         list[str] | None,
         typer.Option("--property", metavar="NAME=VALUE", help="May be repeated."),
     ] = None,
+    lite_topic: Annotated[
+        str, typer.Option(metavar="NAME", help="Its lite topic, under a topic of the type LITE.")
+    ] = "",
     delay_level: Annotated[
         int, typer.Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
     ] = 0,
@@ -66,6 +69,7 @@ def send(
         tag=tag,
         keys=key or (),
         properties=dict(map(property_of, properties or ())),
+        lite_topic=lite_topic,
         delay_level=delay_level,
         deliver_at=delivery_time(delay),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import structlog
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission
+from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import (
     PREDEFINED_GROUPS,
@@ -162,10 +162,13 @@ class GroupRegistry:
         settings = lite.group_of(group.attributes)
         if settings is None:
             return
-        parent = self._topics.get(settings.parent)
+        name = settings.parent
+        parent = self._topics.table.get(name)
+        if parent is None:
+            raise TopicNotExist(name, f"create it (aerobee topic create {name} --type lite)")
         if parent.message_type != lite.LITE:
             raise InvalidParameter(
-                f"topic {settings.parent} is of the type {parent.message_type or 'NORMAL'}: bind "
+                f"topic {name} is of the type {parent.message_type or 'NORMAL'}: bind "
                 "the group to one of the type LITE",
                 about=lite.BIND_ATTRIBUTE,
             )

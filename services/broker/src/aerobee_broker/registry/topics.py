@@ -228,6 +228,11 @@ class TopicRegistry:
 
     def _check_attributes(self, config: TopicConfig) -> None:
         lite.ttl_minutes(config.attributes)
+        if lite.TTL_ATTRIBUTE in config.attributes and config.message_type != lite.LITE:
+            raise InvalidParameter(
+                f"topic {config.topic} is of the type {config.message_type or 'NORMAL'}: "
+                f"{lite.TTL_ATTRIBUTE}, the TTL of lite topics, needs the type LITE (--type lite)"
+            )
         for name, value in config.attributes.items():
             fixed = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}.get(name)
             if name == MESSAGE_TYPE:
@@ -238,15 +243,14 @@ class TopicRegistry:
                 reserved = whole_number(value)
                 allowed = reserved is not None and reserved >= -1
             elif name == lite.TTL_ATTRIBUTE:
-                allowed = config.message_type == lite.LITE
+                allowed = True  # looked at above
             else:
                 allowed = value == fixed
             if not allowed:
                 raise InvalidParameter(
                     f"attribute {name}={value} is not supported: message.type is one of "
                     f"{', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType), "
-                    "queue.type SimpleCQ, cleanup.policy DELETE, lite.topic.expiration minutes of "
-                    "a topic of the type LITE (-1: for ever)"
+                    "queue.type SimpleCQ, cleanup.policy DELETE"
                 )
 
     # ---- at the start ----
