@@ -28,6 +28,31 @@ class Request(Protocol):
     def SerializeToString(self) -> bytes: ...  # protobuf's name
 
 
+# ---- messages that encode themselves ----
+
+_LENGTH_DELIMITED = 2  # protobuf's wire type of bytes and of messages
+
+
+def blob_tag(message: type[Message], field: str) -> bytes:
+    """What stands before a field of bytes or of a message, and before its length; field numbers
+    below 16 only, so that it is one byte."""
+    number = message.DESCRIPTOR.fields_by_name[field].number
+    assert 0 < number < 16
+    return bytes([number << 3 | _LENGTH_DELIMITED])
+
+
+def varint(number: int) -> bytes:
+    """Protobuf's encoding of a number from 0 on: 7 bits a byte, the lowest first."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+# ---- RPCs as values ----
+
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)

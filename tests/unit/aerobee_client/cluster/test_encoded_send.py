@@ -6,10 +6,11 @@ from aerobee.broker.v1 import message_pb2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aerobee_client.cluster.encoded_send import EncodedSend, varint
+from aerobee_client.cluster.encoded_send import EncodedSend
 from aerobee_client.message import Message
 from aerobee_client.sending.send_request import Run, request, set_queue
 from aerobee_wire import properties
+from aerobee_wire.rpcs import varint
 
 BLOBS = st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=8)
 

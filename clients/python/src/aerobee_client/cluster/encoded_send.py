@@ -13,31 +13,11 @@ from collections.abc import Sequence
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_wire import rpcs
+from aerobee_wire.rpcs import varint
 
-_LENGTH_DELIMITED = 2
-
-
-def _tag(descriptor_name: str, field_name: str) -> bytes:
-    """Field number and wire type of a length-delimited field; both below 16, so one byte."""
-    message = message_pb2.DESCRIPTOR.message_types_by_name[descriptor_name]
-    number = message.fields_by_name[field_name].number
-    assert 0 < number < 16
-    return bytes([number << 3 | _LENGTH_DELIMITED])
-
-
-_BATCH = _tag("SendRequest", "batch")
-_BODIES = _tag("MessageBatch", "bodies")
-_PROPERTIES = _tag("MessageBatch", "properties")
-
-
-def varint(number: int) -> bytes:
-    """Protobuf's encoding of a number from 0 on: 7 bits a byte, the lowest first."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+_BATCH = rpcs.blob_tag(message_pb2.SendRequest, "batch")
+_BODIES = rpcs.blob_tag(message_pb2.MessageBatch, "bodies")
+_PROPERTIES = rpcs.blob_tag(message_pb2.MessageBatch, "properties")
 
 
 class EncodedSend:

@@ -67,12 +67,10 @@ class GroupCommit(Commit):
         flush = self._store.flush
         writing = asyncio.ensure_future(self._flusher(flush.write_sealed))
         syncing = asyncio.ensure_future(self._flusher(flush.sync))
-        await asyncio.wait([writing])
-        if writing.exception() is None:
-            self._replicas.written(writing.result())
-        await asyncio.wait([syncing])
-        failures = [job.exception() for job in (writing, syncing)]
-        for failure in failures:
-            if failure is not None:
-                raise failure
-        return syncing.result()
+        try:
+            written = await writing
+        except MqError:
+            await asyncio.gather(syncing, return_exceptions=True)
+            raise
+        self._replicas.written(written)
+        return await syncing

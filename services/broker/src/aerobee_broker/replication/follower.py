@@ -201,7 +201,8 @@ class Follower:
         try:
             await asyncio.shield(flushing)
         finally:
-            await asyncio.wait([flushing])
+            if not flushing.done():
+                await asyncio.wait([flushing])
             if flushing.exception() is not None:
                 store.flush.roll_back()
 

@@ -46,6 +46,9 @@ from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
 HOT_BYTES = 4 << 20  # of the log's end: in the page cache, and read on the loop
+COPY_BYTES = 256 << 10  # of a copy in one chunk: each takes the loop from the senders for a moment
+LARGE_BYTES = 64 << 10  # a chunk of so many: whole batches are written
+GATHER_MS = 5  # behind a large chunk for which no send waits, so long the next one is gathered
 CLOCKS_DIFFER_MS = 500  # a failover then moves delivery times by more than that
 ROUND_MS = 100  # between two looks at who joins and leaves, when nothing happens
 
@@ -240,16 +243,17 @@ class Leader:
             log.info("slave_gone")
 
     async def _ship(self, stream: _Stream, begin: int, epoch: int) -> None:
-        position, pace = begin, CopyPace(self._timing.copy_bytes_s)
+        position = begin
+        pace = CopyPace(self._timing.copy_bytes_s, self._store.end_offset)
         while True:
             stream.wake.clear()
             copies = self._copies(stream, position)
             if copies and await self._paced(pace):
                 data, following = b"", position  # a chunk without data
             else:
-                data, following = await self._read(stream.shipper, position)
+                data, following = await self._read(stream.shipper, position, copies=copies)
             if copies:
-                pace.left(len(data), self._clock.monotonic_ms())
+                pace.left(len(data), self._store.end_offset, self._clock.monotonic_ms())
             elif not data:
                 try:
                     async with asyncio.timeout(self._timing.heartbeat_ms / 1000):
@@ -269,6 +273,14 @@ class Leader:
             stream.check.sent(following)
             await stream.link.send(chunk)
             position = following
+            if not copies and self._gathers(len(data), position):
+                await asyncio.sleep(GATHER_MS / 1000)
+
+    def _gathers(self, sent: int, position: int) -> bool:
+        """Whether the next chunk may wait until it is large: fewer take less of both processes."""
+        if self.in_sync.is_synchronous or sent < LARGE_BYTES:
+            return False
+        return self._store.written_offset - position < LARGE_BYTES
 
     def _copies(self, stream: _Stream, position: int) -> bool:
         """Whether the slave is far behind, and nobody waits for it."""
@@ -282,8 +294,9 @@ class Leader:
             await asyncio.sleep(min(wait_ms, self._timing.heartbeat_ms) / 1000)
         return wait_ms > self._timing.heartbeat_ms
 
-    async def _read(self, shipper: LogShipper, position: int) -> tuple[bytes, int]:
-        read = partial(shipper.read, position, self._timing.batch_bytes)
+    async def _read(self, shipper: LogShipper, position: int, *, copies: bool) -> tuple[bytes, int]:
+        most = self._timing.batch_bytes
+        read = partial(shipper.read, position, min(most, COPY_BYTES) if copies else most)
         behind = self._store.written_offset - position
         chunk = read() if behind <= HOT_BYTES else await self._reader(read)
         return (b"", position) if chunk is None else (chunk.data, chunk.end)

@@ -14,6 +14,8 @@ from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.handshake import LogDescription
 
 CLOCK_WINDOW_MS = 5_000
+BESIDE_APPENDS_BYTES_S = 200 << 20  # of a copy, while the log grows
+RECENT_BYTES = 4 << 20  # of a copy, beside which it has grown or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +72,33 @@ class StreamTiming:
 
 
 class CopyPace:
-    """When the next chunk of a copy may leave. Times in ms of one monotonic clock."""
+    """When the next chunk of a copy may leave. Times in ms of one monotonic clock.
 
-    def __init__(self, bytes_s: int | None) -> None:
+    A bound is kept to. Beside appends a chunk also waits for a moment, which loop and disk have for
+    these; but not where the log grows at more than half of the pace of the copy, or that would
+    never come to its end.
+    """
+
+    def __init__(self, bytes_s: int | None, end: int) -> None:
+        """`end`: of the master's log."""
         self._bytes_s = bytes_s
         self._free_ms = 0.0  # what has left by now has had its time until then
+        self._end = end
+        self._left_bytes = 0.0  # of late, of the copy,
+        self._grown_bytes = 0.0  # and of the log
 
-    def left(self, size: int, now_ms: int) -> None:
-        """So many bytes of a copy leave."""
-        if self._bytes_s is not None:
-            self._free_ms = max(self._free_ms, now_ms) + size * 1000 / self._bytes_s
+    def left(self, size: int, end: int, now_ms: int) -> None:
+        """So many bytes of a copy leave, while the master's log ends there."""
+        self._left_bytes += size
+        self._grown_bytes += end - self._end
+        self._end = end
+        beside_appends = 0 < 2 * self._grown_bytes < self._left_bytes
+        took_ms = size * 1000 / self._bytes_s if self._bytes_s is not None else 0
+        took_ms = max(took_ms, size * 1000 / BESIDE_APPENDS_BYTES_S if beside_appends else 0)
+        self._free_ms = max(self._free_ms, now_ms) + took_ms
+        if self._left_bytes > RECENT_BYTES:
+            self._left_bytes /= 2
+            self._grown_bytes = self._grown_bytes / 2 if self._grown_bytes > 512 else 0
 
     def wait_ms(self, now_ms: int) -> float:
         """0: the next chunk may leave now."""

@@ -5,7 +5,8 @@
 `append` takes what `LogShipper.read` of the master gave: whole records of one file, at their
 physical offset. Nothing is derived from them before the master has said that they are confirmed, so
 that a cut of this log touches the log alone. Deriving is done in large pieces: numpy takes 0.3 to
-1 ms a piece, however small.
+1 ms a piece, however small. Measured, 1 KiB messages: 5.1 µs each in pieces of 256 KiB, 2.1 of
+1 MiB, 1.7 of 2 MiB, and no less in larger ones.
 
 A record of the halt queue says that something is to be done at its place in the log: messages of a
 topic that is deleted there are other messages than those behind it. Deriving halts behind such a
@@ -35,8 +36,8 @@ from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
 from aerobee_wire import topics as names
 
-PIECE_BYTES = 1 << 20  # derived in one go: about 1 ms of the loop
-PIECE_MS = 10  # or what has waited this long
+PIECE_BYTES = 2 << 20  # derived in one go: a few ms of the loop
+PIECE_MS = 25  # or what has waited this long
 HALT_QUEUE = (names.METADATA_LOG_TOPIC, names.METADATA_DELETION_QUEUE)  # topic, queue id
 
 

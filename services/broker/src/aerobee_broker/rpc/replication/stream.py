@@ -21,7 +21,10 @@ from aerobee_broker.replication.snapshot import (
 from aerobee_broker.replication.stream import Hello, LogChunk, Report, Welcome
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.caller import Caller, Conversation
-from aerobee_wire.rpcs import GET_SNAPSHOT
+from aerobee_wire.rpcs import GET_SNAPSHOT, blob_tag, varint
+
+_CHUNK = blob_tag(pb.FollowResponse, "chunk")
+_DATA = blob_tag(pb.FollowChunk, "data")
 
 
 class SlaveCall:
@@ -46,7 +49,7 @@ class SlaveCall:
         return None
 
     async def send(self, message: Welcome | LogChunk) -> None:
-        await self._call.write(response_of(message))
+        await self._call.write(encoded_response(message))
 
 
 Serve = Callable[[Hello, SlaveCall], Awaitable[None]]
@@ -159,21 +162,22 @@ def hello_of(request: pb.FollowRequest) -> Hello:
     return Hello(slave, hello.learner)
 
 
-def response_of(message: Welcome | LogChunk) -> pb.FollowResponse:
+def encoded_response(message: Welcome | LogChunk) -> bytes:
+    """A FollowResponse on the wire."""
     if isinstance(message, Welcome):
         welcome = pb.FollowWelcome(master=replica_message(message.master), crc32=message.crc)
-        return pb.FollowResponse(welcome=welcome)
-    return pb.FollowResponse(
-        chunk=pb.FollowChunk(
-            epoch=message.epoch,
-            physical_offset=message.offset,
-            data=message.data,
-            crc32=message.crc,
-            confirmed_offset=message.confirmed,
-            end_offset=message.end,
-            lowest_offset=message.lowest,
-        )
+        return pb.FollowResponse(welcome=welcome).SerializeToString()
+    chunk = pb.FollowChunk(
+        epoch=message.epoch,
+        physical_offset=message.offset,
+        crc32=message.crc,
+        confirmed_offset=message.confirmed,
+        end_offset=message.end,
+        lowest_offset=message.lowest,
     )
+    # The data is copied once, and not by protobuf, which takes five times as long.
+    parts = (chunk.SerializeToString(), _DATA, varint(len(message.data)), message.data)
+    return b"".join((_CHUNK, varint(sum(map(len, parts))), *parts))
 
 
 def message_of(response: pb.FollowResponse) -> Welcome | LogChunk:
