@@ -355,6 +355,25 @@ async def test_a_new_master_costs_no_request_for_each_topic(group: Group) -> Non
     assert len(group.transport.requests(GET_TOPIC_ROUTE)) == asked
 
 
+async def test_routes_that_were_fetched_while_a_broker_was_gone_are_fetched_again(
+    group: Group,
+) -> None:
+    cache, other = group.proxy.route_cache, "broker-b"
+
+    async def brokers() -> list[str]:
+        return [data.broker_name for data in (await cache.route("orders")).brokers]
+
+    group.others = [other]
+    assert await brokers() == ["broker-a", other]
+    group.others = []
+    cache.learn(BrokerMembers(broker_name=other))
+    assert await brokers() == ["broker-a"]
+    group.others = [other]
+    assert await brokers() == ["broker-a"]
+    cache.learn(BrokerMembers(broker_name=other, addresses={0: ELSEWHERE}))
+    assert await brokers() == ["broker-a", other]
+
+
 async def test_what_a_name_server_that_is_behind_answers_keeps_the_new_address(
     group: Group,
 ) -> None:

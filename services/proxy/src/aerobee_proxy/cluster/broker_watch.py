@@ -1,5 +1,6 @@
-"""Hears of new masters from every name server, without asking. Asking goes on as before: where no
-stream is open, a route is at most 20 s old.
+"""Hears of new masters, and of brokers that are back, from every name server, without asking.
+
+Asking goes on as before: where no stream is open, a route is at most 20 s old.
 """
 
 from __future__ import annotations
@@ -60,10 +61,13 @@ class BrokerWatch:
             back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
 
     async def _take(self, members: BrokerMembers) -> None:
+        name = members.broker_name
+        was_gone = self._route_cache.is_gone(name)
         former = self._route_cache.learn(members)
         if former is None:
+            if was_gone and not self._route_cache.is_gone(name):
+                self._availability.back(name)
             return
-        name = members.broker_name
         structlog.get_logger().info(
             "master_moved",
             broker=name,

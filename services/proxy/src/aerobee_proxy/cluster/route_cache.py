@@ -69,6 +69,7 @@ class RouteCache:
         self._brokers_stale_from_ms = 0  # monotonic
         self._last_addresses: dict[str, str] = {}  # also of brokers that are gone by now
         self._electing: set[str] = set()  # brokers with replicas and no master
+        self._gone: set[str] = set()  # brokers without a member, as a name server told
         self._slaves: dict[str, dict[int, str]] = {}  # by broker name: id → address
         self._epochs = NewestEpochs()
         # Monotonic. No name server answered: until then, callers with a stale route take that.
@@ -145,12 +146,17 @@ class RouteCache:
         if self._addresses.get(broker_name) == address:
             del self._addresses[broker_name]
 
+    def is_gone(self, broker_name: str) -> bool:
+        """Whether a name server told last that no member of the broker is there."""
+        return broker_name in self._gone
+
     def learn(self, members: BrokerMembers) -> str | None:
         """Takes what a name server tells of a broker without being asked. Returns the address that
         its master had before, if it has another now.
 
         A master that is gone keeps its address until a call fails or there is another: it may be
-        gone for that name server only.
+        gone for that name server only. Routes that were fetched meanwhile lack a broker that is
+        back, and are fetched again.
         """
         name, address = members.broker_name, members.addresses.get(0)
         if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):
@@ -165,8 +171,15 @@ class RouteCache:
             self._addresses[name] = self._last_addresses[name] = address
         if address != known or was_electing:
             self._brokers_stale_from_ms = 0
+        is_back = address is not None and name in self._gone
+        if members.addresses:
+            self._gone.discard(name)
+        else:
+            self._gone.add(name)
         for cached in self._routes.values():
-            if address is not None:
+            if is_back and not names_broker(cached.route, name):
+                cached.stale_from_ms = 0
+            elif address is not None:
                 cached.route = with_addresses(cached.route, [name], {name: members.addresses})
             elif address != known and names_broker(cached.route, name):
                 cached.stale_from_ms = 0
