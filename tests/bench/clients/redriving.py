@@ -66,7 +66,7 @@ async def redriven(letters: DeadLetters, producer: AsyncProducer, path: Path) ->
     settings = Settings(consumer_group=GROUP, target=Target.ORIGIN, limit=count)
     redrive = Redrive(settings, producer, clock=SystemClock(), ids=ids, journal=journal)
     began = time.perf_counter()
-    async with aclosing(letters.read()) as reading:
+    async with aclosing(letters.pages()) as reading:
         async for _ in redrive.run(reading):
             pass
     elapsed_s = time.perf_counter() - began

@@ -49,7 +49,7 @@ async def test_a_compressed_message_lives_dies_and_lives_again(namesrv: str, met
             (dead,) = await until(dead_letters, retry_on=(MqError,))
             exported = full(dead)
             assert (exported["body"], exported.get("body_problem")) == (BODY.decode(), None)
-            reading = DeadLetters(admin, group).read()
+            reading = DeadLetters(admin, group).pages()
             settings = Settings(consumer_group=group, target=Target.ORIGIN)
             redrive = Redrive(settings, producer, clock=SystemClock(), ids=MessageIds())
             (outcomes,) = [window async for window in redrive.run(reading)]

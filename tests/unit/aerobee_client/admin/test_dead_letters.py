@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.clock.polling import until
 from support.codes import raises_code
 
 
@@ -109,6 +111,63 @@ async def test_what_is_added_during_a_read_is_left_for_the_next(
     seen += [message.body async for message in letters.read()]
     assert seen == [b"%d" % n for n in range(len(seen))]
     assert len(seen) == len(brokers[0].messages(DEAD))
+
+
+async def test_the_next_page_is_read_while_the_caller_has_one(
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "page_of", partial(dead_letters.page_of, most=2))
+    for n in range(5):
+        add_dead_letter(brokers[0], b"%d" % n)
+    letters = DeadLetters(admin, GROUP)
+    pages = letters.pages()
+    assert [letter.body for letter in await anext(pages)] == [b"0", b"1"]
+    await until(lambda: len(cluster.requests("Pull")) == 2)
+    assert (letters.scanned, letters.total) == (0, 5), "the caller still has the page"
+    rest = [[letter.body for letter in page] async for page in pages]
+    assert (rest, letters.scanned) == ([[b"2", b"3"], [b"4"]], 5)
+    assert len(cluster.requests("Pull")) == 3
+
+
+async def test_a_page_beyond_which_nothing_was_asked_counts_as_unread(
+    brokers: list[MemoryBroker],
+    cluster: MemoryCluster,
+    admin: AsyncAdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "page_of", partial(dead_letters.page_of, most=2))
+    for n in range(5):
+        add_dead_letter(brokers[0], b"%d" % n)
+    letters = DeadLetters(admin, GROUP)
+    pages = letters.pages()
+    await anext(pages)
+    await anext(pages)
+    await pages.aclose()
+    assert [message.body async for message in letters.read()] == [b"2", b"3", b"4"]
+
+
+async def test_what_fails_while_the_caller_has_a_page_is_raised_behind_it(
+    brokers: list[MemoryBroker],
+    cluster: MemoryCluster,
+    admin: AsyncAdminClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letters, "page_of", partial(dead_letters.page_of, most=2))
+    for n in range(5):
+        add_dead_letter(brokers[0], b"%d" % n)
+
+    def answer(_: str, request: Any) -> None:
+        if request.queue_offset:
+            raise MqError(Code.SYSTEM_ERROR, "broken", retryable=False)
+
+    cluster.answers["Pull"] = answer
+    pages = DeadLetters(admin, GROUP).pages()
+    assert len(await anext(pages)) == 2
+    with raises_code(Code.SYSTEM_ERROR):
+        await anext(pages)
 
 
 async def test_reading_consumes_nothing(

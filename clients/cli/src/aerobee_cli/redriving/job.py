@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 # A redrive outlasts the restart of a broker.
 SEND_TIMEOUT = timedelta(seconds=30)
 FAILED = 1
+# Objects between two looks for cycles. Each dead letter makes some ten, which are freed without
+# one: with Python's 700 the looks take a seventh of the time of a redrive.
+YOUNG_OBJECTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ def run(request: Request) -> int:
     """Returns the exit code: 0 all were sent; 1 some were not, or are not there; 3 some could not
     be read. What was sent is shown also when this raises."""
     job = _Job(request)
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     try:
         with _stopped_like_ctrl_c():
             asyncio.run(job.run())
@@ -141,7 +147,7 @@ class _Job:
         progress = Progress(sys.stderr)
         try:
             async with (
-                aclosing(source.read()) as letters,
+                aclosing(source.pages()) as letters,
                 aclosing(redrive.run(letters)) as windows,
             ):
                 async for outcomes in windows:

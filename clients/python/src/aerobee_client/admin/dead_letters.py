@@ -5,7 +5,8 @@ which consumes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,13 +113,37 @@ class DeadLetters:
     async def read(self) -> AsyncGenerator[ReceivedMessage]:
         """Those of the selection that are stored now; from the second call on, those that were
         added since the last one. Raises like `queues`."""
-        ranges = [await self._range(queue) for queue in await self.queues()]
-        self.scanned = 0
-        self.total = sum(max(0, each.end - each.start) for each in ranges)
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                for message in page.messages:
+                    self._pass(page.wanted, message.queue_offset + 1)
+                    if self._selection.selects(message):
+                        yield message
+                self._pass(page.wanted, page.next_offset)
+
+    async def pages(self) -> AsyncGenerator[list[ReceivedMessage]]:
+        """As `read`, in lists of up to PAGE_MESSAGES; the next one is read while the caller has
+        one. A list counts as read once the next one is asked for."""
+        selects = None if self._selection == Selection() else self._selection.selects
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                yield list(filter(selects, page.messages)) if selects else page.messages
+                self._pass(page.wanted, page.next_offset)
+
+    def _pass(self, wanted: _Range, next_offset: int) -> None:
+        self._next_offsets[wanted.broker_name, wanted.queue_id] = next_offset
+        self.scanned = wanted.before + min(next_offset, wanted.end) - wanted.start
+
+    async def _pages(self) -> AsyncGenerator[_Page]:
+        self.scanned = self.total = 0
+        ranges = []
+        for queue in await self.queues():
+            ranges.append(await self._range(queue))
+            self.total += max(0, ranges[-1].end - ranges[-1].start)
         for wanted in ranges:
-            async for message in self._read_range(wanted):
-                if self._selection.selects(message):
-                    yield message
+            async with aclosing(self._pages_of(wanted)) as pages:
+                async for page in pages:
+                    yield page
 
     async def _range(self, queue: QueueStatus) -> _Range:
         """What of a queue is to be read. Store times do not fall in a queue, unless a clock was set
@@ -132,30 +157,39 @@ class DeadLetters:
         if self._selection.until_ms is not None:
             until = self._selection.until_ms
             end = min(end, await self._admin.search_offset(self.topic, *key, until))
-        return _Range(*key, start, end)
+        return _Range(*key, start, end, self.total)
 
-    async def _read_range(self, wanted: _Range) -> AsyncIterator[ReceivedMessage]:
-        key = (wanted.broker_name, wanted.queue_id)
-        passed, next_offset = self.scanned, wanted.start
-        while next_offset < wanted.end:
-            asked = next_offset
-            page = await page_of(self._admin, self.topic, *key, asked)
-            self.corrupted += page.corrupted_count
-            for message in page.messages():
-                if message.queue_offset >= wanted.end:  # added since this call began
-                    return
-                next_offset = message.queue_offset + 1
-                self._next_offsets[key] = next_offset
-                self.scanned = passed + next_offset - wanted.start
-                yield message
-            self.expired += max(0, page.min_offset - next_offset)
-            next_offset = max(next_offset, page.next_begin_offset)
-            self._next_offsets[key] = next_offset
-            self.scanned = passed + min(next_offset, wanted.end) - wanted.start
-            # Without progress the topic was deleted and created again meanwhile: what it holds now
-            # was added since this call began.
-            if page.status == "NO_NEW_MESSAGE" or next_offset == asked:
-                return
+    async def _pages_of(self, wanted: _Range) -> AsyncGenerator[_Page]:
+        """Of one queue; each is asked for before the caller has the one before it."""
+        where = (wanted.broker_name, wanted.queue_id)
+
+        def ask(offset: int) -> asyncio.Task[Browsed]:
+            return asyncio.create_task(page_of(self._admin, self.topic, *where, offset))
+
+        asked = wanted.start
+        asking = ask(asked) if asked < wanted.end else None
+        try:
+            while asking is not None:
+                page = await asking
+                self.corrupted += page.corrupted_count
+                messages = page.messages()
+                if messages and messages[-1].queue_offset >= wanted.end:
+                    # Some were added since this call began.
+                    asking, next_offset = None, wanted.end
+                    messages = [each for each in messages if each.queue_offset < wanted.end]
+                else:
+                    next_offset = messages[-1].queue_offset + 1 if messages else asked
+                    self.expired += max(0, page.min_offset - next_offset)
+                    next_offset = max(next_offset, page.next_begin_offset)
+                    # Without progress the topic was deleted and created again meanwhile: what it
+                    # holds now was added since this call began.
+                    ends = page.status == "NO_NEW_MESSAGE" or next_offset == asked
+                    asking = None if ends or next_offset >= wanted.end else ask(next_offset)
+                    asked = next_offset
+                yield _Page(wanted, messages, next_offset)
+        finally:
+            if asking is not None and not asking.cancel() and not asking.cancelled():
+                asking.exception()  # nobody else takes it
 
 
 async def page_of(  # noqa: PLR0917
@@ -184,9 +218,19 @@ async def page_of(  # noqa: PLR0917
 
 
 class _Range(NamedTuple):
-    """Queue offsets of one queue, from `start` to before `end`."""
+    """Queue offsets of one queue, from `start` to before `end`. `before`: records of the ranges
+    that are read before it."""
 
     broker_name: str
     queue_id: int
     start: int
     end: int
+    before: int
+
+
+class _Page(NamedTuple):
+    """Records of a range. `next_offset`: what follows them."""
+
+    wanted: _Range
+    messages: list[ReceivedMessage]
+    next_offset: int

@@ -47,7 +47,7 @@ def window(journal: Journal, *outcomes: Outcome) -> None:
 
 
 def claims(ids: MessageIds, *message_ids: str) -> list[Claim]:
-    return [ids.claim(message_id, f"at-{message_id}") for message_id in message_ids]
+    return ids.claim([(message_id, f"at-{message_id}") for message_id in message_ids])
 
 
 def test_what_was_sent_is_known_in_the_next_run(tmp_path: Path) -> None:
@@ -58,10 +58,24 @@ def test_what_was_sent_is_known_in_the_next_run(tmp_path: Path) -> None:
         journal.sending([("d", "at-d")])
     with opened(tmp_path / "j") as (_, ids):
         assert (ids.count(Claim.SENT), ids.count(Claim.UNKNOWN)) == (1, 2)
-        assert ids.claim("a", "elsewhere") is Claim.TAKEN
+        assert ids.claim([("a", "elsewhere")]) == [Claim.TAKEN]
         expected = [Claim.SENT, Claim.NEW, Claim.UNKNOWN, Claim.UNKNOWN]
         assert claims(ids, "a", "b", "c", "d") == expected
         assert claims(ids, "b", "c") == [Claim.TAKEN, Claim.TAKEN]
+
+
+def test_of_letters_that_are_claimed_together_the_first_of_a_message_id_has_it(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path / "j") as (journal, _):
+        window(journal, outcome("sent", Status.SENT))
+        journal.sending([("unknown", "at-unknown")])
+    with opened(tmp_path / "j") as (_, ids):
+        letters = [("new", "x"), ("sent", "at-sent"), ("new", "y"), ("unknown", "z")]
+        expected = [Claim.NEW, Claim.SENT, Claim.TAKEN, Claim.UNKNOWN]
+        assert ids.claim([*letters, ("unknown", "z")]) == [*expected, Claim.TAKEN]
+        assert ids.claim([("new", "x")]) == [Claim.TAKEN]
+        assert ids.claim([]) == []
 
 
 def test_what_was_in_flight_once_stays_unknown_until_it_is_sent(tmp_path: Path) -> None:
@@ -190,7 +204,7 @@ def test_a_kill_at_any_byte_forgets_nothing_that_was_announced(
                 expected = (
                     Claim.SENT if sent else Claim.UNKNOWN if sending and not refused else Claim.NEW
                 )
-                assert ids.claim(self_id, one.offset_message_id) is expected
+                assert ids.claim([(self_id, one.offset_message_id)]) == [expected]
             # It goes on behind what was cut off.
             window(journal, outcome("later", Status.SENT))
         with opened(path) as (_, ids):
@@ -201,6 +215,6 @@ def test_many_message_ids_lie_in_a_file(tmp_path: Path) -> None:
     ids = MessageIds()
     ids.load((f"{n:032X}", "x", Claim.SENT) for n in range(50_000))
     assert ids.count(Claim.SENT) == 50_000
-    assert ids.claim(f"{49_999:032X}", "x") is Claim.SENT
-    assert ids.claim(f"{50_000:032X}", "x") is Claim.NEW
+    last, new = f"{49_999:032X}", f"{50_000:032X}"
+    assert ids.claim([(last, "x"), (new, "x"), (new, "y")]) == [Claim.SENT, Claim.NEW, Claim.TAKEN]
     ids.close()

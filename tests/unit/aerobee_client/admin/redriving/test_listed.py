@@ -33,9 +33,8 @@ def write(path: Path, items: Iterable[dict[str, Any]]) -> Path:
 async def found_by(
     admin: AsyncAdminClient, path: Path, selection: Selection | None = None
 ) -> list[ReceivedMessage | Missing]:
-    return [
-        each async for each in ListedDeadLetters(admin, GROUP, path, selection or EVERYTHING).read()
-    ]
+    listed = ListedDeadLetters(admin, GROUP, path, selection or EVERYTHING)
+    return [each async for page in listed.pages() for each in page]
 
 
 def ids(found: Iterable[ReceivedMessage | Missing]) -> list[str]:

@@ -31,7 +31,7 @@ async def redriven(
     settings = Settings(consumer_group=GROUP, target=Target.ORIGIN)
     ids = MessageIds()
     redrive = Redrive(settings, producer, clock=ManualClock(), ids=ids)
-    outcomes = [outcome async for window in redrive.run(letters.read()) for outcome in window]
+    outcomes = [outcome async for window in redrive.run(letters.pages()) for outcome in window]
     ids.close()
     return outcomes
 

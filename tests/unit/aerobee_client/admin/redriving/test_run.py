@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from aerobee_client import AsyncAdminClient, AsyncProducer, MqError
 from aerobee_client.admin.dead_letters import DeadLetters
-from aerobee_client.admin.redriving.journal import Journal
+from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT, Journal
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 from aerobee_client.admin.redriving.rules import Target
@@ -25,6 +26,7 @@ from aerobee_client.admin.redriving.run import (
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, PROPERTIES, RETRY, add_dead_letter, read_all
+from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_code
@@ -51,7 +53,7 @@ def redrive_of(
 
 
 async def all_of(redrive: Redrive, admin: AsyncAdminClient) -> list[Outcome]:
-    windows = redrive.run(DeadLetters(admin, GROUP).read())
+    windows = redrive.run(DeadLetters(admin, GROUP).pages())
     return [outcome async for window in windows for outcome in window]
 
 
@@ -169,7 +171,7 @@ async def test_a_window_is_in_flight_at_once_and_no_more(
         add_dead_letter(brokers[0], b"%d" % n, UNIQ_KEY=f"ID{n}")
     windows = [
         len(window)
-        async for window in redrive_of(producer, ids).run(DeadLetters(admin, GROUP).read())
+        async for window in redrive_of(producer, ids).run(DeadLetters(admin, GROUP).pages())
     ]
     assert windows == [MAX_WINDOW, MAX_WINDOW, 7]
     assert len(cluster.requests("Send")) < 20, "sends travel together"
@@ -185,7 +187,7 @@ async def test_large_bodies_make_small_windows(
     monkeypatch.setattr("aerobee_client.admin.redriving.run.WINDOW_BYTES", 3_000)
     for n in range(10):
         add_dead_letter(brokers[0], bytes(1_000), UNIQ_KEY=f"ID{n}")
-    windows = redrive_of(producer, ids).run(DeadLetters(admin, GROUP).read())
+    windows = redrive_of(producer, ids).run(DeadLetters(admin, GROUP).pages())
     assert [len(window) async for window in windows] == [3, 3, 3, 1]
 
 
@@ -384,6 +386,98 @@ async def test_nothing_is_sent_when_the_journal_cannot_be_written(
     with pytest.raises(OSError, match="no space"):
         await all_of(redrive_of(producer, ids, journal=journal), admin)
     assert not cluster.requests("Send")
+
+
+async def test_what_follows_a_journal_that_fails_is_not_sent(
+    *,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    ids: MessageIds,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for n in range(3 * MAX_WINDOW):
+        add_dead_letter(brokers[0], UNIQ_KEY=f"ID{n}")
+    path = tmp_path / "journal"
+    journal = Journal.open(path, GROUP, Target.ORIGIN, ids)
+    syncs = iter((None, OSError("no space")))  # a third one is not asked for
+
+    def second_fails() -> None:
+        if (error := next(syncs)) is not None:
+            raise error
+
+    monkeypatch.setattr(journal, "sync", second_fails)
+    redrive = redrive_of(producer, ids, Target.ORIGIN, journal)
+    with pytest.raises(OSError, match="no space"):
+        await all_of(redrive, admin)
+    journal.close()
+    assert redrive.tally.by_status == {Status.SENT: MAX_WINDOW}
+    assert sum(len(broker.messages("orders")) for broker in brokers) == MAX_WINDOW
+    later = MessageIds()
+    Journal.open(path, GROUP, Target.ORIGIN, later, read_only=True).close()
+    assert (later.count(Claim.SENT), later.count(Claim.UNKNOWN)) == (MAX_WINDOW, 0)
+    later.close()
+
+
+async def test_cancelled_before_the_journal_is_on_the_disk_nothing_is_sent(
+    *,
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    ids: MessageIds,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_dead_letter(brokers[0])
+    path, disk = tmp_path / "journal", threading.Event()
+    journal = Journal.open(path, GROUP, Target.ORIGIN, ids)
+    loop, syncing = asyncio.get_running_loop(), asyncio.Event()
+
+    def sync() -> None:
+        loop.call_soon_threadsafe(syncing.set)
+        disk.wait()
+
+    monkeypatch.setattr(journal, "sync", sync)
+    task = asyncio.create_task(all_of(redrive_of(producer, ids, Target.ORIGIN, journal), admin))
+    await syncing.wait()
+    task.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    finally:
+        disk.set()
+    journal.close()
+    assert not cluster.requests("Send")
+    later = MessageIds()
+    Journal.open(path, GROUP, Target.ORIGIN, later, read_only=True).close()
+    assert (later.count(Claim.SENT), later.count(Claim.UNKNOWN)) == (0, 0)
+    later.close()
+
+
+async def test_at_most_two_windows_have_no_outcome(
+    *,
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    ids: MessageIds,
+    tmp_path: Path,
+) -> None:
+    """Those are what a kill may send twice."""
+    for n in range(4 * MAX_WINDOW):
+        add_dead_letter(brokers[0], UNIQ_KEY=f"ID{n}")
+    path, gate = tmp_path / "journal", Gate(cluster)
+    journal = Journal.open(path, GROUP, Target.ORIGIN, ids)
+    task = asyncio.create_task(all_of(redrive_of(producer, ids, Target.ORIGIN, journal), admin))
+    await gate.come(2)
+    for _ in range(20):  # turns of the loop, in which more could leave
+        await asyncio.sleep(0)
+    assert path.read_text().count('{"sending": ') == sum(gate.sizes) == MAX_IN_FLIGHT
+    gate.open()
+    assert len(await task) == 4 * MAX_WINDOW
+    journal.close()
 
 
 async def test_a_window_is_in_the_journal_before_it_is_sent(

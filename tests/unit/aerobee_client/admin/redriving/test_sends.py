@@ -36,7 +36,7 @@ async def redriven(
     journal = Journal.open(path, GROUP, target, ids)
     settings = Settings(consumer_group=GROUP, target=target)
     redrive = Redrive(settings, producer, clock=ManualClock(), ids=ids, journal=journal)
-    windows = redrive.run(DeadLetters(admin, GROUP).read())
+    windows = redrive.run(DeadLetters(admin, GROUP).pages())
     outcomes = [outcome async for window in windows for outcome in window]
     journal.close()
     ids.close()

@@ -69,9 +69,9 @@ class ListedDeadLetters:
         """Whether every record could be read so far."""
         return not self.corrupted
 
-    async def read(self) -> AsyncGenerator[ReceivedMessage | Missing]:
-        """Those of the selection, in the order of the file, but for neighbours. The whole file is
-        checked first.
+    async def pages(self) -> AsyncGenerator[list[ReceivedMessage | Missing]]:
+        """Those of the selection, in the order of the file, but for neighbours; a list for each
+        range that is read. The whole file is checked first.
 
         Raises INVALID_PARAMETER that names the line which is wrong, or of another group; OSError.
         """
@@ -119,7 +119,9 @@ class ListedDeadLetters:
             about="list",
         )
 
-    async def _read_run(self, run: Sequence[Place]) -> AsyncIterator[ReceivedMessage | Missing]:
+    async def _read_run(
+        self, run: Sequence[Place]
+    ) -> AsyncIterator[list[ReceivedMessage | Missing]]:
         """Of one queue, by ascending offsets."""
         broker_name, queue_id = run[0].broker_name, run[0].queue_id
         waiting = {place.queue_offset: place for place in run}
@@ -128,19 +130,21 @@ class ListedDeadLetters:
             most = min(PAGE_MESSAGES, last - next_offset + 1)
             page = await page_of(self._admin, self.topic, broker_name, queue_id, next_offset, most)
             self.corrupted += page.corrupted_count
+            found: list[ReceivedMessage | Missing] = []
             for message in page.messages():
                 place = waiting.pop(message.queue_offset, None)
                 if place is None:
                     continue
                 if message.message_id != place.message_id:
-                    yield _missing(place, "another dead letter is stored at its place now")
+                    found.append(_missing(place, "another dead letter is stored at its place now"))
                 elif self._selection.selects(message):
-                    yield message
+                    found.append(message)
+            yield found
             if page.status == "NO_NEW_MESSAGE" or page.next_begin_offset <= next_offset:
                 break
             next_offset = page.next_begin_offset
-        for place in waiting.values():
-            yield _missing(place, "it is no longer in the dead-letter topic, or cannot be read")
+        why = "it is no longer in the dead-letter topic, or cannot be read"
+        yield [_missing(place, why) for place in waiting.values()]
 
 
 def runs(places: Sequence[Place]) -> Iterator[list[Place]]:

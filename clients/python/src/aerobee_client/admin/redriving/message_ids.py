@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from itertools import count
 
 # Of the temporary file, in memory.
 CACHE_KIB = 8 * 1024
@@ -31,11 +32,12 @@ class MessageIds:
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
             f"PRAGMA cache_size = -{CACHE_KIB}",
-            "CREATE TABLE ids (message_id TEXT PRIMARY KEY, letter TEXT, claim INT) WITHOUT ROWID",
+            "CREATE TABLE ids (message_id TEXT PRIMARY KEY, letter TEXT, claim INT, number INT) "
+            "WITHOUT ROWID",
             "BEGIN",
         ):
             self._table.execute(statement)
-        self._inserting = self._table.cursor()  # a new one for each claim costs more than the claim
+        self._claimed = 0
 
     def close(self) -> None:
         self._table.close()
@@ -44,7 +46,7 @@ class MessageIds:
         """Message ids of earlier runs, with the offset message ids of their dead letters: SENT or
         UNKNOWN. A later row replaces an earlier one. Raises OSError as `claim`."""
         try:
-            self._table.executemany("INSERT OR REPLACE INTO ids VALUES (?, ?, ?)", rows)
+            self._table.executemany("INSERT OR REPLACE INTO ids VALUES (?, ?, ?, -1)", rows)
         except sqlite3.OperationalError as error:
             raise _disk_error(error) from None
 
@@ -55,22 +57,29 @@ class MessageIds:
         ).fetchone()
         return found[0]
 
-    def claim(self, message_id: str, letter: str) -> Claim:
-        """Takes a message id for the dead letter with this offset message id, which is to be sent
-        if the answer is NEW or UNKNOWN. Raises OSError when the temporary file cannot be
-        written."""
+    def claim(self, letters: Sequence[tuple[str, str]]) -> list[Claim]:
+        """Takes message ids for the dead letters with these offset message ids, in this order.
+        Those whose answer is NEW or UNKNOWN are to be sent. Raises OSError when the temporary file
+        cannot be written."""
+        if not letters:
+            return []
+        first = self._claimed  # each claim has a number of its own
+        self._claimed += len(letters)
         try:
-            added = self._inserting.execute(_INSERT, (message_id, letter))
-            if added.rowcount == 1:
-                return Claim.NEW
-            return self._claim_again(message_id, letter)
+            numbered = zip(*zip(*letters, strict=True), count(first), strict=False)
+            if self._table.executemany(_INSERT, numbered).rowcount == len(letters):
+                return [Claim.NEW] * len(letters)
+            return [self._claim(*letter, number) for number, letter in enumerate(letters, first)]
         except sqlite3.OperationalError as error:
             raise _disk_error(error) from None
 
-    def _claim_again(self, message_id: str, letter: str) -> Claim:
-        taken_by, claim = self._table.execute(
-            "SELECT letter, claim FROM ids WHERE message_id = ?", (message_id,)
+    def _claim(self, message_id: str, letter: str, number: int) -> Claim:
+        """What became of an insertion, which there was for each."""
+        taken_by, claim, by_number = self._table.execute(
+            "SELECT letter, claim, number FROM ids WHERE message_id = ?", (message_id,)
         ).fetchone()
+        if by_number == number:
+            return Claim.NEW
         if claim == Claim.UNKNOWN:
             self._table.execute(
                 "UPDATE ids SET letter = ?, claim = ? WHERE message_id = ?",
@@ -81,7 +90,7 @@ class MessageIds:
 
 
 # The claim is written into the statement: sqlite3 binds an enum by way of its adapters.
-_INSERT = f"INSERT OR IGNORE INTO ids VALUES (?, ?, {Claim.TAKEN:d})"
+_INSERT = f"INSERT OR IGNORE INTO ids VALUES (?, ?, {Claim.TAKEN:d}, ?)"
 
 
 def _disk_error(error: sqlite3.OperationalError) -> OSError:

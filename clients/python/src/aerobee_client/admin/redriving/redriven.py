@@ -20,16 +20,26 @@ class Redriven(Message):
     __slots__ = ("sys_flag",)
 
     def __init__(
-        self, dead_letter: ReceivedMessage, consumer_group: str, target: Target, now_ms: int
+        self,
+        dead_letter: ReceivedMessage,
+        consumer_group: str,
+        target: Target,
+        now_ms: int,
+        *,
+        offset_message_id: str = "",
     ) -> None:
+        """`offset_message_id`: that of the dead letter, where it is known already."""
         given = dead_letter.properties
         topic = rules.topic_for(target, consumer_group, given)
         super().__init__(topic, dead_letter.stored_body, flag=dead_letter.flag)
         self.sys_flag = compression_bits(dead_letter.sys_flag)
         self.properties = rules.properties_for(
-            target, given, offset_message_id=dead_letter.offset_message_id, now_ms=now_ms
+            target,
+            given,
+            offset_message_id=offset_message_id or dead_letter.offset_message_id,
+            now_ms=now_ms,
         )
-        if target != Target.RETRY:
+        if not target.is_retry:
             self.message_group = given.get(names.SHARDING_KEY, "")
             self.lite_topic = given.get(names.LITE_TOPIC, "")
             if names.PRIORITY in given:

@@ -1,7 +1,7 @@
 """A redrive: dead letters are read, sent again in windows, and forgotten. The dead letters stay in
 the dead-letter topic.
 
-Two windows are in flight at once, so that one is read and prepared while the other travels. With a
+Two windows are in flight at once, and the next is read and prepared while they travel. With a
 journal, it is on the disk that a window is being sent before its first message leaves.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,9 @@ MAX_WINDOW = MAX_IN_FLIGHT // WINDOWS
 WINDOW_BYTES = 8 * 1024 * 1024
 # With a rate, a window holds what is sent in this time.
 WINDOW_S = 0.25
-# Turns of the loop in which the requests of a window leave: the run starts, then its request, then
-# the call.
-LEAVING_TURNS = 3
+# Dead letters that are prepared in one turn of the loop: between two turns windows leave, and their
+# answers come.
+SLICE = 64
 # So many sends in a row that fail end the redrive: something else is wrong than a message.
 MAX_FAILED_IN_A_ROW = 1_024
 Interruption = MqError | OSError | asyncio.CancelledError
@@ -77,36 +78,56 @@ class _Window:
     """Dead letters in the order in which they were read, and how many of them are to be sent."""
 
     entries: list[Outcome | Send] = field(default_factory=list)
-    sends: int = 0
+    sends: list[Send] = field(default_factory=list)
     body_bytes: int = 0
     last: ReceivedMessage | None = None
 
-    def add(self, entry: Outcome | Send) -> None:
+    def add(self, letter: ReceivedMessage | Missing, entry: Outcome | Send) -> None:
         self.entries.append(entry)
         if isinstance(entry, Send):
-            self.sends += 1
+            self.sends.append(entry)
             self.body_bytes += len(entry.message.body)
+        if not isinstance(letter, Missing):
+            self.last = letter
 
 
 @dataclass(slots=True)
 class _Flight:
-    """A window whose messages are under way. `sends`: those that go alone; `futures`: of the first
-    of them; the others were not sent, because the redrive was cancelled."""
+    """A window whose messages are under way. `leaving`: announces them and starts their sends.
+    `sends`: those that go alone; `futures`: of the first of them; the others were not sent, because
+    the redrive was cancelled, or the journal could not be written."""
 
     window: _Window
     sends: Sequence[Send]
+    leaving: asyncio.Task[None] | None = None
     runs: Sequence[asyncio.Task[list[Outcome]]] = ()
     futures: list[asyncio.Future[SendResult]] = field(default_factory=list)
     # What is in no run, has no future, and was not to be sent.
     done: dict[str, Outcome] = field(default_factory=dict)
 
-    @property
-    def has_landed(self) -> bool:
-        return all(run.done() for run in self.runs) and all(sent.done() for sent in self.futures)
+    async def left(self) -> OSError | None:
+        """Waits until all its sends have started, or what is not sent will not be; returns why the
+        journal could not be written. A cancellation does not cancel the sends."""
+        if self.leaving is None:
+            return None
+        await wait_for((self.leaving,))
+        with suppress(asyncio.CancelledError):  # that of `stop`
+            try:
+                self.leaving.result()
+            except OSError as error:
+                return error
+        return None
 
-    async def land(self) -> None:
-        """Waits until it has. A cancellation does not cancel the sends."""
+    async def land(self) -> OSError | None:
+        """Waits until it has; returns as `left`. A cancellation does not cancel the sends."""
+        error = await self.left()
         await wait_for((*self.runs, *self.futures))
+        return error
+
+    def stop(self) -> None:
+        """Starts no more sends."""
+        if self.leaving is not None:
+            self.leaving.cancel()
 
 
 class Redrive:
@@ -133,13 +154,15 @@ class Redrive:
         self._ids = ids
         self._journal = journal if producer is not None else None
         self._pace = Pace(settings.rate, self._now_s())
+        self._window_sends = settings.window
+        self._flights = deque[_Flight]()  # under way, and not landed yet
         self._to_send = 0  # dead letters that were taken for sending so far
         self._failed_in_a_row = 0
         self.tally = Tally()
         self.last: ReceivedMessage | None = None
 
     async def run(
-        self, letters: AsyncIterator[ReceivedMessage | Missing]
+        self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[list[Outcome]]:
         """Sends the dead letters that it is given: each once, though several have one message id.
         The outcomes come window by window, in the order of the dead letters.
@@ -147,30 +170,23 @@ class Redrive:
         When it is cancelled, reading or the journal fails, or MAX_FAILED_IN_A_ROW sends fail, the
         outcomes of all messages that were sent come first, then the error is raised.
         """
-        window, flights = _Window(), deque[_Flight]()
+        flights = self._flights
         interruption: Interruption | None = None
         try:
-            async for letter in letters:
-                window.add(self._entry(letter))
-                if isinstance(letter, ReceivedMessage):
-                    window.last = letter
-                if self._is_full(window):
-                    full, window = window, _Window()
-                    interruption = await self._launch(full, flights)
+            async with aclosing(self._windows(pages)) as windows:
+                async for window in windows:
+                    interruption = await self._launch(window)
                     if interruption is None and len(flights) == WINDOWS:
                         outcomes, interruption = await self._land(flights.popleft())
                         yield outcomes
                     if interruption is not None:
-                        break  # the window is empty
-                if self._settings.limit and self._to_send >= self._settings.limit:
-                    break
-        except (OSError, asyncio.CancelledError) as error:
-            interruption, window = error, _Window()
-        except MqError as error:
-            interruption = error  # of reading: what was read before is sent
-        if window.entries:
-            interruption = await self._launch(window, flights) or interruption
+                        break
+        except (MqError, OSError, asyncio.CancelledError) as error:
+            interruption = error
         while flights:
+            if isinstance(interruption, asyncio.CancelledError | OSError):
+                for flight in flights:
+                    flight.stop()
             outcomes, failed = await self._land(flights.popleft(), patient=interruption is None)
             interruption = interruption or failed
             if outcomes:
@@ -178,21 +194,66 @@ class Redrive:
         if interruption is not None:
             raise interruption
 
+    async def _windows(
+        self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
+    ) -> AsyncGenerator[_Window]:
+        """What was read before reading fails is a window too."""
+        window = _Window()
+        try:
+            async with aclosing(self._slices(pages)) as slices:
+                async for letters in slices:
+                    for letter, entry in zip(letters, self._entries(letters), strict=True):
+                        window.add(letter, entry)
+                        if self._is_full(window):
+                            yield window
+                            window = _Window()
+        except MqError:
+            if window.entries:
+                yield window
+            raise
+        if window.entries:
+            yield window
+
+    async def _slices(
+        self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
+    ) -> AsyncGenerator[Sequence[ReceivedMessage | Missing]]:
+        """What is prepared in one turn of the loop, up to the limit."""
+        limit = self._settings.limit
+        async for page in pages:
+            start = 0
+            while start < len(page):
+                most = min(SLICE, limit - self._to_send) if limit else SLICE
+                yield page[start : start + most]
+                start += most
+                if limit and self._to_send >= limit:
+                    return
+                await asyncio.sleep(0)
+
     def _is_full(self, window: _Window) -> bool:
         return (
-            window.sends >= self._settings.window
+            len(window.sends) >= self._window_sends
             or window.body_bytes >= WINDOW_BYTES
             or len(window.entries) >= MAX_WINDOW
         )
 
-    def _entry(self, letter: ReceivedMessage | Missing) -> Outcome | Send:
-        if isinstance(letter, Missing):
-            ids = (letter.message_id, letter.offset_message_id)
-            return Outcome(*ids, "", "", Status.MISSING, letter.why)
-        properties, offset_message_id = letter.properties, letter.offset_message_id
-        ids = (rules.message_id_of(properties, offset_message_id), offset_message_id)
-        tag = properties.get(names.TAGS, "")
-        claim = self._ids.claim(*ids)
+    def _entries(self, letters: Sequence[ReceivedMessage | Missing]) -> list[Outcome | Send]:
+        """Of each, its outcome, or the message that is to be sent."""
+        ids = list(map(_ids_of, letters))
+        dead = [
+            own for own, each in zip(ids, letters, strict=True) if not isinstance(each, Missing)
+        ]
+        claims, now_ms = iter(self._ids.claim(dead)), self._clock.now_ms()
+        return [
+            Outcome(*own, "", "", Status.MISSING, each.why)
+            if isinstance(each, Missing)
+            else self._entry(each, own, next(claims), now_ms)
+            for own, each in zip(ids, letters, strict=True)
+        ]
+
+    def _entry(
+        self, letter: ReceivedMessage, ids: tuple[str, str], claim: Claim, now_ms: int
+    ) -> Outcome | Send:
+        tag = letter.properties.get(names.TAGS, "")
         if claim is Claim.SENT:
             return Outcome(*ids, tag, "", Status.SENT_BEFORE)
         if claim is Claim.TAKEN:
@@ -202,54 +263,53 @@ class Redrive:
         settings = self._settings
         try:
             message = Redriven(
-                letter, settings.consumer_group, settings.target, self._clock.now_ms()
+                letter,
+                settings.consumer_group,
+                settings.target,
+                now_ms,
+                offset_message_id=ids[1],
             )
         except MqError as error:
             return Outcome(*ids, tag, "", Status.FAILED, str(error))
         return Send(*ids, tag, message, perhaps_twice=claim is Claim.UNKNOWN)
 
-    async def _launch(self, window: _Window, flights: deque[_Flight]) -> Interruption | None:
-        """Sends a window, which is then the last of `flights`; it is none when the journal cannot
-        be written. Returns what ended the redrive meanwhile."""
-        sends = [entry for entry in window.entries if isinstance(entry, Send)]
+    async def _launch(self, window: _Window) -> Interruption | None:
+        """Sends a window, which is then the last flight; it is none when the redrive is cancelled,
+        or the journal cannot be written. Returns what ended the redrive meanwhile."""
+        sends, flights = window.sends, self._flights
         flight = _Flight(window, sends)
         if self._producer is None:
             flight.done = {send.message_id: send.outcome(Status.WOULD_SEND) for send in sends}
         elif sends:
             try:
-                await self._announce(sends)
-            except (OSError, asyncio.CancelledError) as error:
-                self._finish([send.outcome(Status.FAILED) for send in sends])
+                # What is announced is on the disk in the order of the windows.
+                error: OSError | asyncio.CancelledError | None = None
+                if flights:
+                    error = await flights[-1].left()
+                if error is None and self._journal is not None:
+                    ids = [(send.message_id, send.offset_message_id) for send in sends]
+                    self._journal.sending(ids)
+            except (OSError, asyncio.CancelledError) as failure:
+                error = failure
+            if error is not None:
                 return error
-            flights.append(flight)
-            return await self._send(self._producer, flight)
+            flight.leaving = asyncio.create_task(self._leave(self._producer, flight))
         flights.append(flight)
         return None
 
-    async def _announce(self, sends: Sequence[Send]) -> None:
-        if self._journal is None:
-            return
-        self._journal.sending((send.message_id, send.offset_message_id) for send in sends)
-        await asyncio.to_thread(self._journal.sync)
-
-    async def _send(
-        self, producer: AsyncProducer, flight: _Flight
-    ) -> asyncio.CancelledError | None:
-        """Starts the sends of a flight; no more of them once it is cancelled."""
-        try:
-            if self._settings.rate is None:
-                runs, flight.sends = split(flight.sends)
-                flight.runs = [asyncio.create_task(send_run(producer, run)) for run in runs]
-            for send in flight.sends:
-                wait_s = self._pace.next_wait(self._now_s())
-                if wait_s:
-                    await asyncio.sleep(wait_s)
-                flight.futures.append(producer.send_async(send.message))
-            for _ in range(LEAVING_TURNS):  # before the next window is read, which is long
-                await asyncio.sleep(0)
-        except asyncio.CancelledError as error:
-            return error
-        return None
+    async def _leave(self, producer: AsyncProducer, flight: _Flight) -> None:
+        """Starts the sends of a flight once the journal has them. Raises OSError, with nothing
+        sent."""
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.sync)
+        if self._settings.rate is None:
+            runs, flight.sends = split(flight.sends)
+            flight.runs = [asyncio.create_task(send_run(producer, run)) for run in runs]
+        for send in flight.sends:
+            wait_s = self._pace.next_wait(self._now_s())
+            if wait_s:
+                await asyncio.sleep(wait_s)
+            flight.futures.append(producer.send_async(send.message))
 
     async def _land(
         self, flight: _Flight, *, patient: bool = True
@@ -261,13 +321,17 @@ class Redrive:
         ends: after the second one what has no answer has no outcome.
         """
         interruption: Interruption | None = None
-        while not flight.has_landed:
+        while True:
             try:
-                await flight.land()
+                failed = await flight.land()
+                interruption = interruption or failed
+                break
             except asyncio.CancelledError as error:
                 if not patient:
                     break
                 interruption, patient = error, False
+                for each in (flight, *self._flights):
+                    each.stop()
         done = flight.done
         for send, future in zip(flight.sends, flight.futures, strict=False):
             if future.done():
@@ -317,3 +381,11 @@ class Redrive:
 
     def _now_s(self) -> float:
         return self._clock.monotonic_ms() / 1000
+
+
+def _ids_of(letter: ReceivedMessage | Missing) -> tuple[str, str]:
+    """Message id and offset message id."""
+    if isinstance(letter, Missing):
+        return letter.message_id, letter.offset_message_id
+    offset_message_id = letter.offset_message_id
+    return rules.message_id_of(letter.properties, offset_message_id), offset_message_id
