@@ -1,3 +1,5 @@
+"""Message ids for the redrives of these tests."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
