@@ -5,6 +5,7 @@ keys. And topics that are empty, and a broker that does not answer. One session 
 
 from __future__ import annotations
 
+import json
 import signal
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from aerobee_client import AdminClient
 from aerobee_wire import record
+from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 from support.spark.sink import MIB, TIMEOUT_S, last_line, numbers, stored
 
@@ -171,6 +173,21 @@ def test_a_broker_that_does_not_answer_is_named_and_caught_up_with(
     left = comparable(read(spark, namesrv, "away", failOnUnreachableBroker="false"))
     assert [row[:3] for row in left] == [(BROKERS[0], q, n) for q in (0, 1) for n in range(4)]
     second.kill()
+    until_sync(lambda: BROKERS[1] not in [each.broker_name for each in admin.cluster().brokers])
+    # Of a broker that has died no name server tells: only what names it knows that it is away.
+    assert comparable(read(spark, namesrv, "away")) == left
+    named = {
+        "assign": json.dumps({"away": {name: [0, 1] for name in BROKERS}}),
+        "startingOffsets": json.dumps({"away": {name: {"0": -2, "1": -2} for name in BROKERS}}),
+        "endingOffsets": json.dumps({"away": {name: {"0": -1, "1": -1} for name in BROKERS}}),
+    }
+    for option, text in named.items():
+        given = {"nameServer": namesrv, option: text}
+        if option != "assign":
+            given["topic"] = "away"
+        with pytest.raises(Exception) as missing:
+            spark.read.format("rocketmq").options(**given).load().count()
+        assert BROKERS[1] in last_line(missing.value)
     streamed = run(spark, namesrv, "away", tmp_path)
     assert [row[:3] for row in streamed] == [(BROKERS[0], q, n) for q in (0, 1) for n in (2, 3)]
     with pytest.raises(Exception) as sink:

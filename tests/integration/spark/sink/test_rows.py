@@ -15,18 +15,22 @@ import pyarrow as pa
 import pytest
 
 from aerobee_client import AdminClient
+from aerobee_client.options.producer import ProducerOptions
+from aerobee_client.sending.columns import ColumnSender
 from aerobee_spark.errors import Code, MqError, WriteError
 from aerobee_spark.reading import columns
 from aerobee_spark.reading.message_columns import COLUMNS
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.options import WriteOptions
-from aerobee_spark.writing.task import Task
+from aerobee_spark.writing.task import Task, Topics
 from aerobee_wire.topics import dead_letter_topic, retry_topic
 from support.clock.polling import until_sync
+from support.codes import raises_code
 from support.processes import redriving
 from support.processes.service import (
     ServiceProcess,
     broker_process,
+    namesrv_and_broker,
     namesrv_process,
 )
 from support.spark.sink import MIB, TIMEOUT_S, ids, numbers, stored
@@ -232,6 +236,34 @@ def at(admin: AdminClient, broker_name: str) -> int:
     """Messages that a broker has of the orders."""
     queues = admin.topic_status("orders")
     return sum(queue.max_offset for queue in queues if queue.broker_name == broker_name)
+
+
+def test_the_only_broker_is_waited_for_while_it_restarts(tmp_path: Path) -> None:
+    waits: list[float] = []
+    with namesrv_and_broker(tmp_path) as (namesrv, broker):
+        options = WriteOptions.parse({"nameServer": namesrv.address, "topic": "orders"})
+        hasty = WriteOptions.parse(
+            {"nameServer": namesrv.address, "topic": "orders", "sendTimeoutMs": "1"}
+        )
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 2:
+                broker.start()
+
+        given = ProducerOptions()
+        with (
+            AdminClient(namesrv.address) as admin,
+            ColumnSender("tests", namesrv=namesrv.address, options=given) as sender,
+        ):
+            admin.create_topic("orders", queues=2)
+            broker.kill()
+            until_sync(lambda: not admin.cluster().brokers)
+            with raises_code(Code.TOPIC_NOT_EXIST):
+                Topics(hasty, sender).ready("orders")
+            Topics(options, sender, sleep).ready("orders")
+            assert len(waits) >= 2
+            assert len(sender.queues("orders").writable) == 2
 
 
 def test_a_chosen_queue_waits_for_its_broker_and_then_fails(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +21,7 @@ import pyarrow as pa
 from aerobee_client import AdminClient
 from aerobee_client.errors import Code
 from aerobee_client.options.producer import ProducerOptions
+from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.sending.columns import ColumnSender
 from aerobee_spark.errors import MqError, WriteError
 from aerobee_spark.reading.planning import connect
@@ -102,18 +103,34 @@ class Topics:
 
     options: WriteOptions
     sender: ColumnSender
+    sleep: Callable[[float], None] = time.sleep
 
     def ready(self, topic: str) -> None:
-        """Raises TOPIC_NOT_EXIST, unless topics are to be created."""
-        try:
-            self.sender.queues(topic)
-        except MqError as error:
-            if error.code is not Code.TOPIC_NOT_EXIST or not self.options.create_topic:
-                raise
-            if group_of(topic) is not None:  # brokers create those of a group
-                raise
-            self._create(topic)
-            self.sender.queues(topic, fresh=True)
+        """Raises TOPIC_NOT_EXIST, unless topics are to be created. Where name servers know no
+        broker at all, the only one restarts perhaps: it is waited for, for sendTimeoutMs."""
+        deadline_s = time.monotonic() + self.options.send_timeout_ms / 1000
+        backoff = Backoff(0.1, 2.0)
+        while True:
+            try:
+                self.sender.queues(topic)
+            except MqError as error:
+                if error.code is not Code.TOPIC_NOT_EXIST:
+                    raise
+                refusal = error
+                if self._has_brokers() or time.monotonic() >= deadline_s:
+                    break
+            else:
+                return
+            self.sleep(backoff.next_s())
+        # Brokers create those of a group.
+        if not self.options.create_topic or group_of(topic) is not None:
+            raise refusal
+        self._create(topic)
+        self.sender.queues(topic, fresh=True)
+
+    def _has_brokers(self) -> bool:
+        with connect(self.options.name_server) as admin:
+            return bool(admin.cluster().brokers)
 
     def _create(self, topic: str) -> None:
         with connect(self.options.name_server) as admin:

@@ -108,7 +108,7 @@ async def test_a_selection_narrows_a_list(
     assert await found_by(admin, path) == []
 
 
-PLACE = {
+PLACE: dict[str, Any] = {
     "topic": "%DLQ%billing",
     "broker_name": "a",
     "queue_id": 0,
@@ -139,6 +139,27 @@ async def test_a_line_that_is_none_is_refused_before_anything_is_read(
     path.write_bytes(json.dumps(PLACE).encode() + b"\n" + line.encode("latin-1") + b"\n")
     with raises_code(Code.INVALID_PARAMETER):
         await found_by(admin, path)
+    assert not cluster.requests("Pull")
+
+
+async def test_a_broker_that_no_name_server_knows_is_refused_before_anything_is_read(
+    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient, tmp_path: Path
+) -> None:
+    add_dead_letter(brokers[0])
+    items = [PLACE, PLACE | {"broker_name": "gone"}]
+    with raises_code(Code.BROKER_NOT_EXIST) as raised:
+        await found_by(admin, write(tmp_path / "list", items))
+    assert "gone" in raised.value.message
+    assert not cluster.requests("Pull")
+
+
+async def test_a_list_of_a_group_without_a_dead_letter_topic_is_refused_at_once(
+    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient, tmp_path: Path
+) -> None:
+    for broker in brokers:
+        broker.topics.pop(PLACE["topic"], None)
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await found_by(admin, write(tmp_path / "list", [PLACE]))
     assert not cluster.requests("Pull")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -73,15 +74,35 @@ class ListedDeadLetters:
         """Those of the selection, in the order of the file, but for neighbours; a list for each
         range that is read. The whole file is checked first.
 
-        Raises INVALID_PARAMETER that names the line which is wrong, or of another group; OSError.
+        Raises INVALID_PARAMETER that names the line which is wrong, or of another group;
+        BROKER_NOT_EXIST, TOPIC_NOT_EXIST when no name server knows a broker that it names, or the
+        dead-letter topic; OSError.
         """
-        self.total = await asyncio.to_thread(lambda: sum(1 for _ in self._places()))
+        await self._check_brokers(await asyncio.to_thread(self._count))
         places = self._places()
         while chunk := await asyncio.to_thread(_first, places):
             for run in runs(sorted(chunk)):
                 async for found in self._read_run(run):
                     yield found
                 self.scanned += len(run)
+
+    def _count(self) -> frozenset[str]:
+        """Counts the lines, and returns the names of the brokers in them."""
+        per_broker = Counter(place.broker_name for place in self._places())
+        self.total = per_broker.total()
+        return frozenset(per_broker)
+
+    async def _check_brokers(self, named: frozenset[str]) -> None:
+        if not named:
+            return
+        route = await self._admin.topic_route(self.topic)
+        if unknown := named.difference(queue.broker_name for queue in route.queues):
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"no name server knows {', '.join(sorted(unknown))} as a broker of {self.topic}, "
+                f"which {self._path} names: wait for it, or leave its lines out",
+                about="list",
+            )
 
     def _places(self) -> Iterator[Place]:
         with self._path.open("rb") as file:
