@@ -4,11 +4,14 @@ gives up."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
 from aerobee_broker.delivery.standby import WarmLeases
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
 from aerobee_broker.replication.status import ReplicaStatus
 from aerobee_broker.roles.members import ballot, static_member
 from fault.replication import scenarios, unclean
@@ -29,10 +32,21 @@ def promote_to_the_next_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(static_member, "promotion_epoch", lambda highest: highest + 1)
 
 
+def show_what_a_promotion_may_take_back(patch: pytest.MonkeyPatch) -> None:
+    """Without etcd the set does not say who may become master."""
+    good = InSyncSet.__init__
+
+    def begin(self: InSyncSet, me: Replica, start: int, rules: InSyncRules) -> None:
+        good(self, me, start, replace(rules, elected=True))
+
+    patch.setattr(InSyncSet, "__init__", begin)
+
+
 PROMOTIONS = (
     (promote_whoever_answers, scenarios.promote_one_that_was_away),
     (count_an_empty_disk, scenarios.promote_beside_an_empty_disk),
     (promote_to_the_next_epoch, scenarios.start_an_old_master_alone),
+    (show_what_a_promotion_may_take_back, scenarios.promote_beside_a_master_that_is_cut_off),
 )
 
 

@@ -234,7 +234,7 @@ def answer_before_the_replicas(patch: pytest.MonkeyPatch) -> None:
     good = Leader.watermarks
 
     def watermarks(self: Leader, own: int, flushed: int) -> Watermarks:
-        return Watermarks(own, own, good(self, own, flushed).visible)
+        return good(self, own, flushed)._replace(sent=own, settled=own)
 
     patch.setattr(Leader, "watermarks", watermarks)
 

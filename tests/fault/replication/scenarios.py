@@ -37,12 +37,12 @@ class Scenario:
                 self.cluster.network.cut(number, other)
                 self.cluster.network.cut(other, number)
 
-    async def send(self, number: int) -> None:
+    async def send(self, number: int, body: bytes = BODY) -> None:
         """To this broker, until it is acknowledged and shown: its set may be changing."""
         for _ in range(20):
             self.client.address = self.cluster.node(number).address
             with contextlib.suppress(MqError):
-                await self.client.send(TOPIC, BODY)
+                await self.client.send(TOPIC, body)
                 self.cluster.look()
                 assert any(place[0] == TOPIC for place in self.cluster.shown), "it is shown"
                 return
@@ -133,3 +133,23 @@ async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> Non
     cluster.network.heal()
     await asyncio.sleep(20)
     assert slave.is_up
+
+
+async def promote_beside_a_master_that_is_cut_off(played: Scenario, rng: random.Random) -> None:
+    """It has a message that nobody else has, and its set is itself after 2 s. Another one takes the
+    message's place."""
+    await played.begin()
+    cluster = played.cluster
+    old, new, _ = cluster.nodes
+    await played.send(old.number)
+    played.cut_off(old.number)
+    played.client.address = old.address
+    with contextlib.suppress(MqError):
+        await played.client.send(TOPIC, b"under way")
+    for _ in range(rng.randint(3, 10)):
+        await asyncio.sleep(1)
+        cluster.look()
+    refused = await cluster.promote(new)
+    assert refused is None, refused
+    await played.send(new.number, b"in its place")
+    cluster.look()

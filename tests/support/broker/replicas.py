@@ -19,7 +19,8 @@ class ScriptedReplicas:
         self.waits = True
         self.slaves: tuple[int, ...] = ()  # that may be read
         self.told: list[int] = []
-        self._sent = 0
+        self.shows = True  # what the replica has
+        self._sent = self._visible = 0
 
     def written(self, end_offset: int) -> None:
         self.told.append(end_offset)
@@ -28,7 +29,9 @@ class ScriptedReplicas:
         settled = min(own, self.has) if self.waits else own
         if self.enough:
             self._sent = settled
-        return Watermarks(self._sent, settled, min(flushed, self.has))
+        confirmed = min(flushed, self.has)
+        self._visible = confirmed if self.shows else self._visible
+        return Watermarks(self._sent, settled, confirmed, self._visible)
 
     def check_sends(self) -> None:
         if not self.enough:

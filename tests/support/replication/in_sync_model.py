@@ -26,7 +26,7 @@ class InSyncModel:
         self.following: set[Replica] = set()
         self.at_coordinator: Members = frozenset({ME})
         self.writing: Members | None = None
-        self._confirmed = self._acknowledged = 0
+        self._confirmed = self._acknowledged = self._shown = 0
         self.tell_stored()
 
     # ---- steps ----
@@ -120,9 +120,13 @@ class InSyncModel:
         assert self._confirmed <= in_sync.confirmed, "R5: the confirm offset fell"
         electable = min(self.has(replica) for replica in possible)
         assert in_sync.confirmed <= electable, "R4: confirmed, and not on an electable replica"
+        assert self._shown <= in_sync.shown <= in_sync.confirmed, "R5: what is shown"
         if in_sync.acknowledged > self._acknowledged:
             self._check_acknowledged(possible)
+        if in_sync.shown > self._shown and not self.rules.elected:
+            self._check_copies(in_sync.shown, "shown")
         self._confirmed, self._acknowledged = in_sync.confirmed, in_sync.acknowledged
+        self._shown = in_sync.shown
 
     def _check_acknowledged(self, possible: Members) -> None:
         acknowledged = self.set.acknowledged
@@ -133,12 +137,16 @@ class InSyncModel:
             assert not late, "acknowledged, though more than that time may be lost"
             return
         assert acknowledged <= self.set.confirmed, "R4: acknowledged, and not confirmed"
+        self._check_copies(acknowledged, "R4: acknowledged")
+
+    def _check_copies(self, offset: int, what: str) -> None:
+        """As many as the rules require have everything below."""
         certain = self.at_coordinator & (self.writing or self.at_coordinator)
-        copies = sum(self.has(replica) >= acknowledged for replica in certain)
-        needed = self.rules.in_sync_replicas
-        if self.rules.auto_in_sync_replicas:
+        copies = sum(self.has(replica) >= offset for replica in certain)
+        needed = self.rules.in_sync_replicas if self.rules.synchronous else 1
+        if self.rules.synchronous and self.rules.auto_in_sync_replicas:
             needed = max(self.rules.min_in_sync_replicas, min(needed, len(certain)))
-        assert copies >= needed, "R4: acknowledged on too few replicas"
+        assert copies >= needed, f"{what} on too few replicas"
 
 
 def random_history(seed: int) -> None:
@@ -146,6 +154,7 @@ def random_history(seed: int) -> None:
     rng = random.Random(seed)
     rules = InSyncRules(
         synchronous=rng.random() < 0.7,
+        elected=rng.random() < 0.5,
         in_sync_replicas=rng.randint(1, 3),
         auto_in_sync_replicas=rng.random() < 0.5,
     )
@@ -166,4 +175,4 @@ def random_history(seed: int) -> None:
         rng.choice(steps)()
     model.settle()
     assert model.set.members == {ME, *OTHERS}
-    assert model.set.confirmed == model.set.acknowledged == model.end
+    assert model.set.confirmed == model.set.acknowledged == model.set.shown == model.end

@@ -1,7 +1,7 @@
 """A broker that breaks a rule of replication, as a process: `python -m
 fault.replication.namespaces.broken_broker ARGUMENT…`. The environment names the rule (`VARIABLE`).
 
-Each lets one of the three watermarks of a synchronous group run ahead of the replicas.
+Each lets one of three watermarks of a synchronous group run ahead of the replicas.
 """
 
 from __future__ import annotations

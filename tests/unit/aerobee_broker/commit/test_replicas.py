@@ -88,6 +88,24 @@ async def test_a_send_is_answered_and_shown_once_the_replica_has_it(
     assert await harness.bodies("t") == [b"first", b"a"]
 
 
+async def test_what_a_failover_may_take_back_is_flushed_and_not_shown(
+    harness: BrokerHarness, replicas: ScriptedReplicas
+) -> None:
+    replicas.shows = False
+    catch_up(harness, replicas)
+    await harness.send("t", b"a")
+    await until_flushed(harness)
+    await harness.broker.log.flushed()
+    shown = asyncio.create_task(harness.broker.log.shown())
+    await run_ready_tasks()
+    assert not shown.done()
+    assert await harness.bodies("t") == [b"first"]
+    replicas.shows = True
+    harness.broker.commit.advance()
+    await shown
+    assert await harness.bodies("t") == [b"first", b"a"]
+
+
 async def test_nothing_runs_while_only_the_replica_is_waited_for(
     harness: BrokerHarness,
 ) -> None:

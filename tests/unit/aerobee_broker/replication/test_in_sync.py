@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -91,6 +92,21 @@ def test_a_master_with_too_few_replicas_confirms_and_does_not_acknowledge() -> N
     model = begin(SYNC_2)
     assert not model.set.suffices
     assert (model.set.acknowledged, model.set.confirmed) == (0, 10)
+
+
+def test_where_a_person_promotes_too_few_replicas_show_nothing_more() -> None:
+    by_hand = replace(SYNC_2, elected=False)
+    model = begin(by_hand, ONE)
+    model.end_stream(ONE)
+    model.begin_change()
+    model.end_change(takes_effect=True, answered=True)
+    model.write(20)
+    model.sync()
+    assert (model.set.confirmed, model.set.shown) == (30, 10)
+    model.settle()
+    assert model.set.shown == 30
+    alone = replace(by_hand, auto_in_sync_replicas=True)
+    assert begin(alone).set.shown == 10
 
 
 def test_the_requirement_falls_to_the_set_only_where_that_is_wanted() -> None:
@@ -294,6 +310,7 @@ def test_log_files_are_kept_for_who_follows_unless_it_is_too_far_behind() -> Non
 RULES = st.builds(
     InSyncRules,
     synchronous=st.booleans(),
+    elected=st.booleans(),
     in_sync_replicas=st.integers(1, 3),
     auto_in_sync_replicas=st.booleans(),
     min_in_sync_replicas=st.integers(1, 2),
@@ -331,4 +348,4 @@ def test_whatever_happens_the_rules_hold_and_in_the_end_all_are_in_sync(
         step(model)
     model.settle()
     assert model.set.members == {ME, *OTHERS}
-    assert model.set.confirmed == model.set.acknowledged == model.end
+    assert model.set.confirmed == model.set.acknowledged == model.set.shown == model.end

@@ -201,3 +201,19 @@ def test_a_master_that_starts_again_goes_on_behind_deletions() -> None:
         assert await client.topics() == {"orders"}
 
     simulate(1, scenario)
+
+
+def test_a_replica_whose_disk_is_full_notes_no_epoch_and_the_others_promote() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        _, new, full = cluster.nodes
+        full.fill_disk(0)
+        assert await cluster.promote(new) is None
+        assert new.epoch_as_master == PROMOTION_STEP
+        roles = full.roles
+        assert roles is not None and roles.own.highest_epoch() < PROMOTION_STEP
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)

@@ -46,10 +46,11 @@ class Commit(ABC):
         self._timeout_ms = timeout_ms
         self._flushed = store.flushed_offset  # as far as the loop knows
         self._visible = store.confirmed_offset
-        self._sent = self._settled = self._visible
+        self._sent = self._settled = self._counted = self._visible
         self._send_waiters = CommitWaiters(timeout_ms, self._expired)
         self._settle_waiters = CommitWaiters(timeout_ms, self._expired)
         self._flush_waiters = CommitWaiters(timeout_ms, self._flush_expired)
+        self._show_waiters = CommitWaiters(timeout_ms, self._flush_expired)
         self._task: asyncio.Task[None] | None = None  # while something is to be flushed
         self.check_sends = replicas.check_sends
         self._given_up: MqError | None = None
@@ -57,7 +58,11 @@ class Commit(ABC):
     @property
     def is_awaited(self) -> bool:
         """Whether anybody waits for a flush."""
-        return any((self._send_waiters, self._settle_waiters, self._flush_waiters))
+        return any(self._waiters)
+
+    @property
+    def _waiters(self) -> tuple[CommitWaiters, ...]:
+        return self._flush_waiters, self._settle_waiters, self._send_waiters, self._show_waiters
 
     @property
     @abstractmethod
@@ -81,18 +86,22 @@ class Commit(ABC):
             await self._wait(self._settle_waiters, end_offset)
 
     async def flushed(self, end_offset: int) -> None:
-        """Returns when everything below is on the disk and visible, whatever the flush type.
-
-        Raises like `durable`.
+        """Returns when everything below is on the disk, whatever the flush type, and all replicas
+        that are waited for have it. Raises like `durable`.
         """
-        if end_offset > self._visible:
+        if end_offset > self._counted:
             await self._wait(self._flush_waiters, end_offset)
+
+    async def shown(self, end_offset: int) -> None:
+        """Returns when everything below is visible. Raises like `durable`."""
+        if end_offset > self._visible:
+            await self._wait(self._show_waiters, end_offset)
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
         """`flushed` as a future, whose wait begins with this call. A coroutine may begin to wait
         only after the append was rolled back; it would then wait for another append that has taken
         the same offsets."""
-        if end_offset <= self._visible:
+        if end_offset <= self._counted:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
             return done
@@ -137,12 +146,15 @@ class Commit(ABC):
     def advance(self) -> None:
         """Shows what the watermarks have passed, and ends the waits for it: after a flush, and when
         a replica has moved or the set of replicas has changed."""
-        sent, settled, visible = self._replicas.watermarks(self._own, self._flushed)
+        sent, settled, counted, visible = self._replicas.watermarks(self._own, self._flushed)
         arrivals: list[Arrival] = []
         if visible > self._visible:
             arrivals = self._store.flush.confirm(visible)
             self._visible = visible
-            self._flush_waiters.release_up_to(visible)
+            self._show_waiters.release_up_to(visible)
+        if counted > self._counted:
+            self._counted = counted
+            self._flush_waiters.release_up_to(counted)
         if settled > self._settled:
             self._settled = settled
             self._settle_waiters.release_up_to(settled)
@@ -154,7 +166,7 @@ class Commit(ABC):
 
     def _fail_waiters(self, error: Exception, above: int) -> None:
         # Callbacks that roll back what is in memory (DurableLog.when_flushed) are of the first.
-        for waiters in (self._flush_waiters, self._settle_waiters, self._send_waiters):
+        for waiters in self._waiters:
             waiters.fail(error, above)
 
     def _fail(self, error: MqError, above: int) -> None:

@@ -27,7 +27,8 @@ Flushed = Callable[[BaseException | None], None]
 
 class DurableLog:
     """The store and its commit. A caller with work between append and wait appends to `store`, then
-    calls `durable`, `settled`, `flushed` or `when_flushed`: each covers what was appended before.
+    calls `durable`, `settled`, `flushed`, `shown` or `when_flushed`: each covers what was appended
+    before.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:
@@ -61,7 +62,7 @@ class DurableLog:
 
     async def put_accepted(self, messages: Sequence[NewMessage]) -> list[Appended]:
         """Appends messages that were accepted before and move to another topic. Returns when they
-        are on the disk and visible, however long that takes.
+        are on the disk, however long that takes.
 
         Raises MqError: they are not in the log.
         """
@@ -103,9 +104,14 @@ class DurableLog:
         return self._commit.settled(self.store.end_offset)
 
     def flushed(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
-        """Returns when it is on the disk and visible, whatever the flush type; with `end_offset`
-        only what is below. Raises like Commit.flushed."""
+        """Returns when it is on the disk, whatever the flush type; with `end_offset` only what is
+        below. Raises like Commit.flushed."""
         return self._commit.flushed(self.store.end_offset if end_offset is None else end_offset)
+
+    def shown(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
+        """Returns when it is visible, and no failover takes it back; with `end_offset` only what is
+        below. Raises like Commit.shown."""
+        return self._commit.shown(self.store.end_offset if end_offset is None else end_offset)
 
     def when_flushed(self, then: Flushed) -> asyncio.Future[None]:
         """Calls `then(None)` when it is on the disk, or `then(error)` when it was rolled back; the

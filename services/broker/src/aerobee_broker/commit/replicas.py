@@ -3,14 +3,17 @@
 `Replicas` is the interface; whoever replicates the log implements it and calls `Commit.advance`
 when a replica has moved. `ALONE` is a broker without replicas: what is on its own disk counts.
 
-Three watermarks, all physical offsets that never fall:
+Four watermarks, all physical offsets that never fall:
 
     sent      sends that end at or below may be acknowledged
     settled   so may everything else that a client waits for: leases, acknowledgements of messages,
               transactions that are rolled back. These go on where too few replicas are left for
               sends, so it may be ahead of `sent`
+    flushed   what waits for the disk whatever the flush type counts below: it is durable here, and
+              all replicas that are waited for have it
     visible   the confirm offset: everything below may be shown, for no failover takes it back. At
-              most what is durable here
+              most `flushed`; it stays behind where a replica may become master that is not waited
+              for
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import NamedTuple, Protocol
 class Watermarks(NamedTuple):
     sent: int
     settled: int
+    flushed: int
     visible: int
 
 
@@ -34,8 +38,8 @@ class Replicas(Protocol):
     def written(self, end_offset: int) -> None:
         """The operating system has the log up to here: it may be shipped. Told while `follow`."""
 
-    def watermarks(self, own: int, flushed: int) -> tuple[int, int, int]:
-        """The three that count now, as Watermarks or as a plain tuple. `own`: what this broker
+    def watermarks(self, own: int, flushed: int) -> tuple[int, int, int, int]:
+        """The four that count now, as Watermarks or as a plain tuple. `own`: what this broker
         holds as its flush type demands, `flushed` with synchronous flush, what is written with
         asynchronous flush; `flushed`: what is durable here.
         """
@@ -53,8 +57,8 @@ class _Alone:
     def written(self, end_offset: int) -> None:
         pass
 
-    def watermarks(self, own: int, flushed: int) -> tuple[int, int, int]:
-        return own, own, flushed  # a named tuple takes 0.3 µs, at every flush
+    def watermarks(self, own: int, flushed: int) -> tuple[int, int, int, int]:
+        return own, own, flushed, flushed  # a named tuple takes 0.3 µs, at every flush
 
     def check_sends(self) -> None:
         pass

@@ -50,3 +50,12 @@ class ReplicaNotRemoved(MqError):
             "rule that out does not answer; send to another broker, or bring the coordinator back",
             about="haMaxTimeSlaveNotCatchup",
         )
+
+
+class EpochNotNoted(MqError):
+    def __init__(self, replica: str, epoch: int, error: OSError) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"replica {replica} cannot note epoch {epoch}: {error.strerror}; make room on its disk "
+            "or repair it, and promote again",
+        )

@@ -34,12 +34,15 @@ class InSyncRules:
     lost. `auto_in_sync_replicas`: then the size of the set will do, but not less than
     `min_in_sync_replicas`.
 
+    `elected`: only a replica of the set becomes master. Else a person may promote any, where
+    `in_sync_replicas` ensure that one which answers has all that was acknowledged.
     `max_not_caught_up_ms`: a replica that has been behind for longer leaves. `join_within_ms`: one
     that was up to date so short a time ago may join. `max_gap`: bytes that log files are kept for a
     replica that is behind.
     """
 
     synchronous: bool = False
+    elected: bool = True
     in_sync_replicas: int = 1
     auto_in_sync_replicas: bool = False
     min_in_sync_replicas: int = 1
@@ -66,7 +69,8 @@ class InSyncSet:
     where the log ended then."""
 
     def __init__(self, me: Replica, start: int, rules: InSyncRules) -> None:
-        self.confirmed = 0  # visible below; never falls
+        self.confirmed = 0  # all of the set have what is below; never falls
+        self.shown = 0  # visible below: no other master lacks it; never falls
         self.acknowledged = 0  # sends may be answered below; never falls
         self._me = me
         self._start = start
@@ -251,6 +255,8 @@ class InSyncSet:
     def _advance(self) -> None:
         ends = [self._followers[replica].synced for replica in self.waited_for - {self._me}]
         self.confirmed = max(self.confirmed, min([self._synced, *ends]))
+        if self._rules.elected or self.suffices:
+            self.shown = max(self.shown, self.confirmed)
         if not self._rules.synchronous:
             if not self.late(self._now_ms):
                 self.acknowledged = max(self.acknowledged, self._synced)

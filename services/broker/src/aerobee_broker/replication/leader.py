@@ -98,7 +98,7 @@ class Leader:
         self._on_outdated = on_outdated
         self._on_progress: list[Callable[[], None]] = []
         self._streams: dict[int, _Stream] = {}  # by replica id
-        self._visible = 0
+        self._flushed = self._visible = 0
         # So long it waits for its first slaves: a send in that time is stored, and waits for them.
         self._patient_until_ms = clock.monotonic_ms() + in_sync.max_not_caught_up_ms
         self._changed = asyncio.Event()
@@ -125,9 +125,10 @@ class Leader:
         if len(in_sync.waited_for) > 1:
             self.waits.flushed(own, now_ms)
         self.waits.confirmed(in_sync.confirmed, now_ms)
-        self._visible = max(self._visible, min(in_sync.confirmed, flushed))
+        self._flushed = max(self._flushed, min(in_sync.confirmed, flushed))
+        self._visible = max(self._visible, min(in_sync.shown, flushed))
         settled = in_sync.confirmed if in_sync.is_synchronous else in_sync.acknowledged
-        return Watermarks(in_sync.acknowledged, settled, self._visible)
+        return Watermarks(in_sync.acknowledged, settled, self._flushed, self._visible)
 
     def check_sends(self) -> None:
         in_sync = self.in_sync

@@ -133,15 +133,16 @@ class MasterRole:
 
     async def _unconfirmed(self, wait_s: float) -> int:
         """Bytes of the log that the set lacks, after `wait_s` at the latest."""
-        store = self._own.store
+        assert self._leader is not None, "it has started"
+        store, in_sync = self._own.store, self._leader.in_sync
         try:
             async with asyncio.timeout(wait_s):
-                while store.confirmed_offset < store.end_offset:
+                while in_sync.confirmed < store.end_offset:
                     self._progressed.clear()
                     await self._progressed.wait()
         except TimeoutError:
             pass
-        return store.end_offset - store.confirmed_offset
+        return max(0, store.end_offset - in_sync.confirmed)
 
     # ---- a successor ----
 
@@ -247,6 +248,7 @@ class MasterRole:
         own, options = self._own, self._own.environment.options
         rules = InSyncRules(
             synchronous=options.is_synchronous,
+            elected=options.is_elected,
             in_sync_replicas=options.required_replicas,
             auto_in_sync_replicas=options.enable_auto_in_sync_replicas,
             min_in_sync_replicas=options.min_in_sync_replicas,

@@ -36,7 +36,7 @@ class Lite:
         self.journal = journal = LeaseJournal(
             log=core.log,
             table=table,
-            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.flushed),
+            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.shown),
             clock=clock,
             topic=topic,
         )

@@ -87,7 +87,9 @@ class LiteState(Component):
                 self.journal.write_until_durable([DeleteRecord("", parent)])
 
     async def start(self) -> None:
-        if self.in_use:
+        store = self.journal.log.store
+        # Else replicas are waited for, which follow only once this broker has started.
+        if self.in_use and store.end_offset == store.confirmed_offset:
             await self.save(everything=True)
 
     async def stop(self) -> None:
@@ -119,7 +121,7 @@ class LiteState(Component):
         write = self.file.writer(self.positions.to_bytes(position))
         try:
             # It must hold no acknowledgement that is rolled back, or that a failover takes back.
-            await self.journal.log.flushed()
+            await self.journal.log.shown()
             await self.writer(write)
         except (OSError, MqError) as error:
             self.positions.changes += len(self.positions)

@@ -242,7 +242,7 @@ class Transactions:
         """With asynchronous flush a half message is acknowledged before it can be read."""
         end_offset = max((transaction.end_offset for transaction in transactions), default=0)
         if end_offset > self.log.store.confirmed_offset:
-            await self.log.flushed(end_offset)
+            await self.log.shown(end_offset)
 
     # ---- give up ----
 

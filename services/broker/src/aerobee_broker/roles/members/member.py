@@ -42,7 +42,8 @@ class Member(Component):
 
     async def note_epoch(self, epoch: int) -> LogDescription:
         """This replica takes part in no lower epoch from now on. Raises NotElectable where it does
-        not decide that, MasterOutdated where it knows of a higher one."""
+        not decide that, MasterOutdated where it knows of a higher one, EpochNotNoted: its disk is
+        full, or fails."""
         raise NotImplementedError
 
     async def until_open(self) -> None:

@@ -19,6 +19,7 @@ from aerobee_broker.errors import MasterOutdated
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
 from aerobee_broker.replication.counts import Reason
 from aerobee_broker.replication.epochs import EpochHistory, promotion_epoch
+from aerobee_broker.replication.errors import EpochNotNoted
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.status import ReplicaStatus, Role
 from aerobee_broker.roles.master import MasterRole
@@ -296,7 +297,10 @@ class StaticMember(Member):
                 raise MasterOutdated("that is to be master", epoch, history.highest)
             return history.note(epoch)
 
-        await own.environment.flusher(partial(own.epochs.change, note))
+        try:
+            await own.environment.flusher(partial(own.epochs.change, note))
+        except OSError as error:  # it may be on the disk all the same, and hold after a restart
+            raise EpochNotNoted(str(own.replica), epoch, error) from error
         if self._roles.master is not None:
             self._roles.master.end(epoch)
         return own.describe()
