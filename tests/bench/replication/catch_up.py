@@ -95,7 +95,10 @@ async def results() -> list[Result]:
             size, copied = log.size, [log.copy(path / "copy")]
             took = await log.replicate()
             copied.append(log.copy(path / "copy"))
-            return [idle(size, took, statistics.median(copied)), await loaded(channel, log)]
+            return [
+                idle(size, took, statistics.median(copied)),
+                await loaded(channel, log, path / "copy"),
+            ]
 
 
 def idle(size: int, took: float, copied: float) -> Result:
@@ -104,12 +107,17 @@ def idle(size: int, took: float, copied: float) -> Result:
     return Result("catch_up", "MB/s", ours, base, ours / base, 0.25, note)
 
 
-async def loaded(channel: grpc.aio.Channel, log: Log) -> Result:
-    """The same beside senders of single messages."""
+async def loaded(channel: grpc.aio.Channel, log: Log, target: Path) -> Result:
+    """The same beside senders of single messages; and what these notice of a disk that takes the
+    same bytes from nobody but `cp`."""
     quiet = await latencies(channel, asyncio.sleep(QUIET_S))
+    disk = await latencies(channel, asyncio.to_thread(log.copy, target))
     during = await latencies(channel, log.replicate())
-    ours, base = (statistics.quantiles(each, n=100)[98] for each in (during, quiet))
-    note = f"{len(during):,} sends while a replica copies; baseline: before"
+    ours, base, copied = (statistics.quantiles(each, n=100)[98] for each in (during, quiet, disk))
+    note = (
+        f"{len(during):,} sends while a replica copies; baseline: before; "
+        f"beside cp and fsync of the files {copied:.3g} ms"
+    )
     return Result("catch_up_send_p99", "ms", ours, base, ours / base, 2.0, note)
 
 

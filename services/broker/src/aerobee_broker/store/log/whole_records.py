@@ -1,6 +1,7 @@
 """Whole records at the beginning of some bytes of the log, found by their sizes.
 
-One by one: 0.2 µs each, where numpy takes 0.3 ms for any number. Checks no CRC.
+One by one: 0.2 µs each. Records of one size, which are the rule in a busy topic, are taken in one
+step: 10 µs for any number. Checks no CRC.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from aerobee_wire import record
 from aerobee_wire.record import BLANK, MAGIC_BLANK
 
 IDENTITY = record.HEADER_LAYOUT.view("total_size", "magic_code", "physical_offset")
+_OWN_AT = record.HEADER_LAYOUT.offset_of("physical_offset")
+assert record.HEADER_LAYOUT.offset_of("magic_code") == 4  # behind the size: one item of eight bytes
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
+_RUN = 48  # fewer records of one size are taken one by one
+_LOOK_AGAIN = 16  # records behind one that begins no such run
 
 
 class WholeRecords(NamedTuple):
@@ -29,7 +34,8 @@ class WholeRecords(NamedTuple):
 def whole_records(data: bytes, begin: int, room: int) -> WholeRecords:
     """`data` lies at the physical offset `begin`, with `room` bytes up to the end of its file."""
     read, (v1, v2), smallest = IDENTITY.unpack_from, _MAGICS, record.FIXED_V1
-    at, last = 0, len(data) - IDENTITY.size
+    at = size_before = look_from = 0
+    last = len(data) - IDENTITY.size
     most = min(len(data), room - BLANK_RESERVE)
     while at <= last:
         size, magic, own = read(data, at)
@@ -37,6 +43,13 @@ def whole_records(data: bytes, begin: int, room: int) -> WholeRecords:
             break
         if not smallest <= size <= most - at:
             break
+        if size == size_before and at >= look_from:
+            ahead = at + _RUN * size
+            if ahead + size <= most and read(data, ahead) == (size, magic, begin + ahead):
+                at += size * _alike(data, at, begin + at, size, (most - at) // size)
+                continue
+            look_from = at + _LOOK_AGAIN * size
+        size_before = size
         at += size
     if len(data) - at < BLANK.size:
         return WholeRecords(at, begin + at)
@@ -45,3 +58,14 @@ def whole_records(data: bytes, begin: int, room: int) -> WholeRecords:
         return WholeRecords(at + BLANK.size, begin + room)
     fits = magic in _MAGICS and smallest <= size <= room - BLANK_RESERVE - at
     return WholeRecords(at, begin + at, size if fits and at + size > len(data) else 0)
+
+
+def _alike(data: bytes, at: int, begin: int, size: int, most: int) -> int:
+    """How many records, `most` at most, follow each other from the good one at `at` on, with its
+    size and magic code, and each with its own physical offset; `begin`: of the first."""
+    import numpy as np  # not at the start of every broker
+
+    heads = np.ndarray((most,), dtype=np.int64, buffer=data, offset=at, strides=(size,))
+    own = np.ndarray((most,), dtype=">i8", buffer=data, offset=at + _OWN_AT, strides=(size,))
+    same = (heads == heads[0]) & (own == np.arange(begin, begin + most * size, size))
+    return most if same.all() else int(same.argmin())
