@@ -202,9 +202,13 @@ class GroupHistory:
         self.any_node().slowest_job_ms = self.rng.choice((2.0, 8.0, 300.0))
 
     async def lose_disk(self) -> None:
-        """One, once, where each message is on two. Not that of a master by options: started with an
-        empty disk where it reaches nobody, it would begin a log of its own."""
-        off = [node for node in self.cluster.nodes if not node.is_up and node.number]
+        """One, once, where each message is on two, and not that of the last replica that may be
+        elected. Not that of a master by options: started with an empty disk where it reaches
+        nobody, it would begin a log of its own."""
+        last = self.cluster.only_electable
+        off = [
+            node for node in self.cluster.nodes if not node.is_up and node.number not in (0, last)
+        ]
         if off and self.strict and not self.disks_lost:
             self.disks_lost += 1
             self.rng.choice(off).lose_disk()

@@ -128,6 +128,12 @@ class SimulatedCluster:
         """The epoch at etcd."""
         return int(self.state["epoch"])
 
+    @property
+    def only_electable(self) -> int | None:
+        """The number of the broker that alone may be elected, at etcd."""
+        in_sync = self.state["inSync"]
+        return int(in_sync[0]["id"]) if len(in_sync) == 1 else None
+
     def _check_state(self, key: str, value: bytes | None) -> None:
         """R6, of each write at etcd: who is elected is of the set."""
         if not key.endswith("/state"):

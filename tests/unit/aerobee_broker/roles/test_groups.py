@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aerobee_broker.replication.epochs import PROMOTION_STEP
+from aerobee_broker.rpc.replication.replica import ReplicaCalls
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 from support.disk.simulated_disk import never
@@ -148,6 +149,29 @@ def test_an_empty_disk_does_not_count_among_those_that_answer() -> None:
         master.lose_power()
         await asyncio.sleep(5)
         assert await cluster.promote(one) is None
+
+    simulate(1, scenario)
+
+
+def test_a_replica_whose_disk_is_full_says_that_it_cannot_note_the_epoch() -> None:
+    """Two of three have to note it: the promotion waits until there is room."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        master, one, two = cluster.nodes
+        two.fill_disk(0)
+        master.kill()
+        asking = ReplicaCalls(cluster.caller, 3.0).note_epoch(two.address, PROMOTION_STEP)
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await cluster.client.spawn(asking)
+        assert await cluster.promote(one) is not None
+        cluster.heal()
+        master.kill()
+        await asyncio.sleep(5)
+        assert await cluster.promote(one) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
 
     simulate(1, scenario)
 
