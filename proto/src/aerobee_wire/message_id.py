@@ -18,6 +18,8 @@ from aerobee_wire.status import Code, MqError
 
 _OFFSET_V4 = struct.Struct(">4siq")
 _OFFSET_V6 = struct.Struct(">16siq")
+# Two digits of each byte: to look them up takes half as long as to format a number.
+_HEX = tuple(f"{byte:02X}" for byte in range(256))
 
 
 def pack_host(host: str) -> bytes:
@@ -75,21 +77,32 @@ class UniqueIds:
         self._counter = 0
         self._month_start_ms = 0
         self._month_end_ms = 0
+        self._made_ms = -1
+        self._head = ""  # of the ids that are made in this millisecond
 
     def make(self, now_ms: int) -> str:
         """A new id. Unique while fewer than 65,536 are made in one millisecond."""
+        if now_ms != self._made_ms:
+            self._begin_millisecond(now_ms)
+        counter = self._counter = (self._counter + 1) & 0xFFFF
+        return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
+
+    def _begin_millisecond(self, now_ms: int) -> None:
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = month_of(now_ms)
-        counter = self._counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
+        self._made_ms = now_ms
+        self._head = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
 
     def make_batch(self, now_ms: int, number: int) -> list[str]:
-        """Many new ids, as `make`, in a third of the time."""
+        """Many new ids, as `make`, in two thirds of the time."""
         if not number:
             return []
         head, first = self.make(now_ms)[:-4], self._counter
         self._counter = (first + number - 1) & 0xFFFF
-        return [f"{head}{counter & 0xFFFF:04X}" for counter in range(first, first + number)]
+        return [
+            f"{head}{_HEX[counter >> 8 & 0xFF]}{_HEX[counter & 0xFF]}"
+            for counter in range(first, first + number)
+        ]
 
 
 def month_of(now_ms: int) -> tuple[int, int]:

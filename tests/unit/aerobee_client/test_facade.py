@@ -244,9 +244,31 @@ def test_a_call_during_stop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stopping.is_alive()
 
 
-def test_a_loop_that_ends_by_itself_fails_its_calls() -> None:
+def test_an_exit_of_a_task_is_its_own() -> None:
     async def leave() -> None:
         sys.exit(3)
+
+    async def wait() -> int:
+        await asked.wait()
+        return 1
+
+    async def ask() -> None:
+        asked.set()
+
+    asked = asyncio.Event()
+    loop = LoopThread("test loop")
+    loop.start()
+    waiting = loop.submit(wait())
+    with pytest.raises(SystemExit):
+        loop.run(leave())
+    loop.run(ask())
+    assert waiting.result(10) == 1
+    loop.stop()
+
+
+def test_a_loop_that_ends_by_itself_fails_its_calls() -> None:
+    async def end() -> None:
+        asyncio.get_running_loop().stop()
 
     async def wait() -> None:
         await asyncio.Event().wait()
@@ -254,8 +276,7 @@ def test_a_loop_that_ends_by_itself_fails_its_calls() -> None:
     loop = LoopThread("test loop")
     loop.start()
     waiting = loop.submit(wait())
-    left = loop.submit(leave())
-    assert isinstance(left.exception(10), SystemExit)
+    loop.submit(end()).result(10)
     with pytest.raises(CancelledError):
         waiting.result(10)
     with raises_code(Code.ILLEGAL_OPERATION):

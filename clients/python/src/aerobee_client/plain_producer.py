@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar, Unpack
 
-from aerobee_client.message import Message
+from aerobee_client.message import Message, check_message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import begin_send
 from aerobee_client.options.producer import ProducerSettings
@@ -16,8 +16,13 @@ from aerobee_client.producer import DEFAULT_GROUP, AsyncProducer
 from aerobee_client.runtime.facade import StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import DroppedReplies, SendResult
-from aerobee_client.sending.callbacks import Callback, refused, report, report_on_thread
-from aerobee_client.sending.inbox import Arrival
+from aerobee_client.sending.callbacks import (
+    Callback,
+    ThreadFuture,
+    refused,
+    report_on_thread,
+)
+from aerobee_client.sending.inbox import arrival_of
 from aerobee_client.sending.order.selectors import Selector
 from aerobee_client.sending.order.way import Choice
 
@@ -67,26 +72,29 @@ class ProducerFacade(StartedFacade[C]):
         """
         if PROCESS.is_child:  # before any lock
             PROCESS.check()
-        client, choice, hooked = self._client, Choice(queue, selector), None
+        client, way, hooked = self._client, None, None
         accumulates = client._accumulates(accumulate)
         try:
+            check_message(message)
             if client._interceptors:  # here, in the context of the caller
                 message, hooked = begin_send(message, client._interceptors)
-            way = choice.way(message, is_alone=not accumulates)
+            if selector is not None or message.order_key:
+                way = Choice(queue, selector).way(message, is_alone=not accumulates)
         except Exception as error:
-            return refused(Future(), error, callback)
+            return refused(ThreadFuture(), error, callback)
+        future = ThreadFuture()
         try:
-            future: Future[SendResult] = Future()
-            seconds = client._seconds(timeout)
-            arrival = Arrival(message, queue, way, seconds, future, not accumulates)
-            block = block and not self._loop.is_own_thread()
-            client._inbox.put(arrival, self._loop.call, block=block)
+            seconds = client._timeout_s if timeout is None else client._seconds(timeout)
+            arrival = arrival_of((message, queue, way, seconds, future, not accumulates))
+            if not client._inbox.put(arrival, self._loop.call):
+                block = block and not self._loop.is_own_thread()
+                client._inbox.put_later(arrival, self._loop.call, block=block)
         except BaseException as error:
             if hooked is not None:
                 hooked.end(None, error)
             raise
         if hooked is not None:
-            future.add_done_callback(partial(report, callback=hooked.end))
+            future.add_done_callback(partial(report_on_thread, callback=hooked.end))
         if callback is not None:
             future.add_done_callback(lambda done: report_on_thread(done, callback))
         return future

@@ -26,7 +26,7 @@ from aerobee_client.cluster.latency_detector import LatencyDetector
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.message import Message
+from aerobee_client.message import Message, check_message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, tell
 from aerobee_client.observing.interceptors import Interceptor
@@ -210,11 +210,12 @@ class AsyncProducer(StartedClient):
         TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
         BrokerUnreachable, RequestTimeout (it may have been stored); and what the selector raises.
         """
-        added, hooked = None, None
+        check_message(message)
+        added, hooked, singles = None, None, self._singles
         if self._interceptors:
             message, added, hooked = begin_single_send(message, self._interceptors)
         try:
-            singles, ordered = self._singles, selector is not None or message.order_key
+            ordered = selector is not None or message.order_key
             replaces = added is not None and added.name in message.properties
             if singles is None or ordered or replaces or not self._accumulates(accumulate):
                 if added is not None:
@@ -222,14 +223,15 @@ class AsyncProducer(StartedClient):
                 choice = Choice(queue, selector)
                 result = await self._send(message, choice, timeout, accumulate, block)
             else:
+                if PROCESS.is_child:
+                    PROCESS.check()
+                seconds = self._timeout_s if timeout is None else self._seconds(timeout)
                 text = "" if added is None else added.text
-                self._begin()
-                try:
-                    result = await singles.send(
-                        message, queue, self._seconds(timeout), block=block, added=text
-                    )
-                finally:
-                    self._end()
+                send, future = singles.single(message, queue, seconds, text)
+                if not singles.start(send, queue):
+                    with self._sending():  # `close` waits for what is in no batch yet
+                        await singles.start_later(send, queue, block=block)
+                result = await future
         except BaseException as error:
             if hooked is not None:
                 hooked.end(None, error)
@@ -251,8 +253,11 @@ class AsyncProducer(StartedClient):
             way = choice.way(message, block=block, is_alone=not accumulates)
             if way is not None:
                 return await singles.send_in_order(message, way, seconds)
-            send = singles.send if accumulates else singles.send_alone
-            return await send(message, choice.queue, seconds, block=block)
+            if not accumulates:
+                return await singles.send_alone(message, choice.queue, seconds, block=block)
+            send, future = singles.single(message, choice.queue, seconds)
+            await singles.start_later(send, choice.queue, block=block)
+            return await future
 
     async def send_batch(
         self,
@@ -272,6 +277,13 @@ class AsyncProducer(StartedClient):
         Raises like `send`; PartialSend when some messages were stored and others not. When
         something is wrong with a message, nothing is sent, and the error names its index.
         """
+        for index, message in enumerate(messages):
+            try:
+                check_message(message)
+            except TypeError as error:
+                raise TypeError(
+                    f"message {index} of the batch, of which nothing was sent: {error}"
+                ) from None
         choice, seconds = Choice(queue, selector), self._seconds(timeout)
         if self._interceptors:
             with HookedBatch(messages, self._interceptors) as hooked:
@@ -308,6 +320,7 @@ class AsyncProducer(StartedClient):
         hooked, seconds = None, self._seconds(timeout)
         accumulates = self._accumulates(accumulate)
         try:
+            check_message(message)
             if self._interceptors:
                 message, hooked = begin_send(message, self._interceptors)
             way = None
@@ -347,6 +360,7 @@ class AsyncProducer(StartedClient):
         Waits only while too many sends are under way. Raises FLOW_CONTROL when there is no room
         within `send_timeout`, and what asking for the route raises.
         """
+        check_message(message)
         message, hooked = begin_send(message, self._interceptors)
         try:
             await self._send_oneway(message, Choice(queue, selector), accumulate)
@@ -377,6 +391,7 @@ class AsyncProducer(StartedClient):
         Raises MqError like `send`; RequestTimeout without a reply: the request may have been
         carried out; MESSAGE_ILLEGAL for a delayed message; VERSION_NOT_SUPPORTED.
         """
+        check_message(message)
         with self._sending():
             requests = self._requests
         if requests is None:

@@ -20,7 +20,7 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.message import Message
+from aerobee_client.message import Message, check_message
 from aerobee_client.observing.hooks import tell
 from aerobee_client.options.producer import ProducerSettings
 from aerobee_client.plain_producer import ProducerFacade
@@ -103,6 +103,7 @@ class AsyncTransactionProducer(AsyncProducer):
         `timeout`: of storing it, and again of its end. The block raises MqError like `send` at its
         beginning, and like Transaction.commit at its end.
         """
+        check_message(message)
         if self._ends is None:
             raise ClientClosed("producer")
         send = partial(self.send, half(message), timeout=timeout)

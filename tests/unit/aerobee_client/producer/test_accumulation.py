@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
@@ -322,6 +323,34 @@ async def test_a_cancelled_close_fails_what_waits(
         await closing
     outcomes = await asyncio.gather(*sending, return_exceptions=True)
     assert all(isinstance(outcome, Exception) for outcome in outcomes)
+
+
+async def test_a_cancelled_close_fails_what_is_about_to_leave(sender: AsyncProducer) -> None:
+    """Their turn is not over: nothing is in flight, and no task has begun."""
+    sending = start(sender, 3)
+    singles = sender._singles
+    assert singles is not None
+    await singles.abort()
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ClientClosed] * 3
+    assert sender.statistics().waiting == 0
+
+
+async def test_sends_with_other_timeouts_have_deadlines_of_their_own(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    """One timer is set for all of them, again when a send has less time."""
+    gate = Gate(cluster)
+    long, short, middle = (
+        sender.send_async(message, timeout=timedelta(milliseconds=timeout_ms))
+        for message, timeout_ms in zip(messages(3), (60_000, 20, 60), strict=True)
+    )
+    for expired in (short, middle):
+        with raises_code(Code.REQUEST_TIMEOUT):
+            await expired
+    assert not long.done()
+    gate.open()
+    assert (await long).queue.topic == TOPIC
 
 
 async def test_without_accumulation_each_send_is_a_request(cluster: MemoryCluster) -> None:

@@ -132,6 +132,25 @@ async def test_a_batch_with_a_bad_message_is_not_sent_and_names_its_index(
     assert not cluster.calls
 
 
+@pytest.mark.parametrize("wrong", ["text", b"bytes", None, ("flights", b"x")])
+async def test_what_is_no_message_is_refused(
+    cluster: MemoryCluster, sender: AsyncProducer, wrong: Any
+) -> None:
+    for send in (
+        sender.send(wrong),
+        sender.send(wrong, accumulate=False),
+        sender.send_async(wrong),
+        sender.send_oneway(wrong),
+        sender.request(wrong),
+        sender.send_batch([Message(TOPIC, b"x"), wrong]),
+    ):
+        with pytest.raises(TypeError) as caught:
+            await send
+        assert type(wrong).__name__ in str(caught.value)
+    assert "message 1" in str(caught.value)
+    assert not cluster.calls
+
+
 @pytest.mark.parametrize(
     ("priority", "queue_id"), [(None, 0), (0, 0), (1, 1), (3, 3), (4, 3), (2**31 - 1, 3)]
 )

@@ -5,7 +5,15 @@ from aerobee_client.message.message import (
     MAX_PROPERTIES_BYTES,
     AddedProperty,
     Message,
+    check_message,
 )
 from aerobee_client.message.received_message import ReceivedMessage
 
-__all__ = ["MAX_DELAY", "MAX_PROPERTIES_BYTES", "AddedProperty", "Message", "ReceivedMessage"]
+__all__ = [
+    "MAX_DELAY",
+    "MAX_PROPERTIES_BYTES",
+    "AddedProperty",
+    "Message",
+    "ReceivedMessage",
+    "check_message",
+]

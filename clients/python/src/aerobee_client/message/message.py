@@ -256,6 +256,13 @@ class Message:
         return encoded
 
 
+def check_message(message: object) -> None:
+    """Raises TypeError for anything but a Message, also what was received."""
+    if not isinstance(message, Message):
+        kind = type(message).__name__
+        raise TypeError(f"what is sent is a Message, not {kind}: make one, Message(topic, body)")
+
+
 class AddedProperty:
     """A property of the user's that travels with a send, at less cost than a copy of its message
     that has the property. `text`: as a part of the properties string. Raises as

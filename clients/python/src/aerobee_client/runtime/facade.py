@@ -8,6 +8,7 @@ coroutine's signature and docstring, for type checkers and for `help()`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -19,12 +20,13 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from functools import partial, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,11 +128,22 @@ class LoopThread:
             f"{self._name} is not running: call start() first, or use it in a with block",
         )
 
+    def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Runs the loop. Whether it ended because code of the user, in a callback or task, raised a
+        SystemExit or KeyboardInterrupt, which end any loop: what others wait for goes on then, and
+        the program is not this thread's to end."""
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            log.exception("%s goes on", self._name)
+            return True
+        return False
+
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            with suppress(SystemExit):  # raised by a task, whose result it is too
-                loop.run_forever()
+            while self._is_ended_by_an_exit(loop):
+                pass
             with self._lock:
                 self._loop = None
             tasks = asyncio.all_tasks(loop)

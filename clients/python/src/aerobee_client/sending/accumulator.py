@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
@@ -68,13 +68,15 @@ class SingleSend:
 
     def leaves(self) -> bool:
         """Whether it leaves now: it was not cancelled, and its deadline has not passed."""
-        if isinstance(self.future, concurrent.futures.Future):
-            return not self.future.done() and self.future.set_running_or_notify_cancel()
-        return not self.future.done()
+        future = self.future
+        if isinstance(future, concurrent.futures.Future):
+            return not future.done() and future.set_running_or_notify_cancel()
+        return not future.done()
 
     def succeed(self, result: SendResult) -> None:
-        if not self.future.done():
-            self.future.set_result(result)
+        future = self.future
+        if not future.done():
+            future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         fail(self.future, error)
@@ -83,15 +85,40 @@ class SingleSend:
 class Batch:
     """Sends that leave together. `queue`: where its first attempt goes."""
 
+    __slots__ = ("_failure", "deadline_ms", "is_full", "key", "queue", "refusal", "sends", "size")
+
     def __init__(self, key: BatchKey, queue: MessageQueue) -> None:
         self.key = key
         self.queue = queue
         self.sends: list[SingleSend] = []
         self.size = 0
-        self.deadline_ms = 0  # the earliest of its sends
-        self.timer: asyncio.TimerHandle | None = None
+        self.is_full = False
+        self.deadline_ms: int | None = None  # the earliest of its sends
         self.refusal: MqError | None = None
         self._failure: MqError | None = None
+
+    def take(self, send: SingleSend) -> bool:
+        """Adds a send, if there is room for it; alone, one of any size has room."""
+        size, sends = self.size + send.size, self.sends
+        if sends and (self.is_full or size > RUN_BYTES):
+            return False
+        sends.append(send)
+        self.size = size
+        self.is_full = len(sends) >= RUN_MESSAGES or size >= RUN_BYTES
+        if self.deadline_ms is None or send.deadline_ms < self.deadline_ms:
+            self.deadline_ms = send.deadline_ms
+        return True
+
+    def expire(self, now_ms: int) -> None:
+        """Fails the sends whose time is over."""
+        self.deadline_ms = None
+        for send in self.sends:
+            if send.future.done():
+                continue
+            if send.deadline_ms <= now_ms:
+                send.fail(self.time_over(send))
+            elif self.deadline_ms is None or send.deadline_ms < self.deadline_ms:
+                self.deadline_ms = send.deadline_ms
 
     def refuse(self, error: MqError) -> None:
         """Its queue takes no messages. Its sends have no outcome yet: OrderedSends moves them."""
@@ -110,13 +137,6 @@ class Batch:
         name = f"broker {self.queue.broker_name}"
         return self._failure or RequestTimeout(name, send.timeout_s)
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.sends) >= RUN_MESSAGES or self.size >= RUN_BYTES
-
-    def has_room(self, size: int) -> bool:
-        return len(self.sends) < RUN_MESSAGES and self.size + size <= RUN_BYTES
-
 
 class _Lane:
     """The batches of one broker: in flight, and waiting in the order in which they were begun."""
@@ -125,7 +145,7 @@ class _Lane:
         self.in_flight = 0
         self.waiting: deque[Batch] = deque()
         self.busy_queues: set[MessageQueue] = set()  # chosen ones: one request at a time each
-        self.leaves_soon = False
+        self.leaves_soon = False  # at the end of this turn
 
     @property
     def is_idle(self) -> bool:
@@ -154,7 +174,10 @@ class Accumulator:
         self._lanes: dict[str, _Lane] = {}
         self._open: dict[BatchKey, Batch] = {}
         self._last: dict[MessageQueue, Batch] = {}  # of each chosen queue: what was begun last
+        self._live: dict[Batch, None] = {}  # waiting or in flight, in the order of their begin
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at_ms: int | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -164,16 +187,14 @@ class Accumulator:
         """Puts a send into a batch; alone, into one of its own. `info`: where its topic, or its
         priority there, can be written to. Sends to a chosen queue leave in the order in which they
         are added."""
-        size = send.size
         batch = self._open.get(key)
         if key.queue is not None:
             batch = self._last_of_queue(key.queue, batch, is_alone=is_alone)
-        if batch is None or not batch.has_room(size) or self._may_overtake(batch, info):
+        if batch is None or self._may_overtake(batch, info) or not batch.take(send):
             batch = self._begin(key, info)
-        batch.sends.append(send)
-        batch.size += size
-        if batch.timer is None or send.deadline_ms < batch.deadline_ms:
-            self._arm(batch, send.deadline_ms)
+            batch.take(send)
+        if self._wakes_at_ms is None or send.deadline_ms < self._wakes_at_ms:
+            self._wake_at(send.deadline_ms)
         if batch.is_full or is_alone:
             del self._open[key]
             self._leave(self._lanes[batch.queue.broker_name])
@@ -188,13 +209,13 @@ class Accumulator:
         for lane in self._lanes.values():
             lane.waiting.clear()
         self._open.clear()
-        for batch in waiting:
-            for send in batch.sends:
-                send.fail(error)
-            self._end(batch)
+        self._abandon(waiting, error)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._abandon(list(self._live), error)  # those whose task had not begun
+        if self._timer is not None:
+            self._timer.cancel()
 
     def take_back(self, queue: MessageQueue) -> list[SingleSend]:
         """Those of message groups that wait for a queue, in their order, with their shares of the
@@ -209,6 +230,12 @@ class Accumulator:
                 sends += batch.release()
                 self._end(batch)
         return sends
+
+    def _abandon(self, batches: Iterable[Batch], error: Exception) -> None:
+        for batch in batches:
+            for send in batch.sends:
+                send.fail(error)
+            self._end(batch)
 
     # ---- which batch ----
 
@@ -234,9 +261,10 @@ class Accumulator:
         if lane is None:
             lane = self._lanes[batch.queue.broker_name] = _Lane()
         lane.waiting.append(batch)
+        self._live[batch] = None
         if not lane.in_flight and not lane.leaves_soon:
             lane.leaves_soon = True
-            self._loop.call_soon(self._end_of_turn, lane)
+            self._start(self._end_of_turn(lane))
         return batch
 
     def _choose(self, info: PublishInfo) -> MessageQueue:
@@ -252,10 +280,10 @@ class Accumulator:
     def _may_overtake(self, batch: Batch, info: PublishInfo) -> bool:
         """Whether a send need not wait for the answer that its batch waits for, because another
         broker of its topic is idle."""
-        if batch.key.queue is not None or not info.has_other(batch.queue.broker_name):
+        broker_name = batch.queue.broker_name
+        if not self._lanes[broker_name].in_flight or batch.key.queue is not None:
             return False
-        lane = self._lanes[batch.queue.broker_name]
-        return bool(lane.in_flight) and any(
+        return info.has_other(broker_name) and any(
             self._is_idle(queue) for queue in info.one_of_each_broker
         )
 
@@ -265,76 +293,93 @@ class Accumulator:
 
     # ---- when it leaves ----
 
-    def _end_of_turn(self, lane: _Lane) -> None:
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end_of_turn(self, lane: _Lane) -> None:
+        """What this turn has begun leaves when nothing is in flight. A task begins after what was
+        ready before it, so a callback that makes one would cost another turn."""
         lane.leaves_soon = False
-        if not lane.in_flight:
-            while lane.in_flight < WINDOW and self._leave_first(lane):
-                pass
+        first = None if lane.in_flight else self._take_first(lane)
+        if first is not None:
+            while lane.in_flight < WINDOW and (other := self._take_first(lane)) is not None:
+                self._start(self._carry(lane, other))
+            await self._carry(lane, first)
 
     def _leave(self, lane: _Lane) -> None:
         """Full batches leave while there is room in the window."""
         while lane.in_flight < WINDOW and any(batch.is_full for batch in lane.waiting):
-            if not self._leave_first(lane):
+            batch = self._take_first(lane)
+            if batch is None:
                 return
+            self._start(self._carry(lane, batch))
 
-    def _leave_first(self, lane: _Lane) -> bool:
-        """The batch that was begun first, of those whose chosen queue is not busy."""
+    def _take_first(self, lane: _Lane) -> Batch | None:
+        """The batch that was begun first, of those whose chosen queue is not busy: it is in flight
+        from now on."""
         for batch in lane.waiting:
             if batch.key.queue not in lane.busy_queues:
                 break
         else:
-            return False
+            return None
         lane.waiting.remove(batch)
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]
         lane.in_flight += 1
         if batch.key.queue is not None:
             lane.busy_queues.add(batch.key.queue)
-        task = self._loop.create_task(self._deliver_and_end(lane, batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return True
+        return batch
 
-    async def _deliver_and_end(self, lane: _Lane, batch: Batch) -> None:
-        try:
-            await self._deliver(batch)
-        finally:
-            lane.in_flight -= 1
-            if batch.key.queue is not None:
-                lane.busy_queues.discard(batch.key.queue)
-            self._end(batch)
-            if lane.in_flight < WINDOW:
-                self._leave_first(lane)
-            self._leave(lane)
+    async def _carry(self, lane: _Lane, batch: Batch | None) -> None:
+        """Delivers a batch, and with its answer the one that waits, and so on."""
+        while batch is not None:
+            try:
+                await self._deliver(batch)
+            except BaseException:  # cancelled, or SystemExit: what waits leaves all the same
+                if (following := self._answered(lane, batch)) is not None:
+                    self._start(self._carry(lane, following))
+                raise
+            batch = self._answered(lane, batch)
+
+    def _answered(self, lane: _Lane, batch: Batch) -> Batch | None:
+        """Ends a batch, and lets others leave. Returns the first of them, which is to be delivered
+        now."""
+        lane.in_flight -= 1
+        if batch.key.queue is not None:
+            lane.busy_queues.discard(batch.key.queue)
+        self._end(batch)
+        following = self._take_first(lane) if lane.in_flight < WINDOW else None
+        self._leave(lane)
+        return following
 
     def _end(self, batch: Batch) -> None:
-        if batch.timer is not None:
-            batch.timer.cancel()
+        del self._live[batch]
         queue = batch.key.queue
         if queue is not None and self._last.get(queue) is batch:
             del self._last[queue]
         self._budget.give_back(len(batch.sends), batch.size)
-        if all(lane.is_idle for lane in self._lanes.values()):
+        if not self._live:
             self._idle.set()
 
     # ---- deadlines ----
 
-    def _arm(self, batch: Batch, deadline_ms: int) -> None:
-        """One timer for a batch: nearly all its sends have the same timeout."""
-        if batch.timer is not None:
-            batch.timer.cancel()
-        batch.deadline_ms = deadline_ms
+    def _wake_at(self, deadline_ms: int) -> None:
+        """One timer for all batches, which stays when they end: nearly all sends have the same
+        timeout, so it is set once in such a time and not for each batch."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at_ms = deadline_ms
         left_ms = deadline_ms - self._clock.monotonic_ms()
-        batch.timer = self._loop.call_later(max(0, left_ms) / 1000, self._expire, batch)
+        self._timer = self._loop.call_later(max(0, left_ms) / 1000, self._expire)
 
-    def _expire(self, batch: Batch) -> None:
+    def _expire(self) -> None:
+        self._timer = self._wakes_at_ms = None
         now_ms = self._clock.monotonic_ms()
-        left: list[int] = []
-        for send in batch.sends:
-            if not send.future.done():
-                if send.deadline_ms <= now_ms:
-                    send.fail(batch.time_over(send))
-                else:
-                    left.append(send.deadline_ms)
-        if left:
-            self._arm(batch, min(left))
+        for batch in list(self._live):
+            if batch.deadline_ms is not None and batch.deadline_ms <= now_ms:
+                batch.expire(now_ms)
+        deadlines_ms = [each.deadline_ms for each in self._live if each.deadline_ms is not None]
+        if deadlines_ms:
+            self._wake_at(min(deadlines_ms))

@@ -1,11 +1,15 @@
-"""The outcome of a send that was started and not awaited, as its callback gets it."""
+"""The outcome of a send that was started and not awaited: its future for other threads, and what
+its callback gets.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import _base as states
 from typing import TypeVar
 
 from aerobee_client.send_result import SendResult
@@ -14,6 +18,79 @@ log = logging.getLogger(__name__)
 
 Callback = Callable[[SendResult | None, BaseException | None], None]
 F = TypeVar("F", asyncio.Future[SendResult], Future[SendResult])
+
+
+_OPEN = frozenset({states.PENDING, states.RUNNING})
+_CANCELLED = frozenset({states.CANCELLED, states.CANCELLED_AND_NOTIFIED})
+
+
+class ThreadFuture(Future[SendResult]):
+    """A Future at a fraction of its cost: its condition, which takes longer to make than all of a
+    send, is made when a thread waits for it. Of most sends a callback is told, and nobody waits.
+
+    What the methods here do not do themselves they leave to those of Future, which take
+    `_condition`, and so the same lock.
+    """
+
+    def __init__(self) -> None:
+        # The fields of a Future but for its condition.
+        self._lock = threading.RLock()
+        self._made: threading.Condition | None = None
+        self._state = states.PENDING
+        self._result: SendResult | None = None
+        self._exception: BaseException | None = None
+        self._waiters = []
+        self._done_callbacks: list[Callable[[Future[SendResult]], object]] = []
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # made when asked for
+        with self._lock:
+            if self._made is None:
+                self._made = threading.Condition(self._lock)
+            return self._made
+
+    def done(self) -> bool:
+        return self._state not in _OPEN
+
+    def cancelled(self) -> bool:
+        return self._state in _CANCELLED
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return self._exception if self._state == states.FINISHED else super().exception(timeout)
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        if self._state == states.FINISHED and self._result is not None:
+            return self._result
+        return super().result(timeout)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        with self._lock:
+            if self._state == states.PENDING:
+                self._state = states.RUNNING
+                return True
+        return super().set_running_or_notify_cancel()
+
+    def set_result(self, result: SendResult) -> None:
+        with self._lock:
+            told = self._made is None and self._state in _OPEN  # nobody has asked for the condition
+            if told:
+                self._result = result
+                self._state = states.FINISHED
+        if not told:
+            super().set_result(result)
+            return
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except BaseException:  # see report_on_thread
+                log.exception("a callback of %r failed", self)
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], object]) -> None:
+        with self._lock:
+            if self._state in _OPEN:
+                self._done_callbacks.append(fn)
+                return
+        super().add_done_callback(fn)
 
 
 def report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Callback) -> None:
@@ -26,8 +103,8 @@ def report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Call
 
 
 def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
-    """As `report`. What the callback raises is logged, a SystemExit too: it would end the loop of
-    the producer, and with it every other send."""
+    """As `report`. What the callback raises is logged, a SystemExit too: the other sends of its
+    request would get no outcome."""
     try:
         report(done, callback)
     except BaseException:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from aerobee_client.message import Message
@@ -30,6 +31,12 @@ class Arrival(NamedTuple):
     is_alone: bool = False
 
 
+# An Arrival of an iterable of its fields, without a call of Python.
+arrival_of = partial(tuple.__new__, Arrival)
+# Has the loop call a function; raises when there is no loop.
+Wake = Callable[[Callable[[], None]], None]
+
+
 class Inbox:
     """`accept`: starts a send that has taken its room, on the loop."""
 
@@ -39,24 +46,30 @@ class Inbox:
         self._arrivals: deque[Arrival] = deque()
         self._is_woken = False
 
-    def put(
-        self, arrival: Arrival, wake: Callable[[Callable[[], None]], None], *, block: bool
-    ) -> None:
-        """Starts a send, once it has room. Fails it with FLOW_CONTROL when there is none within its
-        timeout; without `block`, now. `wake`: has the loop call a function; when it raises, there
-        is no loop, and this raises the same and starts nothing."""
-        size = len(arrival.message.body)
+    def put(self, arrival: Arrival, wake: Wake) -> bool:
+        """Starts a send, when there is room for it. `wake`: see Wake; what it raises, this raises,
+        and starts nothing."""
+        if not self._budget.try_take(len(arrival.message.body)):
+            return False
+        self._append(arrival, wake)
+        return True
+
+    def put_later(self, arrival: Arrival, wake: Wake, *, block: bool) -> None:
+        """As `put`, once there is room. Fails the send with FLOW_CONTROL when there is none within
+        its timeout; without `block`, now."""
         try:
-            if not self._budget.try_take(size):
-                if not block:
-                    raise self._budget.full()
-                began_s = time.monotonic()
-                self._budget.take_in_thread(size, arrival.timeout_s)
-                waited_s = time.monotonic() - began_s
-                arrival = arrival._replace(timeout_s=max(0.0, arrival.timeout_s - waited_s))
+            if not block:
+                raise self._budget.full()
+            began_s = time.monotonic()
+            self._budget.take_in_thread(len(arrival.message.body), arrival.timeout_s)
         except MqError as error:
             arrival.future.set_exception(error)
             return
+        waited_s = time.monotonic() - began_s
+        left_s = max(0.0, arrival.timeout_s - waited_s)
+        self._append(arrival._replace(timeout_s=left_s), wake)
+
+    def _append(self, arrival: Arrival, wake: Wake) -> None:
         self._arrivals.append(arrival)
         if not self._is_woken:
             self._is_woken = True

@@ -69,6 +69,10 @@ class Outgoing(NamedTuple):
     properties: bytes
 
 
+# An Outgoing of an iterable of its fields, as _send_result.
+outgoing_of = partial(tuple.__new__, Outgoing)
+
+
 class Run(NamedTuple):
     """Messages of one request, in columns: see Outgoing."""
 
@@ -137,11 +141,10 @@ def request(
 def is_plain(message: Message) -> bool:
     """Whether it goes message by message, and not in columns: the broker decides for each, or it
     has a sys flag of its own."""
+    has_settings = bool(message.encoded_settings or message.system_properties)
     return (
-        message.delayed
-        or message.is_half
+        (has_settings and (message.delayed or message.is_half or not message.wait_store_ok))
         or message.sys_flag != 0
-        or not message.wait_store_ok
         or is_retry(message.topic)
     )
 

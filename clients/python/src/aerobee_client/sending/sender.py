@@ -27,7 +27,7 @@ from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import AnyFuture, Batch, SingleSend
 from aerobee_client.sending.attempts import Attempts
 from aerobee_client.sending.compressed import Compressor
-from aerobee_client.sending.send_request import Outgoing, Run, run_of
+from aerobee_client.sending.send_request import Outgoing, Run, outgoing_of, run_of
 from aerobee_wire import rpcs
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.message_id import UniqueIds
@@ -134,7 +134,7 @@ class Sender:
         if self._compressor is not None:
             message = self._compressor.compressed(message)
         message_id = self._unique_ids.make(self._clock.now_ms())
-        return Outgoing(message, message_id, message.encoded_properties(message_id, added))
+        return outgoing_of((message, message_id, message.encoded_properties(message_id, added)))
 
     def prepare_batch(self, messages: Sequence[Message], queue: MessageQueue | None = None) -> Run:
         """As `prepare`, all of them. What it raises names the index."""
@@ -277,12 +277,12 @@ class Sender:
                 request = self._request(run_of([send.outgoing for send in left])) if left else None
             return request
 
-        timeout_s = max(send.timeout_s for send in sends)
+        timeout_s = max([send.timeout_s for send in sends])
         began_s = self._time_s()
         if batch.key.is_one_way:
             delivered = await self._deliver_once(current, batch.queue, timeout_s)
         else:
-            deadline_ms = max(send.deadline_ms for send in sends)
+            deadline_ms = max([send.deadline_ms for send in sends])
             key = batch.key
             attempts = Attempts(key.queue, self._options, deadline_ms, batch.attempt_failed)
             delivered = await self._deliver(
@@ -310,7 +310,11 @@ class Sender:
         elapsed_s = self._time_s() - began_s
         stored = 0 if error is not None else messages
         self.tally.add(stored, messages - stored, int(elapsed_s * 1000))
-        self._on_request(topic, messages, elapsed_s, error)
+        try:
+            self._on_request(topic, messages, elapsed_s, error)
+        except (SystemExit, KeyboardInterrupt) as left:  # of an interceptor
+            # It ends the loop a turn later, when each send of the request has its outcome.
+            asyncio.get_running_loop().call_soon(_leave, left)
 
     def _request(self, run: Run) -> EncodedSend:
         return send_request.request(
@@ -429,3 +433,7 @@ class Sender:
 
 def _is_of_a_queue(error: Exception) -> TypeGuard[MqError]:
     return isinstance(error, MqError) and error.code in REFUSALS_OF_A_QUEUE
+
+
+def _leave(left: BaseException) -> None:
+    raise left

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
@@ -27,6 +28,13 @@ from aerobee_client.sending.sender import Sender
 log = logging.getLogger(__name__)
 
 
+@lru_cache(maxsize=1024)
+def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
+    """Of sends without a queue or priority; made once, because making a key takes longer than
+    finding the batch that has it."""
+    return BatchKey(topic, is_plain, None, is_one_way=False)
+
+
 class SingleSends:
     """Of one producer, on the loop in which it is made. `budget`: what it may have under way.
     `catch_up`: takes the sends that other threads have called by now."""
@@ -42,6 +50,7 @@ class SingleSends:
         self._sender = sender
         self._budget = budget
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._accumulator = Accumulator(self._deliver, budget, clock, fault)
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
         self.one_way = OneWaySends(sender, budget)
@@ -50,25 +59,36 @@ class SingleSends:
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def send(
+    def single(
+        self, message: Message, queue: MessageQueue | None, timeout_s: float, added: str = ""
+    ) -> tuple[SingleSend, asyncio.Future[SendResult]]:
+        """A send, and what its caller awaits. `added`, and what it raises: see `Sender.prepare`."""
+        future: asyncio.Future[SendResult] = self._loop.create_future()
+        return self._sender.single(message, queue, timeout_s, future, added), future
+
+    def start(self, send: SingleSend, queue: MessageQueue | None) -> bool:
+        """Puts a send into a batch, when it need not wait for room or for its route."""
+        info = self._sender.known_route(send.outgoing.message.topic)
+        if info is None or not self._budget.try_take(send.size):
+            return False
+        self._add(send, queue, info)
+        return True
+
+    async def start_later(
         self,
-        message: Message,
+        send: SingleSend,
         queue: MessageQueue | None,
-        timeout_s: float,
         *,
         block: bool = True,
-        added: str = "",
-    ) -> SendResult:
-        """`added`: see `Sender.prepare`. Raises FLOW_CONTROL when there is no room within the
-        timeout; without `block`, now."""
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        send = self._sender.single(message, queue, timeout_s, future, added)
+        is_one_way: bool = False,
+    ) -> None:
+        """As `start`, once it has room and its route. Raises FLOW_CONTROL when there is no room
+        within its timeout; without `block`, now."""
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=block)
-        # Nearly always known: spares a coroutine.
-        info = self._sender.known_route(message.topic) or await self._route(send)
-        self._add(send, queue, info)
-        return await future
+        topic = send.outgoing.message.topic
+        info = self._sender.known_route(topic) or await self._route(send)
+        self._add(send, queue, info, is_one_way=is_one_way)
 
     async def send_alone(
         self,
@@ -78,9 +98,9 @@ class SingleSends:
         *,
         block: bool = True,
     ) -> SendResult:
-        """As `send`, in a request of its own, which a cancellation ends."""
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        send = self._sender.single(message, queue, timeout_s, future)
+        """Sends a message in a request of its own, which a cancellation ends. Raises as
+        `start_later`."""
+        send, _ = self.single(message, queue, timeout_s)
         if self._budget.try_take(send.size):
             return await self._deliver_alone(send, queue, timeout_s)
         await self._wait_for_room(send, block=block)
@@ -88,24 +108,20 @@ class SingleSends:
         return await self._deliver_alone(send, queue, left_s)
 
     async def send_in_order(self, message: Message, way: Way, timeout_s: float) -> SendResult:
-        """As `send`, of a message that keeps an order."""
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        """Sends a message that keeps an order."""
+        future: asyncio.Future[SendResult] = self._loop.create_future()
         self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
         """One-way: returns once it has room and a route; a failure after that is only logged."""
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        send, future = self.single(message, queue, timeout_s)
         future.add_done_callback(_log_failure)
-        send = self._sender.single(message, queue, timeout_s, future)
-        if not self._budget.try_take(send.size):
-            await self._wait_for_room(send, block=True)
-        info = self._sender.known_route(message.topic) or await self._route(send)
-        self._add(send, queue, info, is_one_way=True)
+        await self.start_later(send, queue, is_one_way=True)
 
     async def post_in_order(self, message: Message, way: Way, timeout_s: float) -> None:
         """As `post`, of a message that keeps an order."""
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SendResult] = self._loop.create_future()
         future.add_done_callback(_log_failure)
         send = self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
         if send.ready is not None:
@@ -131,7 +147,7 @@ class SingleSends:
         if not has_room and not self._budget.try_take(send.size):
             send.fail(self._budget.full())
         elif is_alone:
-            task = asyncio.get_running_loop().create_task(self._answer_alone(send, queue))
+            task = self._loop.create_task(self._answer_alone(send, queue))
             self._alone.add(task)
             task.add_done_callback(self._alone.discard)
         elif (info := self._sender.known_route(message.topic)) is not None:
@@ -140,7 +156,7 @@ class SingleSends:
             waiting.append((send, queue))
         else:
             self._without_route[message.topic] = [(send, queue)]
-            task = asyncio.get_running_loop().create_task(self._ask_route(message.topic))
+            task = self._loop.create_task(self._ask_route(message.topic))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
 
@@ -182,10 +198,14 @@ class SingleSends:
     ) -> None:
         """Puts a send into a batch."""
         message = send.outgoing.message
+        is_plain = send_request.is_plain(message)
+        if queue is None and not is_one_way and not info.by_priority:
+            self._accumulator.add(_key_of_most(message.topic, is_plain), send, info)
+            return
         priority = None
         if info.by_priority:
             priority, info = message.priority, info.of_priority(message.priority)
-        key = BatchKey(message.topic, send_request.is_plain(message), queue, is_one_way, priority)
+        key = BatchKey(message.topic, is_plain, queue, is_one_way, priority)
         self._accumulator.add(key, send, info)
 
     async def drain(self) -> None:

@@ -113,7 +113,7 @@ class OrderedSends:
                 queue = check_selected(selector(message, info.queues_in_order(now_ms)), message)
                 send.take_queue(queue)
                 self._join(send, queue)
-        except Exception as error:  # also what a selector of the user raises
+        except (Exception, SystemExit) as error:  # what a selector of the user raises
             send.fail(error)
 
     def _place(self, send: OrderedSend, info: PublishInfo) -> None:
