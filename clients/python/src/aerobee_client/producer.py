@@ -26,7 +26,7 @@ from aerobee_client.cluster.latency_detector import LatencyDetector
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.message import Message, check_message
+from aerobee_client.message import Message, check_message, check_messages
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, tell
 from aerobee_client.observing.interceptors import Interceptor
@@ -225,9 +225,8 @@ class AsyncProducer(StartedClient):
             else:
                 if PROCESS.is_child:
                     PROCESS.check()
-                seconds = self._timeout_s if timeout is None else self._seconds(timeout)
                 text = "" if added is None else added.text
-                send, future = singles.single(message, queue, seconds, text)
+                send, future = singles.single(message, queue, self._seconds(timeout), text)
                 if not singles.start(send, queue):
                     with self._sending():  # `close` waits for what is in no batch yet
                         await singles.start_later(send, queue, block=block)
@@ -277,13 +276,7 @@ class AsyncProducer(StartedClient):
         Raises like `send`; PartialSend when some messages were stored and others not. When
         something is wrong with a message, nothing is sent, and the error names its index.
         """
-        for index, message in enumerate(messages):
-            try:
-                check_message(message)
-            except TypeError as error:
-                raise TypeError(
-                    f"message {index} of the batch, of which nothing was sent: {error}"
-                ) from None
+        check_messages(messages)
         choice, seconds = Choice(queue, selector), self._seconds(timeout)
         if self._interceptors:
             with HookedBatch(messages, self._interceptors) as hooked:
@@ -317,13 +310,12 @@ class AsyncProducer(StartedClient):
         if PROCESS.is_child:
             PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        hooked, seconds = None, self._seconds(timeout)
+        hooked, way, seconds = None, None, self._seconds(timeout)
         accumulates = self._accumulates(accumulate)
         try:
             check_message(message)
             if self._interceptors:
                 message, hooked = begin_send(message, self._interceptors)
-            way = None
             if selector is not None or message.order_key:
                 way = Choice(queue, selector).way(message, block=False, is_alone=not accumulates)
         except Exception as error:

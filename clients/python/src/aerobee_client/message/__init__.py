@@ -6,6 +6,7 @@ from aerobee_client.message.message import (
     AddedProperty,
     Message,
     check_message,
+    check_messages,
 )
 from aerobee_client.message.received_message import ReceivedMessage
 
@@ -16,4 +17,5 @@ __all__ = [
     "Message",
     "ReceivedMessage",
     "check_message",
+    "check_messages",
 ]

@@ -263,6 +263,16 @@ def check_message(message: object) -> None:
         raise TypeError(f"what is sent is a Message, not {kind}: make one, Message(topic, body)")
 
 
+def check_messages(messages: Sequence[object]) -> None:
+    """As `check_message`, of a batch; the error names the index."""
+    for index, message in enumerate(messages):
+        try:
+            check_message(message)
+        except TypeError as error:
+            text = f"message {index} of the batch, of which nothing was sent: {error}"
+            raise TypeError(text) from None
+
+
 class AddedProperty:
     """A property of the user's that travels with a send, at less cost than a copy of its message
     that has the property. `text`: as a part of the properties string. Raises as
