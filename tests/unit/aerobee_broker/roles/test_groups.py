@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from aerobee_broker.disk import Usage
 from aerobee_broker.replication.epochs import PROMOTION_STEP
 from aerobee_broker.rpc.replication.replica import ReplicaCalls
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 from support.disk.simulated_disk import never
-from support.disk.stores import LOG
+from support.disk.stores import LOG, visible
 from support.simulation.client import SimulatedClient
 from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+from support.simulation.node import BrokerNode
 
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 ALONE_TOO = {**STRICT, "enableAutoInSyncReplicas": True}
@@ -241,3 +246,91 @@ def test_a_replica_whose_disk_is_full_notes_no_epoch_and_the_others_promote() ->
         cluster.check_alike(await cluster.settle())
 
     simulate(1, scenario)
+
+
+def test_log_files_that_a_slow_slave_lacks_are_kept_until_the_disk_is_about_to_be_full() -> None:
+    """Nothing arrives, and its stream is open for some 20 s. Then it has to copy the log anew."""
+    often = {"retainBytes": 1, "cleanResourceInterval": 1_000, "haHousekeepingInterval": 100_000}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, {**ALONE_TOO, **often}, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, slave = cluster.nodes
+        cut_off(cluster, slave.number)
+        for _ in range(40):
+            await client.send("orders", bytes(8_000))
+        await asyncio.sleep(5)
+        store, lacking, roles = master.store, slave.store, master.roles
+        assert roles is not None and roles.master is not None
+        assert store is not None and lacking is not None
+        assert store.min_physical_offset <= lacking.end_offset < store.end_offset - 100_000
+
+        master.disk.reported = Usage(used=90, free=10)
+        await asyncio.sleep(5)
+        assert store.min_physical_offset > lacking.end_offset
+        assert [each.connected for each in roles.master.status().followers] == [True]
+        master.disk.reported = Usage(used=10, free=90)
+        cluster.network.break_streams(slave.number)  # with what is under way
+        cluster.heal()
+        await cluster.settle()
+        assert slave.store is not None
+        assert slave.store.min_physical_offset >= store.min_physical_offset
+
+    simulate(1, scenario)
+
+
+def test_a_slave_whose_disk_failed_once_opens_its_store_again_and_trusts_no_page_of_before() -> (
+    None
+):
+    """The system takes pages for clean that it could not write. What is acknowledged afterwards is
+    on the disk of that slave, when the master's is gone."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, slave, away = cluster.nodes
+        slave.disk.fail_syncs = once(LOG)
+        away.kill()
+        opened = slave.store
+        sent = []
+        for number in range(200):
+            body = b"%d|" % number * 1_000  # sectors of its own
+            with contextlib.suppress(MqError):
+                await client.send("orders", body)
+                sent.append(body)
+            if slave.store is not None and slave.store is not opened and len(sent) > 5:
+                break
+            await asyncio.sleep(0.2)
+        assert slave.store is not opened, "it has opened its store again"
+        slave.lose_power()
+        master.lose_power()
+        master.lose_disk()
+        slave.start()
+        away.start()
+        await asyncio.sleep(10)
+        assert await cluster.promote(slave) is None
+        shown = visible_of(slave)
+        assert not [body for body in sent if body not in shown]
+        master.start()
+        cluster.check_alike(await cluster.settle())
+
+    for seed in range(10):
+        simulate(seed, scenario)
+
+
+def once(folder: Path) -> Callable[[Path], bool]:
+    """Whether the sync of a file in this folder fails: the first one does."""
+    failures = iter([True])
+    return lambda path: path.parent == folder and next(failures, False)
+
+
+def visible_of(node: BrokerNode) -> set[bytes]:
+    assert node.store is not None
+    queues = visible(node.store).items()
+    return {body for (topic, _), found in queues if topic == "orders" for body in found.values()}

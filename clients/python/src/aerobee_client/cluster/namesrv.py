@@ -6,6 +6,7 @@ So TOPIC_NOT_EXIST counts only when all that answer say it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ R = TypeVar("R", bound=Message)
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CALL_TIMEOUT_S = 3.0
+NEXT_S = 0.3  # without an answer, until the next name server is asked too
 MAX_PORT = 65_535
 
 
@@ -59,27 +61,35 @@ class NamesrvClient:
         self._current = random.randrange(len(self.addresses))
 
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
-        """The response of the first that answers. Raises NamesrvUnreachable, or its refusal."""
-        start = self._current
-        reason = ""
-        refusal: MqError | None = None
-        for step in range(len(self.addresses)):
-            index = (start + step) % len(self.addresses)
-            address = self.addresses[index]
-            try:
-                response = await self._transport.call(
-                    address, rpc, request, timeout_s=CALL_TIMEOUT_S
+        """The response of the first that answers. One that hangs, or whose machine is lost, keeps
+        its time of CALL_TIMEOUT_S, and the next one is asked beside it after NEXT_S. Raises
+        NamesrvUnreachable, or a refusal."""
+        count = len(self.addresses)
+        others = iter([(self._current + step) % count for step in range(count)])
+        asked: dict[asyncio.Task[R], int] = {}
+        answers = _Answers()
+        try:
+            while True:
+                index = next(others, None)
+                if index is not None:
+                    calling = self._transport.call(
+                        self.addresses[index], rpc, request, timeout_s=CALL_TIMEOUT_S
+                    )
+                    asked[asyncio.create_task(calling)] = index
+                if not asked:
+                    raise answers.refusal or NamesrvUnreachable(self.addresses, answers.reason)
+                wait_s = None if index is None else NEXT_S
+                done, _ = await asyncio.wait(
+                    asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
                 )
-            except (BrokerUnreachable, RequestTimeout) as error:
-                reason = error.message
-            except MqError as error:
-                if error.code is not Code.TOPIC_NOT_EXIST:
-                    raise
-                refusal = error
-            else:
-                self._current = index
-                return response
-        raise refusal or NamesrvUnreachable(self.addresses, reason)
+                for call in done:
+                    answered_by = asked.pop(call)
+                    if answers.is_one(call):
+                        self._current = answered_by
+                        return call.result()
+        finally:
+            for call in asked:
+                call.cancel()
 
     async def call_each(self, rpc: Rpc[Q, R], request: Q) -> list[R]:
         """Calls every name server, for changes: they share nothing. Raises as soon as one fails."""
@@ -87,3 +97,24 @@ class NamesrvClient:
             await self._transport.call(address, rpc, request, timeout_s=CALL_TIMEOUT_S)
             for address in self.addresses
         ]
+
+
+class _Answers:
+    """What name servers said that did not answer a call: why, and that there is no such topic."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.refusal: MqError | None = None
+
+    def is_one(self, call: asyncio.Task[R]) -> bool:
+        """Whether this one did. Raises what no other would answer otherwise."""
+        error = call.exception()
+        if error is None:
+            return True
+        if isinstance(error, (BrokerUnreachable, RequestTimeout)):
+            self.reason = error.message
+        elif isinstance(error, MqError) and error.code is Code.TOPIC_NOT_EXIST:
+            self.refusal = error
+        else:
+            raise error
+        return False
