@@ -73,6 +73,7 @@ SUITES = {
         "failover_gap_frozen_s",
         "failover_gap_promote_s",
     ),
+    "replication.full_tables": ("failover_gap_full_tables_s",),
     "replication.catch_up": ("catch_up", "catch_up_send_p99"),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (

@@ -15,8 +15,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -97,8 +97,9 @@ async def promote(admin: AsyncAdminClient, _: Member) -> None:
     await admin.promote_replica(BROKER)
 
 
+KILL = Failure("failover_gap_kill_s", "kill -9", 1.5, 3.0, kill, lambda old: old.start())
 FAILURES = (
-    Failure("failover_gap_kill_s", "kill -9", 1.5, 3.0, kill, lambda old: old.start()),
+    KILL,
     Failure(
         "failover_gap_frozen_s",
         "SIGSTOP",
@@ -131,32 +132,55 @@ async def _master_of_all(admin: AsyncAdminClient, group: BrokerGroup) -> Member 
     return next(member for member in group.members if member.number == leading[0])
 
 
-async def measured(failure: Failure, namesrv: str, group: BrokerGroup) -> list[Result]:
-    """One row."""
-    traffic, gaps = Traffic(), []
+@dataclass(frozen=True)
+class Gaps:
+    """Of the rounds of one failure, in seconds. `failed`: sends."""
+
+    seconds: list[float]
+    failed: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def most(self) -> float:
+        return max(self.seconds)
+
+
+async def gaps(failure: Failure, group: BrokerGroup, rounds: int = ROUNDS) -> Gaps:
+    traffic, found, namesrv = Traffic(), [], group.namesrv
     async with AsyncAdminClient(namesrv) as admin, AsyncProducer("bench", namesrv=namesrv) as sends:
         senders = [asyncio.create_task(traffic.send(sends)) for _ in range(SENDERS)]
         try:
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 master = await until_in_sync(admin, group)
-                gaps.append(await traffic.longest_gap(partial(failure.strike, admin, master)))
+                found.append(await traffic.longest_gap(partial(failure.strike, admin, master)))
                 await asyncio.to_thread(failure.mend, master)
         finally:
             traffic.stop()
             await asyncio.gather(*senders)
-    median, most = statistics.median(gaps), max(gaps)
+    return Gaps(found, traffic.failed)
+
+
+async def measured(failure: Failure, group: BrokerGroup) -> list[Result]:
+    """One row."""
+    found = await gaps(failure, group)
+    median, most = found.median, found.most
     note = (
         f"{COPIES} copies, inSyncReplicas 2, {failure.what}, {ROUNDS} times; longest {most:.2f} s "
-        f"(at most {failure.most_s:g}), {traffic.failed} sends failed; baseline: the target"
+        f"(at most {failure.most_s:g}), {found.failed} sends failed; baseline: the target"
     )
     # The worse of both, and no gap counts when sends failed that must not.
     ratio = max(median / failure.median_s, most / failure.most_s)
-    if failure.unseen and traffic.failed:
+    if failure.unseen and found.failed:
         ratio = float("inf")
     return [Result(failure.name, "s", median, failure.median_s, ratio, 1.0, note)]
 
 
-async def results() -> list[Result]:
+@asynccontextmanager
+async def elected_group(*settings: str) -> AsyncIterator[BrokerGroup]:
+    """Whose brokers are in sync, with the topic."""
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as folder, ExitStack() as silent:
         path = Path(folder)
         with ExitStack() as stack:
@@ -164,21 +188,28 @@ async def results() -> list[Result]:
             namesrv = stack.enter_context(namesrv_process(path / "namesrv")).address
             [etcd] = stack.enter_context(etcd_members(path))
             group = BrokerGroup(path, namesrv, stack, first=1)
-            settings = (f"totalReplicas={COPIES}", "inSyncReplicas=2")
+            of_copies = (f"totalReplicas={COPIES}", "inSyncReplicas=2")
             await asyncio.to_thread(
                 group.add_all,
                 COPIES,
-                *("brokerRole=SYNC_MASTER", f"etcdEndpoints={etcd.endpoint}", *settings),
+                *("brokerRole=SYNC_MASTER", f"etcdEndpoints={etcd.endpoint}"),
+                *of_copies,
+                *settings,
             )
             async with AsyncAdminClient(namesrv) as admin:
                 await until_in_sync(admin, group)
                 await admin.create_topic(TOPIC, queues=QUEUES)
-            found = []
-            for failure in FAILURES:
-                found += await measured(failure, namesrv, group)
+            yield group
             # What services said is for tests that fail.
             silent.enter_context(redirect_stdout(io.StringIO()))
-            return found
+
+
+async def results() -> list[Result]:
+    found: list[Result] = []
+    async with elected_group() as group:
+        for failure in FAILURES:
+            found += await measured(failure, group)
+    return found
 
 
 if __name__ == "__main__":
