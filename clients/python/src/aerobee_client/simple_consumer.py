@@ -24,8 +24,8 @@ from aerobee_client.leasing.lease_consumer import (
     now_s,
 )
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.leasing_member import LeasingMember
 from aerobee_client.leasing.receiving.pops import Receive
+from aerobee_client.leasing.simple_member import SimpleMember
 from aerobee_client.options.names import with_settings
 from aerobee_client.options.simple_consumer import (
     SimpleConsumerOptions,
@@ -41,7 +41,7 @@ from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_topic
 
 
-class AsyncSimpleConsumer(LeaseConsumer[LeasingMember]):
+class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
     """Receives messages of a consumer group on lease; for asyncio.
 
     Any number of receives may wait at a time, and any number of consumers share a group. Keyword
@@ -89,7 +89,7 @@ class AsyncSimpleConsumer(LeaseConsumer[LeasingMember]):
             self._member.subscriptions_changed()
 
     async def _subscribe_checked(
-        self, subscription: message_pb2.Subscription, member: LeasingMember
+        self, subscription: message_pb2.Subscription, member: SimpleMember
     ) -> None:
         await member.check(subscription)
         self._subscribe(subscription)
@@ -108,7 +108,7 @@ class AsyncSimpleConsumer(LeaseConsumer[LeasingMember]):
         """
         await self._start()
 
-    def _new_member(self) -> tuple[ClientInstance, LeasingMember]:
+    def _new_member(self) -> tuple[ClientInstance, SimpleMember]:
         instance = ClientInstance(
             self._namesrv,
             machine_room=self.options.machine_room,
@@ -116,7 +116,7 @@ class AsyncSimpleConsumer(LeaseConsumer[LeasingMember]):
             clock=self._clock,
         )
         subscriptions = self._subscriptions
-        return instance, LeasingMember(self.consumer_group, instance, subscriptions, self.options)
+        return instance, SimpleMember(self.consumer_group, instance, subscriptions, self.options)
 
     async def receive(
         self,

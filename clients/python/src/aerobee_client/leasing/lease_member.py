@@ -1,0 +1,67 @@
+"""A member of a consumer group that receives messages on lease: its registration with brokers, its
+receives and settlements, and its end. What it receives, and how brokers know it, its kind says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from aerobee.broker.v1 import client_pb2, message_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.receiving.pops import Receive
+from aerobee_client.leasing.receiving.receiver import Receiver
+from aerobee_client.leasing.settlements import Settlements
+from aerobee_client.observing.statistics import ConsumerStatistics
+
+
+class LeaseMember:
+    """`subscriptions`: by topic, as brokers are told."""
+
+    def __init__(
+        self,
+        consumer_group: str,
+        instance: ClientInstance,
+        subscriptions: Mapping[str, message_pb2.Subscription],
+        receiver: Receiver,
+        settlements: Settlements,
+    ) -> None:
+        self.subscriptions = subscriptions
+        self.settlements = settlements
+        self._consumer_group = consumer_group
+        self._instance = instance
+        self._receiver = receiver
+
+    async def close(self) -> None:
+        """Waits for receives and settlements that are under way, then unregisters, also when it is
+        cancelled."""
+        async with AsyncExitStack() as steps:  # run in reverse order
+            steps.push_async_callback(self._instance.close)
+            steps.push_async_callback(self.settlements.close)
+            steps.push_async_callback(self._receiver.close)
+
+    async def receive(self, asked: Receive) -> list[LeasedMessage]:
+        messages = await self._receiver.receive(asked)
+        if messages and messages[0].handle.lease_id == messages[-1].handle.lease_id:
+            self.settlements.received(messages)
+        else:  # each lite topic has a lease id of its own
+            for _, of_one in itertools.groupby(messages, lambda one: one.handle.lease_id):
+                self.settlements.received(list(of_one))
+        return messages
+
+    def statistics(self) -> ConsumerStatistics:
+        return self.settlements.statistics(self._receiver.failures)
+
+    def _heartbeat(self) -> client_pb2.HeartbeatRequest:
+        request = self._instance.new_heartbeat()
+        request.consumers.add(
+            consumer_group=self._consumer_group,
+            consume_type=client_pb2.POP,
+            message_model=client_pb2.CLUSTERING,
+            subscriptions=self.subscriptions.values(),
+            statistics=self.statistics().to_proto(),
+        )
+        return request
