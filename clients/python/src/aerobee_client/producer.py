@@ -336,7 +336,7 @@ class AsyncProducer(StartedClient):
         if self._singles is not None:
             self._singles.accept(arrival, has_room=True)
             return
-        self._budget.give_back(1, len(arrival.message.body))
+        self._budget.give_back(1, arrival.message.size)
         fail(arrival.future, ClientClosed("producer"))
 
     async def send_oneway(

@@ -228,6 +228,7 @@ def test_nothing_is_imported_unless_asked_for() -> None:
 def test_a_traced_message_is_otherwise_the_given_one() -> None:
     given = Message(TOPIC, b"b", tag="T", keys="k", flag=3, message_group="g", wait_store_ok=False)
     traced = given.with_properties({"traceparent": "00"})
-    for slot in set(Message.__slots__) - {"properties"}:
+    assert traced.size == given.size + len("traceparent00")
+    for slot in set(Message.__slots__) - {"properties", "size"}:
         assert getattr(traced, slot) == getattr(given, slot), slot
     assert (given.properties, traced.properties) == ({}, {"traceparent": "00"})

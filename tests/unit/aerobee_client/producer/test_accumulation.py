@@ -283,6 +283,38 @@ async def test_every_way_of_sending_takes_room(cluster: MemoryCluster, accumulat
     assert len(stored) == 14
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"properties": {"note": "x" * 900}},
+        {"keys": ["k" * 500, "l" * 400]},
+        {"tag": "t" * 900},
+    ],
+    ids=["properties", "keys", "tag"],
+)
+async def test_properties_take_room_too(cluster: MemoryCluster, settings: dict[str, Any]) -> None:
+    """A message of one byte, however it is sent, and also one that an interceptor made larger."""
+    large = Message(TOPIC, b"x", **settings)
+    async with producer(cluster, max_pending_bytes=2_500) as sender:
+        await sender.queues(TOPIC)
+        gate = Gate(cluster)
+        sending: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(sender.send(large)),
+            asyncio.ensure_future(sender.send_batch([large])),
+        ]
+        await gate.come(2)
+        with raises_code(Code.FLOW_CONTROL):
+            await sender.send(Message(TOPIC, b"y").with_properties({"n": "z" * 900}), block=False)
+        with raises_code(Code.FLOW_CONTROL):
+            await sender.send_async(large)
+        with raises_code(Code.FLOW_CONTROL):
+            await sender.send(Message(TOPIC, b"y", **settings, message_group="g"), block=False)
+        await sender.send_oneway(Message(TOPIC, b"y"))
+        gate.open()
+        await asyncio.gather(*sending)
+    assert sender.statistics().waiting_bytes == 0
+
+
 async def test_a_send_waits_for_room(cluster: MemoryCluster) -> None:
     async with producer(cluster, max_pending_bytes=10) as sender:
         await sender.queues(TOPIC)

@@ -80,6 +80,7 @@ class Message:
         "message_group",
         "priority",
         "properties",
+        "size",
         "system_properties",
         "tag",
         "topic",
@@ -130,6 +131,9 @@ class Message:
             _check_properties(properties)
         if settings:
             self._take(settings)
+        # What it counts for while it waits, as it was made: bytes of the body, and characters of
+        # the tag, the keys and the properties.
+        self.size = len(body) + len(tag) + _characters(self)
 
     def _take(self, settings: MessageSettings) -> None:
         check_names(settings, MessageSettings.__annotations__)
@@ -178,6 +182,7 @@ class Message:
         _check_properties(properties)
         other = self._copy()
         other.properties = {**self.properties, **properties}
+        other.size = self.size - _characters(self) + _characters(other)
         return other
 
     def with_system_properties(self, properties: Mapping[str, str]) -> Self:
@@ -195,6 +200,7 @@ class Message:
         other.keys = self.keys
         other.properties = self.properties
         other.flag = self.flag
+        other.size = self.size
         other.system_properties = self.system_properties
         other.encoded_settings = self.encoded_settings
         other.message_group = self.message_group
@@ -289,6 +295,14 @@ class AddedProperty:
     def copied_to(self, message: Message) -> Message:
         """A copy of a message that has the property."""
         return message.with_properties({self.name: self.value})
+
+
+def _characters(message: Message) -> int:
+    """Of its keys and properties."""
+    count = sum(map(len, message.keys)) if message.keys else 0
+    for name, value in message.properties.items():
+        count += len(name) + len(value)
+    return count
 
 
 def _text_of(properties: Mapping[str, str]) -> str:

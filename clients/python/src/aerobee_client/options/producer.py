@@ -89,7 +89,7 @@ class ProducerOptions:
     # 1 (fast) to 9 (small), of zstd to 22; lz4 has none.
     compression_level: int = 5
     # Messages that were accepted and have no answer yet, in whichever way they are sent (of a
-    # batch, those of its requests in flight): beyond, a send waits.
+    # batch, those of its requests in flight): beyond, a send waits. Bytes of bodies and properties.
     max_pending_messages: int = 65_536
     max_pending_bytes: int = 32 * MIB
 

@@ -51,8 +51,8 @@ def fail(future: AnyFuture, error: BaseException) -> None:
 
 
 class SingleSend:
-    """A send on its way to its batch, and in it. `size`: of the body that its caller gave, in
-    bytes, which it takes of the budget. `future`: gets its outcome, whichever thread waits for
+    """A send on its way to its batch, and in it. `size`: of the message that its caller gave, which
+    it takes of the budget. `future`: gets its outcome, whichever thread waits for
     it."""
 
     __slots__ = ("deadline_ms", "future", "outgoing", "size", "timeout_s")

@@ -87,8 +87,9 @@ class BatchSend:
         await asyncio.gather(*(deliver(run, size) for run, size in runs))
 
     async def _deliver_run(self, indexes: Sequence[int], size: int) -> Sequence[SendResult]:
-        """One request, once it has room for the `size` bytes of its bodies."""
+        """One request, once it has room for the `size` bytes of its bodies and the properties."""
         part, timeout_s, count = self._run.part(indexes), self._timeout_s, len(indexes)
+        size += sum(map(len, part.properties))
         if not self._budget.try_take(size, count):
             time_s = asyncio.get_running_loop().time
             began_s = time_s()

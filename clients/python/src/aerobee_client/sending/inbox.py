@@ -49,7 +49,7 @@ class Inbox:
     def put(self, arrival: Arrival, wake: Wake) -> bool:
         """Starts a send, when there is room for it. `wake`: see Wake; what it raises, this raises,
         and starts nothing."""
-        if not self._budget.try_take(len(arrival.message.body)):
+        if not self._budget.try_take(arrival.message.size):
             return False
         self._append(arrival, wake)
         return True
@@ -61,7 +61,7 @@ class Inbox:
             if not block:
                 raise self._budget.full()
             began_s = time.monotonic()
-            self._budget.take_in_thread(len(arrival.message.body), arrival.timeout_s)
+            self._budget.take_in_thread(arrival.message.size, arrival.timeout_s)
         except MqError as error:
             arrival.future.set_exception(error)
             return
@@ -87,7 +87,7 @@ class Inbox:
 
     def _refuse(self, error: BaseException) -> None:
         for arrival in self._take_all():
-            self._budget.give_back(1, len(arrival.message.body))
+            self._budget.give_back(1, arrival.message.size)
             fail(arrival.future, error)
 
     def _take_all(self) -> Iterator[Arrival]:

@@ -25,7 +25,7 @@ class OneWaySends:
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
         """Returns once the message is on its way. Raises as `Sender.prepare`, what asking for the
         route raises, and FLOW_CONTROL when it has no room within the timeout."""
-        outgoing, size = self._sender.prepare(message, queue), len(message.body)
+        outgoing, size = self._sender.prepare(message, queue), message.size
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         await self._budget.take(size, timeout_s)
         try:

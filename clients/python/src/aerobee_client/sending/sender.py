@@ -202,7 +202,7 @@ class Sender:
         """A send that may travel with others. `added`, and what it raises: as `prepare`."""
         outgoing = self.prepare(message, queue, added)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        return SingleSend(outgoing, len(message.body), future, deadline_ms, timeout_s)
+        return SingleSend(outgoing, message.size, future, deadline_ms, timeout_s)
 
     def known_route(self, topic: str) -> PublishInfo | None:
         """Where a topic can be written to; None when a name server must be asked."""

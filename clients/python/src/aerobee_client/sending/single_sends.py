@@ -141,7 +141,7 @@ class SingleSends:
             send = self._sender.single(message, queue, timeout_s, future)
         except Exception as error:  # also what is no MqError: a wrong type, for example
             if has_room:
-                self._budget.give_back(1, len(message.body))
+                self._budget.give_back(1, message.size)
             fail(future, error)
             return
         if not has_room and not self._budget.try_take(send.size):

@@ -33,7 +33,7 @@ class OrderedSend(SingleSend):
         *,
         has_room: bool,
     ) -> None:
-        super().__init__(outgoing, len(outgoing.message.given.body), future, deadline_ms, timeout_s)
+        super().__init__(outgoing, outgoing.message.given.size, future, deadline_ms, timeout_s)
         self.way = way
         self.has_room = has_room
         self.queue: MessageQueue | None = None
