@@ -173,8 +173,9 @@ class LiteHistory:
                 await consumer.change(got, ms, uncounted=rng.random() < 0.5)
             if got and not 0.1 < dice < 0.2:
                 some = got if dice > 0.5 else [each for each in got if rng.random() < 0.7]
-                told.acknowledging(map(place, some))
+                told.acknowledging([place(each) for each in some])
                 codes = await consumer.ack(some) if some else []
+                told.answered([place(each) for each in some])
                 acked = {place(each) for each, code in zip(some, codes, strict=True) if not code}
                 told.acknowledged([place(each) for each in got], acked, loop.time())
 
@@ -233,7 +234,7 @@ class LiteHistory:
     def _check(self, group: str, expired_by_ms: int) -> None:
         """`expired_by_ms`: when the last round of the TTL was made."""
         told = self.told[group]
-        lost = self.stored - told.settled.keys() - told.in_doubt
+        lost = self.stored - told.settled.keys() - told.in_doubt.keys()
         if self._expires:
             lost = {
                 (name, number)

@@ -3,8 +3,8 @@ lite topic comes in order, and what was acknowledged does not come again."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 # A lite topic, and the place of a message in it, which rises.
@@ -12,13 +12,13 @@ Place = tuple[Any, int]
 
 
 class LiteTold:
-    """`settled`: acknowledged with all before it, and when. `in_doubt`: its acknowledgement is not
-    answered."""
+    """`settled`: acknowledged with all before it, and when. `in_doubt`: how many acknowledgements
+    of it are not answered."""
 
     def __init__(self) -> None:
         self.delivered: defaultdict[Hashable, set[int]] = defaultdict(set)
         self.settled: dict[Place, float] = {}
-        self.in_doubt: set[Place] = set()
+        self.in_doubt: Counter[Place] = Counter()
 
     def copy(self) -> LiteTold:
         other = LiteTold()
@@ -41,12 +41,15 @@ class LiteTold:
         assert late or at in delivered or at > behind, f"{line} {at} came after {behind}"
         delivered.add(at)
 
-    def acknowledging(self, places: Iterable[Place]) -> None:
+    def acknowledging(self, places: Collection[Place]) -> None:
         self.in_doubt.update(places)
+
+    def answered(self, places: Collection[Place]) -> None:
+        """The acknowledgement of these."""
+        self.in_doubt -= Counter(places)
 
     def acknowledged(self, batch: Sequence[Place], acked: Collection[Place], now: float) -> None:
         """Those of a batch were. What was so behind a message that was not comes again with it."""
-        self.in_doubt.difference_update(batch)
         held: set[Hashable] = set()
         for place in batch:
             if place not in acked:

@@ -9,6 +9,7 @@ one that fails with an unknown outcome, either way.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -287,8 +288,8 @@ class LiteWorkload:
         sent, last = self.sent[line], -1
         offsets = sorted(sent)
         apart_ms = self._ahead_ms[1] - self._ahead_ms[0]
-        for at, following in zip(offsets, [*offsets[1:], -1], strict=True):
-            until_ms = sent[following].answered_ms if following >= 0 else self._now_ms()
+        for at, following in itertools.zip_longest(offsets, offsets[1:]):
+            until_ms = self._now_ms() if following is None else sent[following].answered_ms
             if until_ms - sent[at].began_ms > self._ttl_ms - apart_ms:
                 last = at
         return last
