@@ -58,7 +58,7 @@ async def compare(
     baseline: Operation,
     *,
     in_flight: int,
-    target: float,
+    target: float | None,
     note: str,
     baseline_in_flight: int | None = None,
     rounds: int = ROUNDS,

@@ -39,6 +39,7 @@ SUITES = {
     "clients.producers": (
         "client_single_send_1k",
         "client_single_send_64",
+        "client_single_send_64_ceiling",
         "client_accumulation_gain",
         "client_lone_send_p50",
         "client_send_async_1k",

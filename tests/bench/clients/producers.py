@@ -1,5 +1,9 @@
 """Single sends of the Python client, 1 KiB each, against its own batches and against sends that
 each take a request. Real processes: namesrv and broker with synchronous flush.
+
+`client_single_send_64_ceiling` is what 64 messages in flight leave when none costs anything of its
+own: one request of 64 at a time. What `client_single_send_64` lacks of it is the cost of a future
+for each message.
 """
 
 from __future__ import annotations
@@ -40,9 +44,9 @@ def single(producer: AsyncProducer, *, accumulate: bool = True) -> Operation:
     return send
 
 
-def batch(producer: AsyncProducer) -> Operation:
+def batch(producer: AsyncProducer, size: int = BATCH) -> Operation:
     async def send() -> int:
-        return len(await producer.send_batch([Message(TOPIC, BODY, tag="bench")] * BATCH))
+        return len(await producer.send_batch([Message(TOPIC, BODY, tag="bench")] * size))
 
     return send
 
@@ -64,6 +68,15 @@ async def throughput(producer: AsyncProducer) -> list[Result]:
                 note=f"{in_flight} awaited at a time, against 4 batches of {BATCH}",
             )
         )
+    ceiling = await compare(
+        "client_single_send_64_ceiling",
+        batch(producer, 64),
+        batch(producer),
+        in_flight=1,
+        baseline_in_flight=4,
+        target=None,
+        note=f"one batch of 64 at a time, without a future for each, against 4 batches of {BATCH}",
+    )
     gain = await compare(
         "client_accumulation_gain",
         single(producer),
@@ -72,7 +85,7 @@ async def throughput(producer: AsyncProducer) -> list[Result]:
         target=5.0,
         note="64 awaited at a time, against the same with accumulation off",
     )
-    return [*found, gain]
+    return [*found, ceiling, gain]
 
 
 async def lone_send(producer: AsyncProducer) -> Result:
