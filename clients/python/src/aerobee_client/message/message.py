@@ -133,7 +133,9 @@ class Message:
             self._take(settings)
         # What it counts for while it waits, as it was made: bytes of the body, and characters of
         # the tag, the keys and the properties.
-        self.size = len(body) + len(tag) + _characters(self)
+        self.size = len(body) + len(tag)
+        if properties or keys:
+            self.size += _characters(self)
 
     def _take(self, settings: MessageSettings) -> None:
         check_names(settings, MessageSettings.__annotations__)
