@@ -13,7 +13,7 @@ class ScriptedReplicas:
     """
 
     def __init__(self) -> None:
-        self.follow = True
+        self.ship_at_once = True
         self.has = 0
         self.enough = True
         self.waits = True

@@ -240,6 +240,29 @@ async def test_a_failed_write_leaves_the_waits_for_what_is_flushed(
     assert (await first)[0].queue_offset == 1
 
 
+async def test_a_replica_that_gathers_hears_of_a_write_too(
+    harness: BrokerHarness, replicas: ScriptedReplicas
+) -> None:
+    replicas.ship_at_once = False
+    send = asyncio.create_task(harness.send("t", b"a"))
+    await run_ready_tasks()
+    assert replicas.told[-1] == harness.store.written_offset == harness.store.end_offset
+    catch_up(harness, replicas)
+    assert (await send)[0].queue_offset == 1
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH"], indirect=True)
+async def test_a_replica_that_gathers_hears_of_a_write_once_it_is_synced(
+    harness: BrokerHarness, replicas: ScriptedReplicas, disk: BrokenDisk
+) -> None:
+    replicas.ship_at_once = False
+    told = list(replicas.told)
+    disk.sync_error = errno.EIO
+    with pytest.raises(StoreFlushError):
+        await harness.send("t", b"a")
+    assert replicas.told == told
+
+
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH"], indirect=True)
 async def test_a_replica_gets_what_is_written_while_the_disk_syncs(
     harness: BrokerHarness, replicas: ScriptedReplicas, disk: BrokenDisk

@@ -1,7 +1,7 @@
 """Synchronous flush: one write and one disk flush make every append before them durable.
 
-While a replica follows, write and flush are two jobs: the log is shipped as soon as it is written,
-beside this broker's own flush. Otherwise they are one, which spares the loop a turn.
+Where the log is shipped as soon as it is written, beside this broker's own flush, write and flush
+are two jobs. Otherwise they are one, which spares the loop two turns.
 
 The flush begins at the end of the loop turn in which something was appended, so that whatever else
 the turn appends shares it; what is appended while the disk works shares the next. Write and flush
@@ -51,10 +51,11 @@ class GroupCommit(Commit):
     async def _flush(self) -> None:
         self._store.flush.seal()
         try:
-            if self._replicas.follow:
+            if self._replicas.ship_at_once:
                 self._flushed = await self._write_then_sync()
             else:
                 self._flushed = await self._flusher(self._store.flush.write_and_sync)
+                self._replicas.written(self._flushed)
         except MqError:
             # Rolls back what was appended meanwhile too: it would lie behind a gap.
             self._store.flush.roll_back()

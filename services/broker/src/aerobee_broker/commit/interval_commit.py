@@ -79,8 +79,7 @@ class IntervalCommit(Commit):
             # What earlier writes took stands in the log, and is flushed as before.
             self._fail(error, above=self._written)
             return
-        if self._replicas.follow:
-            self._replicas.written(self._written)
+        self._replicas.written(self._written)
         self.advance()
         if self._task is None and self._written > self._flushed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="interval commit")

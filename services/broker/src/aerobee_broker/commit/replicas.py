@@ -31,12 +31,12 @@ class Watermarks(NamedTuple):
 
 class Replicas(Protocol):
     @property
-    def follow(self) -> bool:
-        """Whether a replica takes in what is written. Then a write is told before it is synced, so
-        that it is shipped meanwhile."""
+    def ship_at_once(self) -> bool:
+        """Whether what is written leaves at once. Then a write is told before it is synced, so that
+        it is shipped meanwhile; else with its sync."""
 
     def written(self, end_offset: int) -> None:
-        """The operating system has the log up to here: it may be shipped. Told while `follow`."""
+        """The operating system has the log up to here: it may be shipped."""
 
     def watermarks(self, own: int, flushed: int) -> tuple[int, int, int, int]:
         """The four that count now, as Watermarks or as a plain tuple. `own`: what this broker
@@ -52,7 +52,7 @@ class Replicas(Protocol):
 
 
 class _Alone:
-    follow = False
+    ship_at_once = False
 
     def written(self, end_offset: int) -> None:
         pass

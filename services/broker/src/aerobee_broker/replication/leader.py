@@ -112,8 +112,8 @@ class Leader:
     # ---- Replicas of the commit ----
 
     @property
-    def follow(self) -> bool:
-        return bool(self._streams)
+    def ship_at_once(self) -> bool:
+        return not all(stream.gathers for stream in self._streams.values())
 
     def written(self, end_offset: int) -> None:
         for stream in self._streams.values():
@@ -275,7 +275,7 @@ class Leader:
             await stream.link.send(chunk)
             position = following
             if not copies and self._gathers(len(data), position):
-                await asyncio.sleep(GATHER_MS / 1000)
+                await stream.gather()
 
     def _gathers(self, sent: int, position: int) -> bool:
         """Whether the next chunk may wait until it is large: fewer take less of both processes."""
@@ -354,7 +354,15 @@ class _Stream:
         self.check = check
         self.wake = asyncio.Event()  # something was written
         self.ended = asyncio.Event()
+        self.gathers = False  # nothing leaves now, however much is written
         self._replaced = asyncio.Event()
+
+    async def gather(self) -> None:
+        self.gathers = True
+        try:
+            await asyncio.sleep(GATHER_MS / 1000)
+        finally:
+            self.gathers = False
 
     async def replace(self) -> None:
         """The slave has opened another one: returns once this one is over."""
