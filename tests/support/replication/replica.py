@@ -300,6 +300,7 @@ class SimulatedReplica:
         self.commit = GroupCommit(
             store, self._worker, self._arrived, FLUSH_TIMEOUT_MS, replicas=self.leader
         )
+        self.leader.serves()
         self.leader.on_progress(self.commit.advance)
         self.commit.advance()
         log = DurableLog(store, self.commit)

@@ -68,12 +68,12 @@ class WarmLeases:
         await self._snapshot.save()
 
     async def stop(self) -> None:
-        """Saves what is visible. A failure is logged."""
+        """Applies what is visible, and saves nothing: who becomes master takes the table over, and
+        a start applies the journal behind the last snapshot. A failure is logged."""
         try:
             await self.catch_up()
         except MqError as error:
             structlog.get_logger().error("leases_not_applied", reason=error.message)
-        await self.try_save()
 
     async def try_save(self) -> None:
         """A failure is logged."""

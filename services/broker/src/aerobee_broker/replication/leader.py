@@ -100,7 +100,7 @@ class Leader:
         self._streams: dict[int, _Stream] = {}  # by replica id
         self._flushed = self._visible = 0
         # So long it waits for its first slaves: a send in that time is stored, and waits for them.
-        self._patient_until_ms = clock.monotonic_ms() + in_sync.max_not_caught_up_ms
+        self._patient_until_ms: int | None = None  # it does not serve yet
         self._changed = asyncio.Event()
         self.waits = ReplicaWaits()
         self._clocks: dict[Replica, ClockOffset] = {}
@@ -132,7 +132,7 @@ class Leader:
 
     def check_sends(self) -> None:
         in_sync = self.in_sync
-        if not in_sync.suffices and self._clock.monotonic_ms() >= self._patient_until_ms:
+        if not in_sync.suffices and not self._is_patient():
             missing = [
                 str(state.replica.replica_id)
                 for state in in_sync.followers()
@@ -144,6 +144,14 @@ class Leader:
             late = in_sync.late(self._clock.monotonic_ms())
             if late:
                 raise ReplicaNotRemoved(sorted(replica.replica_id for replica in late))
+
+    def serves(self) -> None:
+        """From now on slaves can follow."""
+        self._patient_until_ms = self._clock.monotonic_ms() + self.in_sync.max_not_caught_up_ms
+
+    def _is_patient(self) -> bool:
+        until_ms = self._patient_until_ms
+        return until_ms is None or self._clock.monotonic_ms() < until_ms
 
     def slaves_at(self, physical_offset: int) -> list[int]:
         return [

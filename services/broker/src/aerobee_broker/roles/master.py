@@ -106,6 +106,7 @@ class MasterRole:
             broker.clients.expect_all()
         await self._presence.enter(registration)
         snapshots = SnapshotSource(own, broker, epoch)
+        leader.serves()
         self.for_slaves = [bind(_SERVICE, ReplicationRpcs(leader.serve, snapshots.take))]
         return [*broker.services(), *self.for_slaves]
 

@@ -44,6 +44,7 @@ class Delay:
             due_copies=due_copies,
             metrics=metrics,
             clock=clock,
+            fills_later=options.is_replicated,
         )
         self.recall = TimerRecall(
             core.log, waiting, self.timers, clock, enabled=options.recall_message_enable

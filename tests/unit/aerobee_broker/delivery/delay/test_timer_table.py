@@ -198,3 +198,21 @@ class Model(RuleBasedStateMachine):
 
 Model.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestModel = Model.TestCase
+
+
+def test_messages_are_recalled_while_what_is_stored_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is taken, one that is not yet, and one whose recall is stored as well."""
+    monkeypatch.setattr(timer_table, "SLICE", 2)
+    table = TimerTable()
+    filling = table.take_stored([units(10, 20), units(30, 40, -1, -3)])
+    next(filling)
+    for key in (key_of(20, 1), key_of(30, 2)):
+        assert table.recall(key)
+        table.end_recall(key, recalled=True)
+    for _ in filling:
+        pass
+    assert len(table) == 1
+    assert drained(table) == [(40, 3)]
+    assert table.floor() == table.end

@@ -1,10 +1,14 @@
 """Delivery of messages that wait for a time of their own: one delivery loop, over the timer table.
 
 Messages that wait in log files which retention wants are moved to the end of the queue.
+
+The table is filled before the broker serves; where others wait for that, as for a new master,
+beside it (`fills_later`). Delivery begins when it is full.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 import structlog
@@ -32,6 +36,7 @@ from aerobee_broker.delivery.delay.timer_table import (
     key_of,
     offset_of,
 )
+from aerobee_broker.errors import StoreReadError
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import Arrival, NewMessage, Unit
 from aerobee_chassis.clock import Clock
@@ -42,6 +47,8 @@ from aerobee_wire.record import Record
 
 LONGEST_SLEEP_MS = 10_000  # then the time of day is looked at again: the clock may have been set
 READ_UNITS = 16_384  # at a time
+READ_AGAIN_S = 1.0  # after a read of the queue that failed
+OTHERS_SHARE = 3.0  # of the loop's time, for each second in which the table is filled beside others
 
 
 class TimerDelivery(Component):
@@ -59,6 +66,7 @@ class TimerDelivery(Component):
         due_copies: DueCopies,
         metrics: BrokerMetrics,
         clock: Clock,
+        fills_later: bool = False,
     ) -> None:
         self._log = log
         self._store = log.store
@@ -70,6 +78,9 @@ class TimerDelivery(Component):
         self._batch: list[int] | None = None  # keys that were taken and are not durable yet
         self._marks: list[Mark] = []  # of the table before the batch was taken
         self._needed_from: int | None = None
+        self._fills_later = fills_later
+        self._filling: asyncio.Task[None] | None = None
+        self._is_full = not fills_later  # the table has what waited at the start
 
     @property
     def waiting(self) -> int:
@@ -87,9 +98,40 @@ class TimerDelivery(Component):
         # Else the queue expired and its files were lost: its offsets count from 0 again.
         if progress is not None and progress["floor"] <= high:
             self._table.restore(progress, low)
-        yield from self._table.take_stored(self._new_units())
+        if not self._fills_later:
+            yield from self._table.take_stored(self._new_units())
 
     async def start(self) -> None:
+        if self._fills_later:
+            self._filling = asyncio.create_task(self._fill(), name="fill the timer table")
+        else:
+            self._loop.start()
+
+    async def _fill(self) -> None:
+        """In slices. A new master takes its role meanwhile, in many turns of the loop: without a
+        pause each of them would wait for a slice."""
+        table, store = self._table, self._store
+        now_s = asyncio.get_running_loop().time
+        failed = False
+
+        def chunks() -> Iterator[Sequence[Unit]]:
+            nonlocal failed
+            while table.end < store.max_offset(names.TIMER_TOPIC, QUEUE_ID):
+                try:
+                    yield from self._new_units()
+                except StoreReadError as error:
+                    structlog.get_logger().error("timer_queue_unreadable", reason=error.message)
+                    failed = True
+                    yield ()
+
+        begin_s = now_s()
+        for _ in table.take_stored(chunks()):
+            pause_s = READ_AGAIN_S if failed else OTHERS_SHARE * (now_s() - begin_s)
+            failed = False
+            await asyncio.sleep(pause_s)
+            begin_s = now_s()
+        self._is_full = True
+        structlog.get_logger().info("timers_restored", messages=len(table))
         self._loop.start()
 
     def arrived(self, _: Arrival) -> None:
@@ -99,6 +141,9 @@ class TimerDelivery(Component):
 
     async def stop(self) -> None:
         """Waits for the batch that is being delivered."""
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
         await self._loop.stop()
 
     def _new_units(self) -> Iterator[Sequence[Unit]]:
@@ -115,8 +160,9 @@ class TimerDelivery(Component):
         return None if wait_ms is None else min(wait_ms, LONGEST_SLEEP_MS)
 
     def head_due_in_ms(self) -> float | None:
-        """Until the first message is due, however far ahead; below 0 until it is delivered."""
-        if self._batch:
+        """Until the first message is due, however far ahead; below 0 until it is delivered, and
+        until the table is full."""
+        if self._batch or not self._is_full:
             return -1
         for units in self._new_units():
             self._table.take(units)

@@ -40,7 +40,7 @@ class TimerRecall:
             )
         while True:
             # Then the index knows every message that was acknowledged, or moved in the queue.
-            await self.log.flushed()
+            await self.log.shown()
             keys = self._find(topic, deliver_ms, unique_key)
             # Several when a producer has sent the message again after a timeout.
             recalled = [key for key in keys if self.table.recall(key)]

@@ -123,7 +123,8 @@ class TimerTable:
         self.marks = marks
 
     def take_stored(self, chunks: Iterable[Sequence[Unit]]) -> Iterator[None]:
-        """At a start: `take` for chunks of units, and the recalls among them. In slices."""
+        """At a start: `take` for chunks of units, and the recalls among them. In slices, between
+        which messages may be recalled, and none is popped."""
         recalled: set[int] = set()
         for units in chunks:
             recalled.update(recalled_offset(code) for _, _, code in units if code < 0)
@@ -131,10 +132,11 @@ class TimerTable:
             yield
         for begin in range(0, len(self._heap) if recalled else 0, SLICE):
             keys = self._heap[begin : begin + SLICE]
-            self._recalled |= recalled.intersection(map(offset_of, keys))
+            found = recalled.intersection(map(offset_of, keys)) - self._recalled
+            self._recalled |= found
+            for offset in found:
+                self._uncount(offset)
             yield
-        for offset in self._recalled:
-            self._uncount(offset)
 
     # ---- out ----
 

@@ -146,8 +146,10 @@ class LeaseJournal(Component):
             self.snapshot.load()
 
     async def start(self) -> None:
-        """Saves what was restored. A full disk does not stop the start."""
-        await self.save_snapshot()
+        """Saves what was restored; of a table that was taken over, later. A full disk does not stop
+        the start."""
+        if not self._is_warm:
+            await self.save_snapshot()
 
     async def stop(self) -> None:
         await self.save_snapshot()

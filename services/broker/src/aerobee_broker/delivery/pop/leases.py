@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, Wakes
+from aerobee_broker.delivery.pop.expiry import MAX_AT_ONCE, LeaseDeadlines, Wakes
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue, MessageGroupQueue
 from aerobee_broker.delivery.pop.in_flight_message import LEASE_IDS_PER_MS, InFlightMessage
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import DeleteRecord, ResetRecord
-from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.pop.selector import regroup_slices, stored_record
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.registry.groups import GroupRegistry
@@ -169,14 +169,19 @@ class Leases(Component):
         yield from regroup_slices(self.store, queue)
         queue.distrust_journal()  # it lacks messages of a snapshot whose leases were rolled back
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        leased: dict[int, list[int]] = {}  # by deadline: the messages of a pop have the same
         for number, message in enumerate(queue, 1):
             duration_ms = message.expires_ms - message.pop_time_ms
             left_ms = min(message.expires_ms - now_ms, duration_ms)
             message.deadline_ms = monotonic_ms + max(0, left_ms)
             if message.is_leased:
-                self.deadlines.watch(LeasedMessage(queue, message))
+                leased.setdefault(message.deadline_ms, []).append(message.offset)
             if number % SLICE == 0:
                 yield
+        for deadline_ms, offsets in leased.items():
+            for begin in range(0, len(offsets), MAX_AT_ONCE):
+                part = offsets[begin : begin + MAX_AT_ONCE]
+                self.deadlines.watch_all(queue, part, deadline_ms)
         self.offsets.commit(*queue.key, queue.committed_offset)
 
     def _forget_recreated(self) -> None:
