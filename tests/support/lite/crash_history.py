@@ -234,7 +234,7 @@ class LiteHistory:
     def _check(self, group: str, expired_by_ms: int) -> None:
         """`expired_by_ms`: when the last round of the TTL was made."""
         told = self.told[group]
-        lost = self.stored - told.settled.keys() - told.in_doubt.keys()
+        lost = self.stored - told.acked - told.in_doubt.keys()
         if self._expires:
             lost = {
                 (name, number)

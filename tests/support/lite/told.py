@@ -12,11 +12,12 @@ Place = tuple[Any, int]
 
 
 class LiteTold:
-    """`settled`: acknowledged with all before it, and when. `in_doubt`: how many acknowledgements
-    of it are not answered."""
+    """`acked`: acknowledged. `settled`: with all before it, and when. `in_doubt`: how many
+    acknowledgements of it are not answered."""
 
     def __init__(self) -> None:
         self.delivered: defaultdict[Hashable, set[int]] = defaultdict(set)
+        self.acked: set[Place] = set()
         self.settled: dict[Place, float] = {}
         self.in_doubt: Counter[Place] = Counter()
 
@@ -24,6 +25,7 @@ class LiteTold:
         other = LiteTold()
         for line, delivered in self.delivered.items():
             other.delivered[line] = delivered.copy()
+        other.acked = self.acked.copy()
         other.settled = self.settled.copy()
         other.in_doubt = self.in_doubt.copy()
         return other
@@ -49,7 +51,9 @@ class LiteTold:
         self.in_doubt -= Counter(places)
 
     def acknowledged(self, batch: Sequence[Place], acked: Collection[Place], now: float) -> None:
-        """Those of a batch were. What was so behind a message that was not comes again with it."""
+        """Those of a batch were. What was so behind a message that was not may come again with it,
+        or is settled with it."""
+        self.acked.update(acked)
         held: set[Hashable] = set()
         for place in batch:
             if place not in acked:
