@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.transaction import half_messages
+from aerobee_broker.delivery.transaction import half_messages, recovery
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.disk import RealDisk, Usage
@@ -38,6 +38,18 @@ async def test_a_start_restores_the_open_transactions_and_no_other(
     harness = await begin()
     assert len(harness.broker.transactions) == 0
     assert await visible(harness) == [b"0", b"5", b"1", b"2", b"4"]
+
+
+async def test_a_start_reads_the_log_in_slices(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five half messages and two op records, of which one slice has two."""
+    stored = [await half(harness, b"%d" % number) for number in range(5)]
+    await end(harness, stored[0])
+    await end(harness, stored[2])
+    monkeypatch.setattr(recovery, "SLICE_RECORDS", 2)
+    found = list(recovery.find_open(harness.store, harness.tables.offsets))
+    assert [each and each.half.name for each in found] == [None, None, 1, None, 3, 4]
 
 
 async def test_a_start_needs_only_the_log(harness: BrokerHarness, begin: Begin) -> None:

@@ -1,5 +1,5 @@
 """What a start reads of transactions from the log: the half messages that are open, and torn
-commits. Blocks.
+commits.
 
 It reads from the offsets of CID_RMQ_SYS_TRANS on. A half message that no op record ends is open. A
 commit appends the message and an op record behind it; where a crash left the message alone, it is
@@ -8,7 +8,7 @@ one of the last of its queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -31,6 +31,7 @@ MAX_COMMITS_AN_APPEND = 256
 TORN_BYTES = 64 * 1024 * 1024  # at the end of the log, in which a torn append lies
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
+SLICE_RECORDS = 1_000  # in one go: some 20 ms of the loop
 
 Queue = tuple[str, int]  # topic, queue id
 
@@ -45,24 +46,32 @@ class FoundHalf:
     destination: Queue | None
 
 
-def find_open(store: MessageStore, offsets: ConsumerOffsets) -> Iterator[FoundHalf]:
+def find_open(store: MessageStore, offsets: ConsumerOffsets) -> Iterator[FoundHalf | None]:
+    """None stands between slices of the work."""
     op_floor = _first_offset(store, offsets, names.OP_HALF_TOPIC)
-    ended, checks = _read_op_records(store, op_floor)
+    ended = _Ended()
+    for number, record in enumerate(_records(store, names.OP_HALF_TOPIC, op_floor), 1):
+        ended.read(record)
+        if number % SLICE_RECORDS == 0:
+            yield None
     first = _first_offset(store, offsets, names.HALF_TOPIC)
-    for record in _records(store, names.HALF_TOPIC, first):
-        if half_messages.name_in(record) in ended:
-            continue
-        half = HalfMessage.of_record(record)
-        counted = checks.get(half.name, 0)
-        if counted > half.checks:
-            half = replace(half, checks=counted)
-        appended = Appended(
-            QUEUE_ID, record.queue_offset, record.physical_offset, record.store_size
-        )
-        destination = None
-        with suppress(MqError):
-            destination = half_messages.destination(record)
-        yield FoundHalf(half, appended, op_floor, destination)
+    for number, record in enumerate(_records(store, names.HALF_TOPIC, first), 1):
+        if number % SLICE_RECORDS == 0:
+            yield None
+        if half_messages.name_in(record) not in ended.names:
+            yield _found(record, ended.checks, op_floor)
+
+
+def _found(record: Record, checks: Mapping[int, int], op_floor: int) -> FoundHalf:
+    half = HalfMessage.of_record(record)
+    counted = checks.get(half.name, 0)
+    if counted > half.checks:
+        half = replace(half, checks=counted)
+    appended = Appended(QUEUE_ID, record.queue_offset, record.physical_offset, record.store_size)
+    destination = None
+    with suppress(MqError):
+        destination = half_messages.destination(record)
+    return FoundHalf(half, appended, op_floor, destination)
 
 
 def find_torn_commits(
@@ -100,21 +109,24 @@ def find_torn_commits(
                 yield transaction
 
 
-def _read_op_records(store: MessageStore, first: int) -> tuple[set[int], dict[int, int]]:
-    """Names of half messages that have ended; name → how often its producer was asked."""
-    ended: set[int] = set()
-    checks: dict[int, int] = {}
-    for record in _records(store, names.OP_HALF_TOPIC, first):
+class _Ended:
+    """What op records say. `names`: of half messages that have ended; `checks`: name → how often
+    its producer was asked."""
+
+    def __init__(self) -> None:
+        self.names: set[int] = set()
+        self.checks: dict[int, int] = {}
+
+    def read(self, record: Record) -> None:
         try:
             ended_now, checks_now = half_messages.read_op_record(record)
         except ValueError as error:
             structlog.get_logger().error(
                 "op_record_unreadable", queue_offset=record.queue_offset, reason=str(error)
             )
-            continue
-        ended.update(ended_now)
-        checks |= checks_now
-    return ended, checks
+            return
+        self.names.update(ended_now)
+        self.checks |= checks_now
 
 
 def _first_offset(store: MessageStore, offsets: ConsumerOffsets, topic: str) -> int:

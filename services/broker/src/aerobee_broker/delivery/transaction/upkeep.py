@@ -8,7 +8,7 @@ CID_RMQ_SYS_TRANS are set, from which the next start reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -46,10 +46,13 @@ class TransactionUpkeep(Component):
 
     # ---- start, stop ----
 
-    def restore(self) -> None:
-        """The transactions that are open in the log. Blocks."""
+    def restore_slices(self) -> Iterator[None]:
+        """The transactions that are open in the log."""
         destinations = set()
         for found in find_open(self.log.store, self.offsets):
+            if found is None:
+                yield
+                continue
             self.transactions.open(found.half, found.appended, found.op_floor)
             if found.destination is not None:
                 destinations.add(found.destination)
