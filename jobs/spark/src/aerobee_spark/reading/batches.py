@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from aerobee_spark.packages import check_packages
+from aerobee_spark.packages import check_packages, leave_out_imports
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.reading.options import PLAIN, ReadOptions
 
@@ -51,8 +51,9 @@ def _read(
     from aerobee_spark.reading.redaction import Redaction, redacted
 
     redaction = Redaction.of(options.redact, options.redact_key)
-    wanted = partition.wanted
-    for chunk in read_range(_client(options.name_server), wanted, options, partition.address):
+    wanted, client = partition.wanted, _client(options.name_server)
+    leave_out_imports()
+    for chunk in read_range(client, wanted, options, partition.address):
         batch = columns.decode(
             chunk.records,
             wanted.queue.broker_name,

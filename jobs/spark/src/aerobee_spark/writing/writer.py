@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.packages import check_packages
+from aerobee_spark.packages import check_packages, leave_out_imports
 from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.options import WriteOptions
 
@@ -68,6 +68,7 @@ class WritePlan:
         check_packages()
         from aerobee_spark.writing.task import Task
 
+        leave_out_imports()
         if context.getLocalProperty(CASE_SENSITIVE) == "true":
             self.columns.check_case()
         task = Task(self.options, self.columns, job, context.partitionId())
