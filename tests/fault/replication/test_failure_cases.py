@@ -240,12 +240,9 @@ CASES: tuple[Callable[[Cluster, Sending], None], ...] = (
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All setups in the campaign; else those that promise most, and without etcd the cases in which
-    a master is gone."""
-    chosen = [(setup, case) for setup in SETUPS for case in CASES]
-    if not metafunc.config.getoption("--campaign"):
-        without = [(BY_HAND, case) for case in (one_master, both_masters, everything)]
-        chosen = [*((STRICT, case) for case in CASES), *without]
+    """All setups in the campaign; else those that promise most, with etcd and without."""
+    setups = SETUPS if metafunc.config.getoption("--campaign") else (STRICT, BY_HAND)
+    chosen = [(setup, case) for setup in setups for case in CASES]
     names = [f"{setup}-{case.__name__}" for setup, case in chosen]
     metafunc.parametrize(("setup", "case"), chosen, ids=names)
 
