@@ -14,6 +14,7 @@ import pytest
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.delivery.lite.positions import LitePositions
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.errors import StoreError
 from aerobee_broker.store.cut import Cutter
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
@@ -254,10 +255,12 @@ def cut_before_the_checkpoint_is_lowered(patch: pytest.MonkeyPatch) -> None:
 
 
 def settle_before_the_lease_journal_is_durable(patch: pytest.MonkeyPatch) -> None:
-    async def settled(self: DurableLog) -> None:
-        self.schedule_flush()
+    async def write(
+        self: LeaseJournal, records: Any, roll_back: Any, dead_letters: Any = ()
+    ) -> None:
+        self._append(records, dead_letters)  # the next send brings it to the disk
 
-    patch.setattr(DurableLog, "settled", settled)
+    patch.setattr(LeaseJournal, "write", write)
 
 
 def keep_no_position_in_a_lite_topic(patch: pytest.MonkeyPatch) -> None:
