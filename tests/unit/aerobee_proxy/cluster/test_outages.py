@@ -187,17 +187,9 @@ class Brokers:
         self.away: set[str] = set()
         self.refusal: Code | None = None
         self.stored: dict[str, str] = {}
-        brokers = [BrokerData(broker_name=name, addresses={0: f"{name}:10911"}) for name in names]
-        queues = [queue_data(name, 4, 4, kind="MIXED") for name in names]
-        self.cluster.routes["orders"] = GetTopicRouteResponse(
-            route=TopicRoute(queues=queues, brokers=brokers)
-        )
-        self.cluster.transport.answers |= {
-            "GetClusterInfo": GetClusterInfoResponse(brokers=brokers),
-            "Send": self._send,
-            "GetGroup": self._get_group,
-        }
+        self.cluster.transport.answers |= {"Send": self._send, "GetGroup": self._get_group}
         self.proxy = self.cluster.proxy()
+        self.register(*names)
 
     def _send(self, address: str, request: Any) -> SendResponse:
         self._reach(address)
@@ -214,7 +206,20 @@ class Brokers:
         if address in self.away:
             raise MqError(Code.BROKER_UNREACHABLE, "starting again")
 
+    def register(self, *names: str) -> None:
+        """The name servers know these brokers and no others, and the proxy asks them anew."""
+        brokers = [BrokerData(broker_name=name, addresses={0: f"{name}:10911"}) for name in names]
+        queues = [queue_data(name, 4, 4, kind="MIXED") for name in names]
+        self.cluster.routes["orders"] = GetTopicRouteResponse(
+            route=TopicRoute(queues=queues, brokers=brokers)
+        )
+        self.cluster.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=brokers)
+        self.proxy.route_cache.expire("orders")
+
     async def send(self, body: str, group: str = "") -> bool:
+        return await self.code(body, group) == d.Code.OK
+
+    async def code(self, body: str, group: str) -> d.Code:
         message = d.Message(
             topic=d.Resource(name="orders"),
             body=body.encode(),
@@ -222,7 +227,8 @@ class Brokers:
         )
         request = s.SendMessageRequest(messages=[message])
         answer = await self.proxy.rpcs.send_message(request, FakeCall())
-        return bool(answer.status.code == d.Code.OK)
+        code: d.Code = answer.status.code
+        return code
 
 
 async def test_sends_avoid_a_broker_that_is_away() -> None:
@@ -279,3 +285,17 @@ async def test_send_gives_up_waiting() -> None:
     began = now_s()
     assert not await brokers.send("without success")
     assert PATIENCE_S / 2 < now_s() - began <= PATIENCE_S
+
+
+async def test_a_broker_that_left_the_name_servers_is_away_for_its_message_groups() -> None:
+    """Not an error of the request: its producer tries again, as when the broker does not answer."""
+    brokers = Brokers("a", "b")
+    groups = [f"g{n}" for n in range(20)]
+    for group in groups:
+        await brokers.send(group, group)
+    group = next(group for group in groups if brokers.stored[group] == "a:10911")
+    brokers.away = {"a:10911"}
+    assert await brokers.code("discovery", group) == d.Code.PROXY_TIMEOUT
+    brokers.register("b")
+    assert await brokers.code("gone", group) == d.Code.PROXY_TIMEOUT
+    assert not {"discovery", "gone"} & brokers.stored.keys()

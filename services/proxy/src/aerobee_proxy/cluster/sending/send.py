@@ -147,17 +147,28 @@ class MessageSender:
         outcomes: list[SendOutcome | Exception] = []
         failed = 0
         try:
-            for future in futures:
+            for (queue, _), future in zip(messages, futures, strict=True):
                 try:
                     outcomes.append(await future)
                 except Exception as error:
-                    outcomes.append(error)
+                    outcomes.append(_told(error, queue.broker_name))
                     failed += 1
         finally:  # if the caller was cancelled, the rest need not be sent
             for future in futures[len(outcomes) :]:
                 future.cancel()
         self._counts.sent += len(outcomes) - failed
         return outcomes
+
+
+def _told(failure: Exception, broker_name: str) -> Exception:
+    """The failure as the client gets it. A broker that name servers no longer know is away, like
+    one that does not answer: this proxy chose it, and no other may take the message."""
+    if not isinstance(failure, MqError) or failure.code is not Code.BROKER_NOT_EXIST:
+        return failure
+    return MqError(
+        Code.BROKER_UNREACHABLE,
+        f"broker {broker_name}, which has the message group or lite topic, is away: try again",
+    )
 
 
 def _now_ms() -> int:
