@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.client_pb2 import HeartbeatResponse
-from aerobee.broker.v1.lite_pb2 import LITE_SYNC_REPLACE, SyncLiteTopicsResponse
+from aerobee.broker.v1.lite_pb2 import (
+    LITE_SYNC_KEEP,
+    LITE_SYNC_REPLACE,
+    SyncLiteTopicsResponse,
+)
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
@@ -302,20 +306,37 @@ async def test_a_broker_that_was_away_is_told_what_lite_clients_hold(group: Grou
     assert (told.action, [*told.lite_topics]) == (LITE_SYNC_REPLACE, ["a"])
 
 
-async def test_of_lite_clients_only_complete_sets_are_repeated(group: Group) -> None:
-    """And not of those that are gone: in a set that lacks some, a client would give them up."""
+async def test_of_a_client_without_a_complete_set_a_new_master_is_told_what_it_added(
+    group: Group,
+) -> None:
+    """Not as a complete set: the client would give up what it holds by another proxy."""
     group.transport.answers[LITE_SYNC] = lambda *_: SyncLiteTopicsResponse()
-    partial, left, cut = (LiteClient(group, client_id) for client_id in ("c1", "c2", "c3"))
-    await partial.sync("PARTIAL_ADD", "a")
+    client, emptied = LiteClient(group), LiteClient(group, "c2")
+    await client.sync("PARTIAL_ADD", "a", "b")
+    await client.sync("PARTIAL_REMOVE", "a")
+    await emptied.sync("PARTIAL_ADD", "a")
+    await emptied.sync("PARTIAL_REMOVE", "a")
+    told = await told_the_new_master(group)
+    assert [(each.action, [*each.lite_topics]) for each in told] == [(LITE_SYNC_KEEP, ["b"])]
+
+
+async def test_of_lite_clients_that_are_gone_a_new_master_is_told_nothing(group: Group) -> None:
+    group.transport.answers[LITE_SYNC] = lambda *_: SyncLiteTopicsResponse()
+    left, cut = (LiteClient(group, client_id) for client_id in ("c2", "c3"))
     for client in (left, cut):
         await client.sync("COMPLETE_ADD", "a")
     await left.sync("COMPLETE_REMOVE")
     cut.session.streams.clear()
+    assert not await told_the_new_master(group)
+
+
+async def told_the_new_master(group: Group) -> list[Any]:
+    """Of lite topics, once it is elected."""
     with group.watching():
         group.elect()
         await asyncio.sleep(0.1)
     calls = group.transport.calls
-    assert not [method for address, method, _ in calls if (address, method) == (NEW, LITE_SYNC)]
+    return [each for address, method, each in calls if (address, method) == (NEW, LITE_SYNC)]
 
 
 async def test_calls_that_end_at_the_old_master_leave_the_address_of_the_new_one(

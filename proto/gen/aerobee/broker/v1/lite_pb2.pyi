@@ -14,10 +14,12 @@ class LiteSync(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LITE_SYNC_REMOVE: _ClassVar[LiteSync]
     LITE_SYNC_REPLACE: _ClassVar[LiteSync]
     LITE_SYNC_LEAVE: _ClassVar[LiteSync]
+    LITE_SYNC_KEEP: _ClassVar[LiteSync]
 LITE_SYNC_ADD: LiteSync
 LITE_SYNC_REMOVE: LiteSync
 LITE_SYNC_REPLACE: LiteSync
 LITE_SYNC_LEAVE: LiteSync
+LITE_SYNC_KEEP: LiteSync
 
 class SyncLiteTopicsRequest(_message.Message):
     __slots__ = ("consumer_group", "parent", "client_id", "action", "lite_topics", "first", "end", "number", "tail", "stored_since_ms")

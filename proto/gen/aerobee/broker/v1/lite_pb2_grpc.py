@@ -65,7 +65,7 @@ class LiteServiceServicer:
         SUBSCRIPTION_GROUP_NOT_EXIST (26) · TOPIC_NOT_EXIST (17) · NO_PERMISSION (16): the group may not consume.
         INVALID_PARAMETER (29): an illegal name; about "topic": the group is not bound to this parent.
         LITE_SUBSCRIPTION_QUOTA_EXCEEDED (2018): more than the group's quota, or than this broker takes.
-        ILLEGAL_OPERATION (604): LITE_SYNC_ADD in a wildcard group.
+        ILLEGAL_OPERATION (604): LITE_SYNC_ADD or LITE_SYNC_KEEP in a wildcard group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

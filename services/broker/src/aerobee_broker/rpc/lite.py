@@ -24,6 +24,7 @@ _ACTIONS: Mapping[int, Action] = {
     pb.LITE_SYNC_REMOVE: Action.REMOVE,
     pb.LITE_SYNC_REPLACE: Action.REPLACE,
     pb.LITE_SYNC_LEAVE: Action.LEAVE,
+    pb.LITE_SYNC_KEEP: Action.KEEP,
 }
 _STARTS: Mapping[str, Start] = {
     "first": Start.FIRST,

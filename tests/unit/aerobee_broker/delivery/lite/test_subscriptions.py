@@ -147,6 +147,20 @@ def test_a_wildcard_group_gets_everything() -> None:
     assert holders(subscriptions, "anything") == ["c2"]
 
 
+def test_what_a_client_held_elsewhere_comes_to_it_unless_another_has_taken_it_over() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.add("g", "c2", EXCLUSIVE, ["a"], 0)
+    subscriptions.add("g", "c1", EXCLUSIVE, ["b"], 0)
+    change = subscriptions.keep("g", "c1", EXCLUSIVE, ["a", "b", "c"], 1)
+    assert (change.added, told(change)) == ([code("c")], [("c1", "a")])
+    assert names(subscriptions, "c1") == {"b", "c"}
+    assert holders(subscriptions, "a") == ["c2"]
+    assert subscriptions.keep("g", "c3", SHARED, ["a"], 1).added == [code("a")]
+    with pytest.raises(MqError) as refusal:
+        subscriptions.keep("g", "c1", WILDCARD, ["a"], 2)
+    assert refusal.value.code is Code.ILLEGAL_OPERATION
+
+
 def test_a_silent_client_is_gone() -> None:
     subscriptions = Subscriptions()
     subscriptions.add("g", "c1", SHARED, ["a"], 0)
@@ -176,7 +190,9 @@ def test_holders_are_the_sets_of_the_clients(seed: int, model: Model) -> None:
     for now_ms in range(300):
         client = rng.choice(clients)
         some = rng.sample(topics, rng.randrange(5))
-        match rng.randrange(8):
+        match rng.randrange(9):
+            case 8:
+                subscriptions.keep("g", client, settings, some, now_ms)
             case 0:
                 subscriptions.leave("g", client)
             case 1 | 2:

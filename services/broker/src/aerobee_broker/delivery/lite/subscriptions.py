@@ -104,27 +104,26 @@ class Subscriptions:
     ) -> Change:
         """The client gets these lite topics too. Raises MqError, and changes nothing then:
         LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a wildcard group."""
-        if settings.wildcard:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                f"group {consumer_group} gets every lite topic of {settings.parent} (wildcard): "
-                "subscribe with an empty complete set",
-            )
-        known = self.get(consumer_group, client_id)
-        held: Mapping[int, str] = known.names if known else {}
-        wanted = _by_code(names, held)
-        new = {code: name for code, name in wanted.items() if code not in held}
-        quota = settings.quota
-        if 0 <= quota < len(held) + len(new):
-            raise _exceeded(
-                f"client {client_id} of group {consumer_group} would hold {len(held) + len(new)} "
-                f"lite topics: {quota} are allowed (lite.sub.client.quota)"
-            )
-        self._check_room(len(new))
+        new = self._check_addition(consumer_group, client_id, settings, names)
         client = self._touch(consumer_group, client_id, settings, now_ms)
         evicted = self._take(client, new, exclusive=settings.exclusive)
         # Somebody else may have taken those that it held already, without its knowing.
         return Change(client, list(new), (), evicted)
+
+    def keep(
+        self,
+        consumer_group: str,
+        client_id: str,
+        settings: LiteGroup,
+        names: Iterable[str],
+        now_ms: int,
+    ) -> Change:
+        """The client gets these lite topics, which it held elsewhere before, too, but for those that
+        another client holds alone: that one may have come later. Raises as `add`."""
+        new = self._check_addition(consumer_group, client_id, settings, names)
+        client = self._touch(consumer_group, client_id, settings, now_ms)
+        added, taken = self._take_free(client, new, exclusive=settings.exclusive)
+        return Change(client, list(added), (), taken)
 
     def remove(
         self,
@@ -166,16 +165,8 @@ class Subscriptions:
         removed = [code for code in client.names if code not in wanted]
         for code in removed:
             self._drop(client, code)
-        taken: list[Eviction] = []
-        added: dict[int, str] = {}
-        for code, name in wanted.items():
-            if code in client.names:
-                continue
-            if settings.exclusive and self._groups[consumer_group].holders.get(code):
-                taken.append(Eviction(client, name))
-            else:
-                added[code] = name
-        self._take(client, added, exclusive=False)
+        new = {code: name for code, name in wanted.items() if code not in client.names}
+        added, taken = self._take_free(client, new, exclusive=settings.exclusive)
         return Change(client, list(added), removed, taken)
 
     def leave(self, consumer_group: str, client_id: str) -> LiteClient | None:
@@ -208,6 +199,29 @@ class Subscriptions:
         return clients
 
     # ---- steps ----
+
+    def _check_addition(
+        self, consumer_group: str, client_id: str, settings: LiteGroup, names: Iterable[str]
+    ) -> dict[int, str]:
+        """Those of the names that the client does not hold, by code. Raises as `add`."""
+        if settings.wildcard:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                f"group {consumer_group} gets every lite topic of {settings.parent} (wildcard): "
+                "subscribe with an empty complete set",
+            )
+        known = self.get(consumer_group, client_id)
+        held: Mapping[int, str] = known.names if known else {}
+        wanted = _by_code(names, held)
+        new = {code: name for code, name in wanted.items() if code not in held}
+        quota = settings.quota
+        if 0 <= quota < len(held) + len(new):
+            raise _exceeded(
+                f"client {client_id} of group {consumer_group} would hold {len(held) + len(new)} "
+                f"lite topics: {quota} are allowed (lite.sub.client.quota)"
+            )
+        self._check_room(len(new))
+        return new
 
     def _touch(
         self, consumer_group: str, client_id: str, settings: LiteGroup, now_ms: int
@@ -242,6 +256,16 @@ class Subscriptions:
             holders.setdefault(code, {})[client.client_id] = client
             self._count += 1
         return evicted
+
+    def _take_free(
+        self, client: LiteClient, names: Mapping[int, str], *, exclusive: bool
+    ) -> tuple[dict[int, str], list[Eviction]]:
+        """Takes those that no other client holds alone. Returns them, and the others."""
+        holders = self._groups[client.consumer_group].holders
+        free = {code: name for code, name in names.items() if not (exclusive and holders.get(code))}
+        self._take(client, free, exclusive=False)
+        taken = [Eviction(client, name) for code, name in names.items() if code not in free]
+        return free, taken
 
     def _drop(self, client: LiteClient, code: int) -> str | None:
         name = client.names.pop(code, None)

@@ -31,6 +31,7 @@ class Action(Enum):
     REMOVE = "they are taken away from them"
     REPLACE = "they take their place; also the sign of life"
     LEAVE = "the client is gone"
+    KEEP = "they come to them, but for those that another client holds alone"
 
 
 class Start(Enum):
@@ -117,6 +118,8 @@ class Syncing:
         match request.action:
             case Action.ADD:
                 change = subscriptions.add(group, client_id, settings, request.names, now_ms)
+            case Action.KEEP:
+                change = subscriptions.keep(group, client_id, settings, request.names, now_ms)
             case Action.REMOVE:
                 change = subscriptions.remove(group, client_id, settings, request.names, now_ms)
             case _:

@@ -1,8 +1,8 @@
 """What clients subscribe to of lite topics, told to every broker of the parent.
 
 Each broker has the whole subscription, because each may have, or get, messages of any lite topic. A
-new master, and a broker that was away, are told by the proxy; of a client that has sent no complete
-set yet they learn it with the first one, 30 s later at most.
+new master, and a broker that was away, are told by the proxy, as far as it knows; the client's
+complete sets, one each 30 s, tell the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import structlog
 from aerobee.broker.v1.lite_pb2 import (
     LITE_SYNC_ADD,
+    LITE_SYNC_KEEP,
     LITE_SYNC_LEAVE,
     LITE_SYNC_REMOVE,
     LITE_SYNC_REPLACE,
@@ -28,44 +29,55 @@ from aerobee_wire.status import MqError
 ANSWER_S = 2.0
 
 
+class _Held:
+    """`is_complete`: the client has told all that it holds; else it may hold more, by another
+    proxy."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self.names: dict[str, None] = {}
+
+
 class HeldLiteTopics:
-    """The lite topics of one client as brokers were told last: its complete set, and what it added
-    and removed since. Nothing before the first complete set, because the client may hold more, by
-    another proxy. `turn`: its changes reach brokers one after the other."""
+    """The lite topics of one client as brokers were told last: its complete set, if it has sent
+    one, and what it added and removed. `turn`: its changes reach brokers one after the other."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        self._names: dict[tuple[str, str, str], dict[str, None]] = {}  # by group, parent, client
+        self._held: dict[tuple[str, str, str], _Held] = {}  # by group, parent, client
 
     def took(self, request: SyncLiteTopicsRequest) -> None:
         """Every broker of the parent has taken this."""
         key = request.consumer_group, request.parent, request.client_id
-        names = self._names.get(key, {})
+        if request.action == LITE_SYNC_LEAVE:
+            self._held.pop(key, None)
+            return
+        held = self._held.setdefault(key, _Held())
         if request.action == LITE_SYNC_REPLACE:
-            self._names[key] = dict.fromkeys(request.lite_topics)
-        elif request.action == LITE_SYNC_LEAVE:
-            self._names.pop(key, None)
+            held.is_complete, held.names = True, dict.fromkeys(request.lite_topics)
         elif request.action == LITE_SYNC_ADD:
-            names |= dict.fromkeys(request.lite_topics)
+            held.names |= dict.fromkeys(request.lite_topics)
         elif request.action == LITE_SYNC_REMOVE:
             self.lost(request.lite_topics)
 
     def lost(self, lite_topics: Iterable[str]) -> None:
         """The client holds these no more."""
-        for names in self._names.values():
+        for held in self._held.values():
             for name in lite_topics:
-                names.pop(name, None)
+                held.names.pop(name, None)
 
-    def complete_sets(self) -> list[SyncLiteTopicsRequest]:
+    def requests(self) -> list[SyncLiteTopicsRequest]:
+        """What tells a broker of them that does not know the client."""
         return [
             SyncLiteTopicsRequest(
                 consumer_group=group,
                 parent=parent,
                 client_id=client_id,
-                action=LITE_SYNC_REPLACE,
-                lite_topics=names,
+                action=LITE_SYNC_REPLACE if held.is_complete else LITE_SYNC_KEEP,
+                lite_topics=held.names,
             )
-            for (group, parent, client_id), names in self._names.items()
+            for (group, parent, client_id), held in self._held.items()
+            if held.is_complete or held.names
         ]
 
 
@@ -84,12 +96,12 @@ class LiteSubscriptions:
         return lost
 
     async def repeat(self, broker_name: str, held: HeldLiteTopics) -> list[str]:
-        """Tells a broker that does not know the client its complete sets. Returns the lite topics
-        that the client has lost to others. A failure is logged: the client's next complete set
+        """Tells a broker that does not know the client what it holds. Returns the lite topics that
+        the client has lost to others. A failure is logged: the client's next complete set
         tells the broker."""
         lost: list[str] = []
         async with held.turn:
-            for request in held.complete_sets():
+            for request in held.requests():
                 try:
                     lost += await self._repeat(broker_name, request)
                 except MqError as error:
