@@ -39,7 +39,10 @@ def tables(member: Member) -> list[dict[str, Any]]:
     found = []
     for name, table in zip(FILES, TABLES, strict=True):
         path = member.store / "config" / name
-        found.append(decode(path.read_bytes())[table] if path.exists() else {})
+        content: dict[str, Any] = {table: {}}
+        with suppress(FileNotFoundError):  # also for the moment in which a new file takes its place
+            content = decode(path.read_bytes())
+        found.append(content[table])
     return found
 
 

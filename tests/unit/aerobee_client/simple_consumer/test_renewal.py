@@ -15,7 +15,7 @@ async def test_a_lease_is_renewed_while_the_block_runs(leasing: Leasing) -> None
     await leasing.send(b"1", b"2")
     messages = await consumer.receive(32, LEASE)
     with consumer.renewing(messages) as renewal:
-        assert not await consumer.receive(32, LEASE, seconds(60))
+        assert not await consumer.receive(32, LEASE, seconds(62))
         await consumer.ack(messages[0])
     assert not renewal.lost
     changes = [len(request.changes) for request in leasing.transport.of("ChangeInvisibleDuration")]

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 
@@ -63,7 +64,8 @@ class NamesrvClient:
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
         """The response of the first that answers. One that hangs, or whose machine is lost, keeps
         its time of CALL_TIMEOUT_S, and the next one is asked beside it after NEXT_S. Raises
-        NamesrvUnreachable, or a refusal."""
+        NamesrvUnreachable, a refusal, or ILLEGAL_OPERATION in a forked child."""
+        PROCESS.check()  # whose loop starts no task
         count = len(self.addresses)
         others = iter([(self._current + step) % count for step in range(count)])
         asked: dict[asyncio.Task[R], int] = {}

@@ -29,12 +29,13 @@ class WarmLeases:
         self._table = table
         self._snapshot = snapshot
         self._topic = topic
+        self._is_handed_over = False
         snapshot.load()
         self.position = first_record(store, topic, table.loaded_position)  # queue offset
 
-    @property
-    def table(self) -> LeaseTable:
-        """For who becomes master, and takes it over."""
+    def hand_over(self) -> LeaseTable:
+        """To who becomes master: the table and its file are that one's from now on."""
+        self._is_handed_over = True
         return self._table
 
     def take(self, content: dict[str, Any]) -> None:
@@ -68,13 +69,14 @@ class WarmLeases:
         await self._snapshot.save()
 
     async def stop(self) -> None:
-        """Applies what is visible, and saves nothing: who becomes master takes the table over, and
-        a start applies the journal behind the last snapshot. A failure is logged."""
+        """Applies what is visible. Saves nothing: who becomes master takes the table over. A
+        failure is logged."""
         try:
             await self.catch_up()
         except MqError as error:
             structlog.get_logger().error("leases_not_applied", reason=error.message)
 
     async def try_save(self) -> None:
-        """A failure is logged."""
-        await self._snapshot.try_save()
+        """Unless it was handed over. A failure is logged."""
+        if not self._is_handed_over:
+            await self._snapshot.try_save()

@@ -89,7 +89,7 @@ class MasterRole:
             replicas=leader,
             table_upkeep=own.table_upkeep,
         )
-        broker.consuming.lease_journal.take_over(own.leases.table, own.leases.position)
+        broker.consuming.lease_journal.take_over(own.leases.hand_over(), own.leases.position)
         leader.on_progress(broker.commit.advance)
         leader.on_progress(self._progressed.set)
         broker.commit.advance()

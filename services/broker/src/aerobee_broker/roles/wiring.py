@@ -175,6 +175,8 @@ class OpenedStore(Component):
         await self._own.open()
 
     async def stop(self) -> None:
+        if self._own.is_open:
+            await self._own.leases.try_save()
         await self._own.close()
 
 

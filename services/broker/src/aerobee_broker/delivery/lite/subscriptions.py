@@ -118,8 +118,8 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """The client gets these lite topics, which it held elsewhere before, too, but for those that
-        another client holds alone: that one may have come later. Raises as `add`."""
+        """The client gets these lite topics too, which it held at another broker, but for those
+        that another client holds alone: that one may have come later. Raises as `add`."""
         new = self._check_addition(consumer_group, client_id, settings, names)
         client = self._touch(consumer_group, client_id, settings, now_ms)
         added, taken = self._take_free(client, new, exclusive=settings.exclusive)
