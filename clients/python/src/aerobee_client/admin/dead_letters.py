@@ -188,8 +188,8 @@ class DeadLetters:
                     asked = next_offset
                 yield _Page(wanted, messages, next_offset)
         finally:
-            if asking is not None and not asking.cancel() and not asking.cancelled():
-                asking.exception()  # nobody else takes it
+            if asking is not None:
+                asking.cancel()  # also of one that has failed: its error is not logged then
 
 
 async def page_of(  # noqa: PLR0917
