@@ -24,6 +24,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -122,17 +123,20 @@ def measure(wanted: set[str]) -> list[Result]:
     results: list[Result] = []
     for module, names in selected(wanted).items():
         print(f"measuring {', '.join(names)} …", file=sys.stderr, flush=True)
-        results += asyncio.run(importlib.import_module(f"bench.{module}").results())
-    return [result for result in results if not wanted or result.name in wanted]
+        found = asyncio.run(importlib.import_module(f"bench.{module}").results())
+        found = [result for result in found if not wanted or result.name in wanted]
+        show(found, sys.stderr)  # a run that is broken off has told what it knows
+        results += found
+    return results
 
 
-def show(results: list[Result]) -> None:
+def show(results: list[Result], file: TextIO) -> None:
     table = Table("name", "unit", "ours", "baseline", "ratio", "target", "note", box=None)
     for result in results:
         target = "" if result.target is None else f"{result.target:g}"
         figures = (f"{result.ours:,.2f}", f"{result.baseline:,.2f}", f"{result.ratio:.2f}")
         table.add_row(result.name, result.unit, *figures, target, result.note)
-    Console(width=160).print(table)
+    Console(width=160, file=file).print(table)
 
 
 def ratios(checkout: Path, names: Iterable[str]) -> dict[str, float]:
@@ -176,7 +180,7 @@ def main() -> int:
         compare(options.against.resolve(), selected(wanted), options.rounds)
         return 0
     results = measure(wanted)
-    show(results)
+    show(results, sys.stdout)
     machine = {
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
