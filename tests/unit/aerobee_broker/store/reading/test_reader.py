@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from random import Random
 
 import pytest
 
@@ -10,6 +12,7 @@ from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
+from aerobee_broker.store.reading import reader
 from aerobee_wire.tags import tags_code
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
@@ -266,3 +269,53 @@ def test_units_are_returned_from_an_offset() -> None:
     ]
     assert store.units("a", 0, -1, 3) == []
     assert store.units("nobody", 0, 0, 3) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_many_records_are_read_over_arrays_as_they_are_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues in bursts and interleaved, over several files, with damaged records from the fifth
+    seed on."""
+    random = Random(seed)
+    disk = SimulatedDisk()
+    store = open_store(disk, replace(SMALL, commit_log_file_size=64 << 10))
+    for _ in range(40):
+        topics = ("a",) if random.random() < 0.7 else ("a", "noise")
+        send(
+            store,
+            [
+                NewMessage(random.choice(topics), 0, bytes(random.randint(1, 120)))
+                for _ in range(random.choice((3, 300)))
+            ],
+        )
+    last = store.max_offset("a", 0)
+    if seed > 4:
+        for n in random.sample(range(last), 3):
+            at = store.units("a", 0, n, 1)[0][0]
+            disk.flip(
+                PATH / "commitlog" / f"{at - at % (64 << 10):020}", (at % (64 << 10) + 88) * 8
+            )
+    for _ in range(30):
+        read = partial(
+            store.read,
+            "a",
+            0,
+            random.randrange(last),
+            max_messages=random.choice((200, 1_000)),
+            max_bytes=random.choice((1, 9_000, 40_000, 1 << 20)),
+        )
+        over_arrays = read()
+        with monkeypatch.context() as patched:
+            patched.setattr(reader, "_MANY", 1 << 30)
+            assert read() == over_arrays, read.keywords
+
+
+def test_a_unit_that_names_no_record_is_repaired_among_many() -> None:
+    store, disk, clock = new_store()
+    send(store, [NewMessage("a", 0, b"%d" % n) for n in range(300)])
+    upkeep(store, clock)
+    path = PATH / "consumequeue" / "a" / "0" / f"{32 * 20:020}"
+    disk.put(path, bytes(20) + disk.files()[path][20:])
+    result = store.read("a", 0, 0, max_messages=300)
+    assert bodies(result.records) == [b"%d" % n for n in range(300)]

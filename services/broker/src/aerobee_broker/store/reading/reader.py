@@ -7,7 +7,8 @@ the log TransientReadError when it cannot be read for now.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
 from aerobee_broker.store.damage import DamageRegister
@@ -24,9 +25,13 @@ from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
+if TYPE_CHECKING:
+    from aerobee_broker.store.reading.run_columns import RunColumns
+
 MAX_SCANNED_UNITS = 800  # of one filtered read; RocketMQ's max filter message size / 20
 _END_OF_TIME = (1 << 63) - 1
 _GAP = 4_096  # records this close to one another are read in one go: a call costs as much
+_MANY = 192  # records from which on arrays are faster than one by one: 0.4 µs each, not 1
 
 
 class Reader:
@@ -96,15 +101,46 @@ class Reader:
             return ReadResult(ReadStatus.OFFSET_TOO_LARGE, high, low, high)
         if queue is None or queue_offset == high:
             return ReadResult(ReadStatus.NO_NEW, queue_offset, low, high)
-        runs, next_offset = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
+        runs: Sequence[Run | RunColumns] = ()
+        if tags is None and max_messages >= _MANY:
+            runs = self._choose_many(queue, queue_offset, max_messages, max_bytes)
+            next_offset = queue_offset + sum(map(len, runs))
+        if not runs:
+            runs, next_offset = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
         parts: list[bytes] = []
         count = bad = 0
         for run in runs:
-            good, missing = self._collect(queue, run, tags, parts)
+            if isinstance(run, list):
+                good, missing = self._collect(queue, run, tags, parts)
+            else:
+                good, missing = self._collect_many(queue, run, parts)
             count, bad = count + good, bad + missing
         status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
         records = parts[0] if len(parts) == 1 else b"".join(parts)
         return ReadResult(status, next_offset, low, high, records, count, bad)
+
+    def _choose_many(
+        self, queue: ConsumeQueue, queue_offset: int, max_messages: int, max_bytes: int
+    ) -> list[Run | RunColumns]:
+        """As `_choose` of all tags. Nothing when there are few units, or one that cannot name a
+        record."""
+        units = self._queues.units(queue, queue_offset, max_messages)
+        if len(units) < _MANY * UNIT.size:
+            return []
+        # numpy: 80 ms and 11 MB, not before the first such read.
+        from aerobee_broker.store.reading.run_columns import RunColumns
+
+        low, high = self._log.min_offset, self._dispatch.confirmed
+        columns = RunColumns.of(queue_offset, units, low, high)
+        if columns is None:
+            return []
+        runs = columns.first(max_bytes).runs(_GAP, self._limit_of_run)
+        return [run if len(run) >= _MANY else run.one_by_one() for run in runs]
+
+    def _limit_of_run(self, physical_offset: int) -> int:
+        """Where the last record of a run that begins there must end."""
+        file_end = self._log.start_at(physical_offset) + self._log.file_size
+        return min(physical_offset + MAX_RUN_BYTES, file_end)
 
     def _choose(
         self,
@@ -141,12 +177,21 @@ class Reader:
                     if physical_offset > near or end > limit:
                         run = []
                         runs.append(run)
-                        file_end = self._log.start_at(physical_offset) + self._log.file_size
-                        limit = min(physical_offset + MAX_RUN_BYTES, file_end)
+                        limit = self._limit_of_run(physical_offset)
                     run.append((queue_offset, unit))
                     near = end + _GAP
             queue_offset += 1
         return runs, queue_offset
+
+    def _collect_many(
+        self, queue: ConsumeQueue, run: RunColumns, parts: list[bytes]
+    ) -> tuple[int, int]:
+        """As `_collect`."""
+        data = self._log_reader.read_run(*run.span)
+        if run.all_whole(data, queue):
+            parts.append(run.records(data))
+            return len(run), 0
+        return self._collect(queue, run.one_by_one(), None, parts)
 
     def _collect(
         self,

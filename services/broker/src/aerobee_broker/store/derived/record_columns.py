@@ -1,0 +1,109 @@
+"""The fields of many records, as arrays: whether they are consistent, and whether each record has
+the CRC of its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from aerobee_broker.store.derived.arrays import Ints, items, rows, stride_of
+from aerobee_wire import record
+from aerobee_wire.properties import VALUE_END_CODE
+
+_V6_EXTRA = record.HOST_V6_BYTES - record.HOST_V4_BYTES
+_STORED_AT = record.HEADER_LAYOUT.offset_of("store_timestamp_ms")  # with IPv4 hosts
+_BODY_LENGTH_AT = record.HEADER_LAYOUT.offset_of("body_length")  # with IPv4 hosts
+_HOST_BITS = record.HOST_BITS
+# With IPv4 hosts; the fields up to the born host are where they are with any.
+_HEADER = np.dtype(record.HEADER_LAYOUT.array_fields())
+assert _HEADER.itemsize == record.HEADER.size
+_CRC_DIGITS = record.CRC_TAIL_BYTES - len(record.CRC_NAME) - len(record.CRC_END)
+_TAIL = np.dtype(
+    [("name", "u1", (len(record.CRC_NAME),)), ("digits", "u1", (_CRC_DIGITS,)), ("end", "u1")]
+)
+assert _TAIL.itemsize == record.CRC_TAIL_BYTES
+_CRC_NAME = np.frombuffer(record.CRC_NAME, dtype=np.uint8)
+_CRC_END = record.CRC_END[0]
+_POWERS_OF_10 = 10 ** np.arange(_CRC_DIGITS, dtype=np.int64)
+_ZEROS = ord("0") * int(_POWERS_OF_10.sum())  # of ten digits 0, weighted by their powers
+NOWHERE = 1 << 62  # a physical offset behind every log
+_LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
+
+
+class RecordColumns:
+    """Fields of the records that start at `starts` in `data`, which lies at the physical offset
+    `base`. Each must have its size in `data`. `good`: whose fields are consistent; from the
+    physical offset `crc_from` on a record must also hold its own CRC."""
+
+    def __init__(self, data: bytes, starts: Ints, base: int, crc_from: int = NOWHERE) -> None:
+        view = np.frombuffer(data, dtype=np.uint8)
+        head = items(data, starts, _HEADER)
+        self.head: npt.NDArray[Any] = head
+        self.ends: Ints = starts + head["total_size"]
+        last = len(data) - 1
+        sys_flag = head["sys_flag"]
+        self.stored_ms = head["store_timestamp_ms"]
+        body_length = head["body_length"]
+        self.body_at: Ints = starts + record.HEADER.size
+        if (sys_flag & _HOST_BITS).any():
+            born = np.where(sys_flag & record.BORN_HOST_V6, _V6_EXTRA, 0)
+            hosts = born + np.where(sys_flag & record.STORE_HOST_V6, _V6_EXTRA, 0)
+            self.stored_ms = items(data, starts + _STORED_AT + born, _LONG)
+            body_length = items(data, starts + _BODY_LENGTH_AT + hosts, _INT)
+            self.body_at += hosts
+        body_length = body_length.astype(np.int64)
+        self.body_end: Ints = self.body_at + body_length
+        wide = head["magic_code"] == record.MAGIC_V2
+        self.topic_at: Ints = self.body_end + np.where(wide, 2, 1)
+        fits = (body_length >= 0) & (self.topic_at <= self.ends)
+        at = np.clip(self.topic_at, 2, last)
+        high = np.where(wide, view[at - 2], 0).astype(np.int64)
+        topic_length = high * 256 + view[at - 1]
+        self.topic_end: Ints = self.topic_at + topic_length
+        at = np.clip(self.topic_end, 0, last - 1)
+        properties_length = view[at].astype(np.int64) * 256 + view[at + 1]
+        adds_up = self.topic_end + 2 + properties_length == self.ends
+        self._starts = starts
+        self._tails = items(data, self.ends - record.CRC_TAIL_BYTES, _TAIL)
+        alike = np.einsum("ij->i", self._tails["name"] == _CRC_NAME, dtype=np.int64)
+        alike += self._tails["end"] == _CRC_END
+        self._with_tail = alike == len(_CRC_NAME) + 1
+        # Most of the fixed bytes of a tail: it had one, which is damaged.
+        damaged = (alike >= record.CRC_ALIKE) & ~self._with_tail
+        self.properties_end: Ints = self.ends - self._with_tail * record.CRC_TAIL_BYTES
+        unended = (properties_length > 0) & (self._tails["end"] != VALUE_END_CODE)
+        physical_offset = starts + base
+        # Behind what was durable a record may be torn anywhere: there it must have its CRC.
+        self.good = (
+            fits
+            & adds_up
+            & ~damaged
+            & ~unended
+            & (head["physical_offset"] == physical_offset)
+            & (self._with_tail | (physical_offset < crc_from))
+        )
+
+    def matching_crc(self, data: bytes, count: int) -> npt.NDArray[np.bool_]:
+        """Whose CRC matches: that of the record where it has one, else that of the body."""
+        whole = self._with_tail[:count]
+        starts = np.where(whole, self._starts[:count], self.body_at[:count])
+        ends = np.where(whole, self.properties_end[:count], self.body_end[:count])
+        digits = self._tails["digits"][:count].astype(np.int64)
+        stored = np.einsum("ij,j->i", digits, _POWERS_OF_10) - _ZEROS
+        wanted = np.where(whole, stored, self.head["body_crc"][:count])
+        return np.asarray(_crcs(data, starts, ends) & record.CRC_MASK == wanted)
+
+
+def _crcs(data: bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.uint32]:
+    """The CRC of each piece. Per KB 0.26 µs, and 0.1 for its call, 0.06 or 0.1 for the piece."""
+    lengths = ends - starts
+    if stride_of(starts) and lengths[0] > 0 and (lengths == lengths[0]).all():
+        pieces = rows(data, starts, int(lengths[0]))
+        return np.fromiter(map(crc32, pieces), dtype=np.uint32, count=len(starts))
+    view = memoryview(data)  # slices of bytes would copy every body
+    found = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.fromiter(found, dtype=np.uint32, count=len(found))
