@@ -131,6 +131,23 @@ def decode(encoded: bytes) -> dict[str, str]:
     return result
 
 
+def split(encoded: bytes, chosen: frozenset[str]) -> tuple[dict[str, str], str]:
+    """Splits a properties string: into the properties with the `chosen` names, as `decode` gives
+    them, and the entries of the others, as they are. So who changes a few of many need not take
+    apart and encode the rest.
+    """
+    found, others = {}, []
+    for entry in encoded.decode("utf-8", "replace").split(VALUE_END):
+        name, _, value = entry.partition(NAME_END)
+        if name and value:
+            if name in chosen:
+                found[name] = value
+            else:
+                others.append(entry)
+    others.append("")
+    return found, VALUE_END.join(others)
+
+
 def get(encoded: bytes, name: bytes) -> bytes | None:
     """The value of one property without decoding the others; None when it is not there.
 

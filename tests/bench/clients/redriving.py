@@ -1,6 +1,6 @@
 """A redrive of 100,000 dead letters of 1 KiB, with a journal, against single sends of the same size
 that its producer does without reading or keeping anything. Real processes: namesrv and broker with
-synchronous flush.
+synchronous flush. During a redrive the collector is set as `aerobee dlq redrive` sets it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
+from aerobee_cli.redriving.job import fewer_looks_for_cycles
 from aerobee_client import AsyncAdminClient, AsyncProducer
 from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_client.admin.redriving.journal import Journal
@@ -65,11 +66,12 @@ async def redriven(letters: DeadLetters, producer: AsyncProducer, path: Path) ->
     count = MESSAGES // ROUNDS
     settings = Settings(consumer_group=GROUP, target=Target.ORIGIN, limit=count)
     redrive = Redrive(settings, producer, clock=SystemClock(), ids=ids, journal=journal)
-    began = time.perf_counter()
-    async with aclosing(letters.pages()) as reading:
-        async for _ in redrive.run(reading):
-            pass
-    elapsed_s = time.perf_counter() - began
+    with fewer_looks_for_cycles():
+        began = time.perf_counter()
+        async with aclosing(letters.pages()) as reading:
+            async for _ in redrive.run(reading):
+                pass
+        elapsed_s = time.perf_counter() - began
     journal.close()
     ids.close()
     assert redrive.tally.by_status == {Status.SENT: count}

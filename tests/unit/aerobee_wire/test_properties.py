@@ -37,6 +37,25 @@ def test_entries_without_name_or_value_are_dropped_and_bad_utf8_is_replaced() ->
     assert properties.decode(encoded) == {"c": "�"}
 
 
+@given(st.dictionaries(text, text), st.frozensets(text))
+def test_split_returns_the_chosen_properties_and_the_entries_of_the_others(
+    values: dict[str, str], more: frozenset[str]
+) -> None:
+    chosen = frozenset(list(values)[::2]) | more
+    found, others = properties.split(properties.encode(values), chosen)
+    assert found == {name: value for name, value in values.items() if name in chosen}
+    assert others.encode() == properties.encode(
+        {name: value for name, value in values.items() if name not in chosen}
+    )
+
+
+def test_split_drops_what_decode_drops_and_ends_each_entry() -> None:
+    encoded = b"\x01v\x02a\x01\x02b\x02A\x01\x02c\x01\xff\x02A\x011\x02d\x01x\x01y\x02A\x012"
+    assert properties.split(encoded, frozenset("A")) == ({"A": "2"}, "c\x01�\x02d\x01x\x01y\x02")
+    assert properties.split(b"c\x01d", frozenset("A")) == ({}, "c\x01d\x02")
+    assert properties.split(b"", frozenset("A")) == ({}, "")
+
+
 @given(st.dictionaries(text, text), text)
 def test_one_value_is_found_without_decoding_all(values: dict[str, str], name: str) -> None:
     found = properties.get(properties.encode(values), name.encode() + b"\x01")

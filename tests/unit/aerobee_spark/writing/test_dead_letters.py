@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aerobee_client import ReceivedMessage
-from aerobee_client.admin.redriving.redriven import Redriven
+from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
 from aerobee_spark.errors import OptionError, RowError
 from aerobee_spark.reading import columns
@@ -75,9 +75,9 @@ def test_each_is_what_the_command_sends(target: Target) -> None:
     records = letters(*LETTERS)
     found, messages = list(record.iter_records(records)), sent_again(records, target)
     for row, each in enumerate(found):
-        wanted = Redriven(ReceivedMessage(each), GROUP, target, NOW_MS)
+        wanted = Redriven(OpenedLetter(ReceivedMessage(each)), GROUP, target, NOW_MS)
         assert messages.topics.values[messages.topics.codes[row]] == wanted.topic
-        assert messages.properties[row].as_py() == wanted.encoded_properties("")
+        assert properties.decode(messages.properties[row].as_py()) == wanted.properties
         assert messages.bodies[row].as_py() == wanted.body
         assert (messages.flags[row], messages.sys_flags[row]) == (wanted.flag, wanted.sys_flag)
         group, priority = messages.groups.codes[row], messages.priorities[row]

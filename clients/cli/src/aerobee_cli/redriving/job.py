@@ -58,10 +58,8 @@ def run(request: Request) -> int:
     """Returns the exit code: 0 all were sent; 1 some were not, or are not there; 3 some could not
     be read. What was sent is shown also when this raises."""
     job = _Job(request)
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     try:
-        with _stopped_like_ctrl_c():
+        with fewer_looks_for_cycles(), _stopped_like_ctrl_c():
             asyncio.run(job.run())
     except (MqError, OSError, KeyboardInterrupt):
         job.show_interrupted()
@@ -223,6 +221,18 @@ class _Job:
                 "flight when an earlier run broke off"
             )
         output.note(text)
+
+
+@contextmanager
+def fewer_looks_for_cycles() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 @contextmanager

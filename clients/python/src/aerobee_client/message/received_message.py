@@ -76,6 +76,12 @@ class ReceivedMessage:
         """The value of a property; "" when it is absent."""
         return self._record.properties.get(name, "")
 
+    @property
+    def stored_properties(self) -> bytes:
+        """The properties string."""
+        encoded: bytes | None = getattr(self._record, "raw_properties", None)
+        return names.encode(self.properties) if encoded is None else encoded
+
     def find_property(self, name: str) -> str | None:
         """The value of one property, without decoding the others; None when it is absent."""
         encoded = getattr(self._record, "raw_properties", None)

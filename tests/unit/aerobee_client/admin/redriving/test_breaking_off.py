@@ -65,6 +65,21 @@ async def test_a_journal_goes_on_where_the_redrive_broke_off(
     assert sorted(bodies) == sorted(b"%d" % n for n in range(count))
 
 
+async def test_what_cannot_be_sent_is_in_no_journal(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer, tmp_path: Path
+) -> None:
+    add_dead_letter(brokers[0], UNIQ_KEY="fails", DLQ_ORIGIN_TOPIC="", RETRY_TOPIC="")
+    add_dead_letter(brokers[0], UNIQ_KEY="goes")
+    path, (first, second) = tmp_path / "journal", (MessageIds(), MessageIds())
+    journal = Journal.open(path, GROUP, Target.ORIGIN, first)
+    outcomes = await all_of(redrive_of(producer, first, Target.ORIGIN, journal), admin)
+    journal.close()
+    assert [outcome.status for outcome in outcomes] == [Status.FAILED, Status.SENT]
+    assert b"fails" not in path.read_bytes()
+    Journal.open(path, GROUP, Target.ORIGIN, second, read_only=True).close()
+    assert (second.count(Claim.SENT), second.count(Claim.UNKNOWN)) == (1, 0)
+
+
 async def test_a_second_cancellation_waits_for_nothing(
     *,
     cluster: MemoryCluster,

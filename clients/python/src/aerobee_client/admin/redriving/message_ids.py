@@ -10,10 +10,12 @@ import errno
 import sqlite3
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from itertools import count
+from functools import cache
 
 # Of the temporary file, in memory.
 CACHE_KIB = 8 * 1024
+# Claims of one statement.
+AT_ONCE = 64
 
 
 class Claim(IntEnum):
@@ -28,6 +30,7 @@ class Claim(IntEnum):
 class MessageIds:
     def __init__(self) -> None:
         self._table = sqlite3.connect("", isolation_level=None)
+        # `letter`: of those of earlier runs; "" of a claim.
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
@@ -61,13 +64,17 @@ class MessageIds:
         """Takes message ids for the dead letters with these offset message ids, in this order.
         Those whose answer is NEW or UNKNOWN are to be sent. Raises OSError when the temporary file
         cannot be written."""
-        if not letters:
-            return []
+        claims: list[Claim] = []
+        for start in range(0, len(letters), AT_ONCE):
+            claims += self._claim_some(letters[start : start + AT_ONCE])
+        return claims
+
+    def _claim_some(self, letters: Sequence[tuple[str, str]]) -> list[Claim]:
         first = self._claimed  # each claim has a number of its own
         self._claimed += len(letters)
+        values = [first, *(message_id for message_id, _ in letters)]
         try:
-            numbered = zip(*zip(*letters, strict=True), count(first), strict=False)
-            if self._table.executemany(_INSERT, numbered).rowcount == len(letters):
+            if self._table.execute(_insertion(len(letters)), values).rowcount == len(letters):
                 return [Claim.NEW] * len(letters)
             return [self._claim(*letter, number) for number, letter in enumerate(letters, first)]
         except sqlite3.OperationalError as error:
@@ -82,15 +89,18 @@ class MessageIds:
             return Claim.NEW
         if claim == Claim.UNKNOWN:
             self._table.execute(
-                "UPDATE ids SET letter = ?, claim = ? WHERE message_id = ?",
-                (letter, Claim.TAKEN, message_id),
+                "UPDATE ids SET claim = ? WHERE message_id = ?", (Claim.TAKEN, message_id)
             )
             return Claim.UNKNOWN
         return Claim.SENT if claim == Claim.SENT and taken_by == letter else Claim.TAKEN
 
 
-# The claim is written into the statement: sqlite3 binds an enum by way of its adapters.
-_INSERT = f"INSERT OR IGNORE INTO ids VALUES (?, ?, {Claim.TAKEN:d}, ?)"
+@cache
+def _insertion(count: int) -> str:
+    """Inserts so many message ids, parameters from the second on; the first one is the number of
+    the first. One statement for all takes a third of the time of `executemany`."""
+    rows = [f"(?{index + 2}, '', {Claim.TAKEN:d}, ?1 + {index})" for index in range(count)]
+    return "INSERT OR IGNORE INTO ids VALUES " + ", ".join(rows)
 
 
 def _disk_error(error: sqlite3.OperationalError) -> OSError:

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from aerobee_client.admin.redriving import rules
 from aerobee_client.admin.redriving.rules import Target
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_wire import properties as names
 from aerobee_wire.compression import compression_bits
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_topic
+
+_check_topic = lru_cache(maxsize=1024)(check_topic)
+
+
+class OpenedLetter:
+    """A dead letter and its ids. `handled`: those of its properties that `rules` look at; `others`:
+    the entries of the others."""
+
+    __slots__ = ("handled", "letter", "message_id", "offset_message_id", "others")
+
+    def __init__(self, letter: ReceivedMessage) -> None:
+        self.letter = letter
+        self.handled, self.others = names.split(letter.stored_properties, rules.LOOKED_AT)
+        self.offset_message_id = letter.offset_message_id
+        self.message_id = rules.message_id_of(self.handled, self.offset_message_id)
+
+    @property
+    def tag(self) -> str:
+        return self.handled.get(names.TAGS, "")
 
 
 class Redriven(Message):
@@ -17,34 +41,45 @@ class Redriven(Message):
     Raises MqError when it is none that can be sent.
     """
 
-    __slots__ = ("sys_flag",)
+    __slots__ = ("_encoded", "sys_flag")
 
     def __init__(
-        self,
-        dead_letter: ReceivedMessage,
-        consumer_group: str,
-        target: Target,
-        now_ms: int,
-        *,
-        offset_message_id: str = "",
+        self, opened: OpenedLetter, consumer_group: str, target: Target, now_ms: int
     ) -> None:
-        """`offset_message_id`: that of the dead letter, where it is known already."""
-        given = dead_letter.properties
-        topic = rules.topic_for(target, consumer_group, given)
-        super().__init__(topic, dead_letter.stored_body, flag=dead_letter.flag)
-        self.sys_flag = compression_bits(dead_letter.sys_flag)
-        self.properties = rules.properties_for(
-            target,
-            given,
-            offset_message_id=offset_message_id or dead_letter.offset_message_id,
-            now_ms=now_ms,
+        letter, handled = opened.letter, opened.handled
+        # Without the constructor of Message, which checks much that a stored message cannot be.
+        self.topic = rules.topic_for(target, consumer_group, handled)
+        _check_topic(self.topic)
+        self.body = letter.stored_body
+        if not self.body:
+            raise MqError(Code.MESSAGE_ILLEGAL, "the body is empty")
+        self.size = len(self.body)
+        self.flag = letter.flag
+        self.sys_flag = compression_bits(letter.sys_flag)
+        sent = rules.properties_for(
+            target, handled, offset_message_id=opened.offset_message_id, now_ms=now_ms
         )
+        self._encoded = opened.others.encode() + names.encode(sent)
+        self.tag, self.keys, self.encoded_settings = "", (), ""  # they are among the properties
+        self.system_properties = {}
+        self.message_group = self.lite_topic = ""
+        self.priority = None
         if not target.is_retry:
-            self.message_group = given.get(names.SHARDING_KEY, "")
-            self.lite_topic = given.get(names.LITE_TOPIC, "")
-            if names.PRIORITY in given:
-                self.priority = names.whole_number(given[names.PRIORITY])
+            self.message_group = handled.get(names.SHARDING_KEY, "")
+            self.lite_topic = handled.get(names.LITE_TOPIC, "")
+            if names.PRIORITY in handled:
+                self.priority = names.whole_number(handled[names.PRIORITY])
+        self.delay_level, self.delay, self.deliver_at = 0, None, None
+        self.wait_store_ok = True
+
+    @property
+    def properties(self) -> Mapping[str, str]:  # decoded for who asks
+        return names.decode(self._encoded)
+
+    @properties.setter
+    def properties(self, given: Mapping[str, str]) -> None:
+        self._encoded = names.encode(given)
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
         """The properties string, with the message id that it has already, not `message_id`."""
-        return names.encode(self.properties) + added.encode()
+        return self._encoded + added.encode() if added else self._encoded

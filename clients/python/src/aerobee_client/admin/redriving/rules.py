@@ -46,6 +46,18 @@ DROPPED = frozenset(
     }
 )
 
+# Properties that these rules or a Redriven look at; the others are sent as they are stored.
+LOOKED_AT = DROPPED | {
+    names.UNIQUE_KEY,
+    names.ORIGIN_MESSAGE_ID,
+    names.REDRIVE_TIMES,
+    names.REDRIVE_TIMESTAMP,
+    names.TAGS,
+    names.SHARDING_KEY,
+    names.LITE_TOPIC,
+    names.PRIORITY,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee_client.admin.redriving import rules
 from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT, Journal
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.missing import Missing
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
 from aerobee_client.admin.redriving.pace import Pace
-from aerobee_client.admin.redriving.redriven import Redriven
+from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
 from aerobee_client.admin.redriving.sends import Send, send_run, split, wait_for
 from aerobee_client.errors import MqError
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.clock import Clock
-from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from aerobee_wire.topics import retry_topic
 
@@ -75,20 +73,37 @@ class Settings:
 
 @dataclass(slots=True)
 class _Window:
-    """Dead letters in the order in which they were read, and how many of them are to be sent."""
+    """Dead letters in the order in which they were read, and those of them that are to be sent."""
 
     entries: list[Outcome | Send] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     body_bytes: int = 0
     last: ReceivedMessage | None = None
 
-    def add(self, letter: ReceivedMessage | Missing, entry: Outcome | Send) -> None:
-        self.entries.append(entry)
-        if isinstance(entry, Send):
-            self.sends.append(entry)
-            self.body_bytes += len(entry.message.body)
-        if not isinstance(letter, Missing):
-            self.last = letter
+    def fill(
+        self, letters: Iterator[tuple[ReceivedMessage | Missing, Outcome | Send]], most_sends: int
+    ) -> bool:
+        """Takes as many as it has room for; whether it is full then."""
+        entries, sends = self.entries, self.sends
+        for letter, entry in letters:
+            entries.append(entry)
+            if isinstance(entry, Send):
+                sends.append(entry)
+                self.body_bytes += entry.message.size
+            if not isinstance(letter, Missing):
+                self.last = letter
+            if (
+                len(sends) >= most_sends
+                or self.body_bytes >= WINDOW_BYTES
+                or len(entries) >= MAX_WINDOW
+            ):
+                return True
+        return False
+
+    def outcomes(self) -> list[Outcome]:
+        """What is known so far, in the order of the dead letters."""
+        found = [entry.result if isinstance(entry, Send) else entry for entry in self.entries]
+        return [outcome for outcome in found if outcome is not None]
 
 
 @dataclass(slots=True)
@@ -100,10 +115,8 @@ class _Flight:
     window: _Window
     sends: Sequence[Send]
     leaving: asyncio.Task[None] | None = None
-    runs: Sequence[asyncio.Task[list[Outcome]]] = ()
+    runs: Sequence[asyncio.Task[None]] = ()
     futures: list[asyncio.Future[SendResult]] = field(default_factory=list)
-    # What is in no run, has no future, and was not to be sent.
-    done: dict[str, Outcome] = field(default_factory=dict)
 
     async def left(self) -> OSError | None:
         """Waits until all its sends have started, or what is not sent will not be; returns why the
@@ -202,11 +215,10 @@ class Redrive:
         try:
             async with aclosing(self._slices(pages)) as slices:
                 async for letters in slices:
-                    for letter, entry in zip(letters, self._entries(letters), strict=True):
-                        window.add(letter, entry)
-                        if self._is_full(window):
-                            yield window
-                            window = _Window()
+                    entries = zip(letters, self._entries(letters), strict=True)
+                    while window.fill(entries, self._window_sends):
+                        yield window
+                        window = _Window()
         except MqError:
             if window.entries:
                 yield window
@@ -229,49 +241,36 @@ class Redrive:
                     return
                 await asyncio.sleep(0)
 
-    def _is_full(self, window: _Window) -> bool:
-        return (
-            len(window.sends) >= self._window_sends
-            or window.body_bytes >= WINDOW_BYTES
-            or len(window.entries) >= MAX_WINDOW
-        )
-
     def _entries(self, letters: Sequence[ReceivedMessage | Missing]) -> list[Outcome | Send]:
         """Of each, its outcome, or the message that is to be sent."""
-        ids = list(map(_ids_of, letters))
-        dead = [
-            own for own, each in zip(ids, letters, strict=True) if not isinstance(each, Missing)
+        opened = [each if isinstance(each, Missing) else OpenedLetter(each) for each in letters]
+        ids = [
+            (each.message_id, each.offset_message_id)
+            for each in opened
+            if not isinstance(each, Missing)
         ]
-        claims, now_ms = iter(self._ids.claim(dead)), self._clock.now_ms()
+        claims, now_ms = iter(self._ids.claim(ids)), self._clock.now_ms()
         return [
-            Outcome(*own, "", "", Status.MISSING, each.why)
+            Outcome(*each[:2], "", "", Status.MISSING, each.why)
             if isinstance(each, Missing)
-            else self._entry(each, own, next(claims), now_ms)
-            for own, each in zip(ids, letters, strict=True)
+            else self._entry(each, next(claims), now_ms)
+            for each in opened
         ]
 
-    def _entry(
-        self, letter: ReceivedMessage, ids: tuple[str, str], claim: Claim, now_ms: int
-    ) -> Outcome | Send:
-        tag = letter.properties.get(names.TAGS, "")
+    def _entry(self, opened: OpenedLetter, claim: Claim, now_ms: int) -> Outcome | Send:
+        who = (opened.message_id, opened.offset_message_id, opened.tag)
         if claim is Claim.SENT:
-            return Outcome(*ids, tag, "", Status.SENT_BEFORE)
+            return Outcome(*who, "", Status.SENT_BEFORE)
         if claim is Claim.TAKEN:
             why = "an earlier dead letter has the same message id"
-            return Outcome(*ids, tag, "", Status.SKIPPED, why)
+            return Outcome(*who, "", Status.SKIPPED, why)
         self._to_send += 1
         settings = self._settings
         try:
-            message = Redriven(
-                letter,
-                settings.consumer_group,
-                settings.target,
-                now_ms,
-                offset_message_id=ids[1],
-            )
+            message = Redriven(opened, settings.consumer_group, settings.target, now_ms)
         except MqError as error:
-            return Outcome(*ids, tag, "", Status.FAILED, str(error))
-        return Send(*ids, tag, message, perhaps_twice=claim is Claim.UNKNOWN)
+            return Outcome(*who, "", Status.FAILED, str(error))
+        return Send(*who, message, perhaps_twice=claim is Claim.UNKNOWN)
 
     async def _launch(self, window: _Window) -> Interruption | None:
         """Sends a window, which is then the last flight; it is none when the redrive is cancelled,
@@ -279,7 +278,8 @@ class Redrive:
         sends, flights = window.sends, self._flights
         flight = _Flight(window, sends)
         if self._producer is None:
-            flight.done = {send.message_id: send.outcome(Status.WOULD_SEND) for send in sends}
+            for send in sends:
+                send.end(Status.WOULD_SEND)
         elif sends:
             try:
                 # What is announced is on the disk in the order of the windows.
@@ -332,21 +332,17 @@ class Redrive:
                 interruption, patient = error, False
                 for each in (flight, *self._flights):
                     each.stop()
-        done = flight.done
         for send, future in zip(flight.sends, flight.futures, strict=False):
             if future.done():
-                done[send.message_id] = send.ended(future)
+                send.answered(future)
         for run in flight.runs:
             if run.done():
-                done.update((outcome.message_id, outcome) for outcome in run.result())
+                run.result()  # raises what is no MqError
+        outcomes = flight.window.outcomes()
         not_sent = flight.sends[len(flight.futures) :] if self._producer is not None else ()
-        told = [*done.values(), *(send.outcome(Status.FAILED) for send in not_sent)]
+        told = [send.result for send in flight.window.sends if send.result is not None]
+        told += [send.outcome(Status.FAILED) for send in not_sent]
         interruption = self._finish(told) or interruption
-        outcomes = [
-            outcome
-            for entry in flight.window.entries
-            if (outcome := done.get(entry.message_id) if isinstance(entry, Send) else entry)
-        ]
         self.tally.add(outcomes)
         if len(outcomes) == len(flight.window.entries):
             self.last = flight.window.last or self.last
@@ -381,11 +377,3 @@ class Redrive:
 
     def _now_s(self) -> float:
         return self._clock.monotonic_ms() / 1000
-
-
-def _ids_of(letter: ReceivedMessage | Missing) -> tuple[str, str]:
-    """Message id and offset message id."""
-    if isinstance(letter, Missing):
-        return letter.message_id, letter.offset_message_id
-    offset_message_id = letter.offset_message_id
-    return rules.message_id_of(letter.properties, offset_message_id), offset_message_id

@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.producer import AsyncProducer
     from aerobee_client.send_result import SendResult
 
-    Run = asyncio.Task[list[Outcome]]
-
 # Dead letters of a run at least; fewer share requests as single sends do. So a window with a topic
 # for each dead letter is not a request for each.
 MIN_RUN = 64
@@ -40,6 +38,7 @@ class Send:
     tag: str
     message: Redriven
     perhaps_twice: bool
+    result: Outcome | None = None  # once it has its answer
 
     def outcome(self, status: Status, error: str = "", *, unknown: bool = False) -> Outcome:
         return Outcome(
@@ -53,21 +52,23 @@ class Send:
             outcome_unknown=unknown,
         )
 
-    def sent(self) -> Outcome:
+    def end(self, status: Status) -> None:
         fields = (self.message_id, self.offset_message_id, self.tag, self.message.topic)
-        return _outcome((*fields, Status.SENT, "", self.perhaps_twice, False))
+        self.result = _outcome((*fields, status, "", self.perhaps_twice, False))
 
-    def failed(self, error: MqError) -> Outcome:
-        return self.outcome(Status.FAILED, str(error), unknown=error.code not in _NOT_STORED)
+    def fail(self, error: MqError) -> None:
+        unknown = error.code not in _NOT_STORED
+        self.result = self.outcome(Status.FAILED, str(error), unknown=unknown)
 
-    def ended(self, future: asyncio.Future[SendResult]) -> Outcome:
-        """Of a single send that has its answer. Raises what is no MqError."""
+    def answered(self, future: asyncio.Future[SendResult]) -> None:
+        """A single send has its answer. Raises what is no MqError."""
         error = future.exception()
         if error is None:
-            return self.sent()
-        if not isinstance(error, MqError):
+            self.end(Status.SENT)
+        elif isinstance(error, MqError):
+            self.fail(error)
+        else:
             raise error
-        return self.failed(error)
 
 
 def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
@@ -86,24 +87,28 @@ def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
     return runs, [send for send in sends if send.message_id not in in_runs]
 
 
-async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> list[Outcome]:
+async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
     """Sends a run, in one request. When it is refused, each is sent as a single send, so that only
     those fail that are refused themselves."""
     try:
         await producer.send_batch([send.message for send in run])
     except MqError as error:
         if error.code not in _REFUSED:
-            return [send.failed(error) for send in run]
+            for send in run:
+                send.fail(error)
+            return
     else:
-        return [send.sent() for send in run]
+        status = Status.SENT  # an enum is slow to ask for its members
+        for send in run:
+            send.end(status)
+        return
     futures = [producer.send_async(send.message) for send in run]
     await wait_for(futures)
-    return [send.ended(future) for send, future in zip(run, futures, strict=True)]
+    for send, future in zip(run, futures, strict=True):
+        send.answered(future)
 
 
-async def wait_for(
-    futures: Iterable[asyncio.Future[SendResult] | Run | asyncio.Task[None]],
-) -> None:
+async def wait_for(futures: Iterable[asyncio.Future[SendResult] | asyncio.Task[None]]) -> None:
     """Returns when all have their answers. A cancellation does not cancel them.
 
     Answers come by the request: to wait for one future after the other is a wait for each request,
