@@ -85,9 +85,14 @@ def limited(found: Advance, most: int) -> dict[Queue, int]:
     if total <= most:
         return found.end
     end, more = dict(found.end), max(0, most - queues)
+    # Rounded as a running sum, so that the shares are `more` together: a run under AvailableNow
+    # would else take one more batch for the few that are left at the end.
+    before, shared = 0, 0
     for queue, waiting in found.waiting.items():
-        taken = 1 + (more * (waiting - 1) // (total - queues) if more else 0)
-        end[queue] -= waiting - taken
+        before += waiting - 1
+        upto = more * before // (total - queues) if more else 0
+        end[queue] -= waiting - 1 - (upto - shared)
+        shared = upto
     return end
 
 
