@@ -239,7 +239,7 @@ def test_limits_are_those_of_the_options_and_heeded(cluster: FakeCluster, make: 
     most = make(topic="t", maxOffsetsPerTrigger="20", minOffsetsPerTrigger="5")
     limit: ReadLimit = most.getDefaultReadLimit()
     assert limit == ReadMaxRows(20)
-    assert most.latestOffset(start, limit) == offsets(t={"broker-a": {"0": 14, "1": 5}})
+    assert most.latestOffset(start, limit) == offsets(t={"broker-a": {"0": 14, "1": 6}})
 
 
 def test_available_now_ends_where_the_queues_ended_at_its_start(
