@@ -72,6 +72,7 @@ def test_arguments_reach_the_job(asked: list[ReportRequest], tmp_path: Path) -> 
     call(
         *("--namesrv", "a:1", "--kind", "dlq", "--no-bodies", "--top", "3", "--bucket", "5m"),
         *("--since", "2026-01-01", "--until", "1767225600001", "--extra-json", str(extra)),
+        *("--engine", "local", "--local-up-to", "0", "--redact", "card,name"),
     )
     assert asked == [
         ReportRequest(
@@ -85,6 +86,9 @@ def test_arguments_reach_the_job(asked: list[ReportRequest], tmp_path: Path) -> 
             until_ms=1_767_225_600_001,
             bucket_ms=300_000,
             extra={"sent": 1},
+            engine="local",
+            local_up_to=0,
+            redact=("card", "name"),
         )
     ]
 
@@ -131,6 +135,8 @@ def test_a_failure_is_one_line_and_exits_with_one(
         ("--bucket", "soon"),
         ("--since", "yesterday"),
         ("--kind", "dead"),
+        ("--engine", "steam"),
+        ("--local-up-to", "-1"),
         ("--group", "a b"),
         ("--extra-json", "nowhere.json"),
     ],
