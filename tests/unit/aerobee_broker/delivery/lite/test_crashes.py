@@ -3,7 +3,10 @@ tests/fault/crash/test_lite_topics.py."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from support.broker.harness import BrokerHarness
 from support.disk.simulated_disk import SimulatedDisk
@@ -31,6 +34,38 @@ async def test_a_line_that_is_dropped_after_its_position_was_saved_stays_acknowl
     await send_lite(harness, "n1", b"0")
     assert set(await consumer.ack(await consumer.pop())) == {0}
     await state.save()
+    left = disk.copy().after_kill()
+    await harness.end()
+    harness = await BrokerHarness.begin(PATH, disk=left, clock=harness.clock)
+    consumer = LiteConsumer(harness, "c2")
+    await consumer.sync(REPLACE, "n0", "n1")
+    assert await consumer.pop(poll_ms=20_000) == []
+    await harness.end()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_position_that_is_saved_during_an_acknowledgement_has_it(turns: int) -> None:
+    """`liteOffsets` says that it has the journal up to its end, which has the acknowledgement
+    before the request ends."""
+    disk = SimulatedDisk(0)
+    harness = await BrokerHarness.begin(PATH, disk=disk)
+    await make_parent(harness)
+    await bind(harness)
+    consumer, state = LiteConsumer(harness, "c1"), harness.broker.lite.state
+    await consumer.sync(REPLACE, "n0", "n1")
+    await send_lite(harness, "n0", b"0", b"1", b"2")
+    got = await consumer.pop()
+    await send_lite(harness, "n1", b"0")
+    others = await consumer.pop()
+    saving = asyncio.create_task(state.save(everything=True))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert set(await consumer.ack(got)) == {0}
+    await saving
+    await state.save()
+    assert set(await consumer.ack(others)) == {0}
+    await state.save()
+    assert len(list(state.table)) == 1, "the line of n0 was dropped"
     left = disk.copy().after_kill()
     await harness.end()
     harness = await BrokerHarness.begin(PATH, disk=left, clock=harness.clock)

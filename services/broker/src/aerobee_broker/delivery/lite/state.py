@@ -117,6 +117,9 @@ class LiteState(Component):
         await self._save_heads(everything=everything)
 
     async def _save_positions(self) -> None:
+        # The journal has an acknowledgement before its request ends and commits the position.
+        for queue in self.table.queues():
+            self.positions.commit(*queue.key, queue.committed_offset)
         position = self._journal_end()
         write = self.file.writer(self.positions.to_bytes(position))
         try:
