@@ -32,6 +32,7 @@ from aerobee_spark.jvm.session import session
 from aerobee_spark.landing.job import Landing, LandRequest
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.planning import connect
+from aerobee_spark.reading.schema import SCHEMA
 from aerobee_spark.stream.reader import RocketMqStreamReader
 from aerobee_spark.stream.watch import Watch
 from aerobee_spark.table.files import CHECKPOINT, FactsFiles
@@ -132,13 +133,12 @@ class Bench:
     def read(self) -> None:
         nowhere(self.batch())
 
-    def read_in_more_tasks(self) -> None:
-        rows = self.batch()
+    def read_in_tasks(self, tasks: int) -> None:
         reader = self.spark.read.format(source.FORMAT).options(**self.options())
-        nowhere(reader.option("minPartitions", 2 * rows.rdd.getNumPartitions()).load())
+        nowhere(reader.option("minPartitions", tasks).load())
 
     def read_json(self) -> None:
-        nowhere(self.spark.read.schema(self.batch().schema).json(str(self.folder / "json")))
+        nowhere(self.spark.read.schema(SCHEMA).json(str(self.folder / "json")))
 
     def read_parquet(self) -> None:
         nowhere(self.spark.read.parquet(str(self.folder / "parquet")))
@@ -156,7 +156,7 @@ class Bench:
         """The files of `read_json`, in as many triggers as `stream`."""
         files = len(list((self.folder / "json").glob("part-*")))
         per_trigger = -(-files * PER_TRIGGER // MESSAGES)
-        rows = self.spark.readStream.schema(self.batch().schema)
+        rows = self.spark.readStream.schema(SCHEMA)
         rows = rows.option("maxFilesPerTrigger", per_trigger)
         sink = rows.json(str(self.folder / "json")).writeStream.format("noop")
         self._run(sink, self.fresh("checkpoint-json"))
@@ -267,9 +267,10 @@ def measured(bench: Bench) -> tuple[list[Result], float]:
     rows = bench.batch()
     rows.write.json(str(bench.folder / "json"))
     rows.write.parquet(str(bench.folder / "parquet"))
+    tasks = rows.rdd.getNumPartitions()
     works: dict[str, Callable[[], None]] = {
         "read": bench.read,
-        "tasks": bench.read_in_more_tasks,
+        "tasks": lambda: bench.read_in_tasks(2 * tasks),
         "json": bench.read_json,
         "parquet": bench.read_parquet,
         "copy": bench.read_into_parquet,

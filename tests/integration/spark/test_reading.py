@@ -11,7 +11,7 @@ import pytest
 from aerobee_client import AdminClient
 from aerobee_spark.errors import DataLossError, OptionError
 from aerobee_spark.reading import columns
-from aerobee_spark.reading.chunks import Pull, read_range
+from aerobee_spark.reading.chunks import Pull, read_ranges
 from aerobee_spark.reading.offsets import OffsetRange, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.planning import connect, plan
@@ -53,8 +53,8 @@ def planned(admin: AdminClient, **given: str) -> list[tuple[Any, ...]]:
 
 
 def read(admin: AdminClient, wanted: OffsetRange, **given: str) -> list[int]:
-    chunks = read_range(admin, wanted, options(topic=TOPIC, **given))
-    batches = [columns.decode(chunk.records, "broker-a") for chunk in chunks]
+    chunks = read_ranges(admin, [wanted], options(topic=TOPIC, **given))
+    batches = [columns.decode(chunk.records, "broker-a") for _, chunk in chunks]
     table = pa.Table.from_batches(batches, columns.ARROW_SCHEMA)
     found: list[int] = table.column("queueOffset").to_pylist()
     return found
@@ -167,7 +167,7 @@ def test_a_range_is_read_exactly(broker: FakeBroker, admin: AdminClient) -> None
 def test_small_responses_are_combined(broker: FakeBroker, admin: AdminClient) -> None:
     put(broker, 100)
     broker.most_messages = 7
-    chunks = list(read_range(admin, OffsetRange(A0, 0, 100), options(topic=TOPIC)))
+    chunks = list(read_ranges(admin, [OffsetRange(A0, 0, 100)], options(topic=TOPIC)))
     assert len(chunks) == 1
     assert read(admin, OffsetRange(A0, 3, 97), pullBatchSize="20") == list(range(3, 97))
 

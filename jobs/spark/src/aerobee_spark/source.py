@@ -29,7 +29,7 @@ from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
 from aerobee_spark.reading.filters import narrowing_of
 from aerobee_spark.reading.narrowing import Narrowing
-from aerobee_spark.reading.offsets import split
+from aerobee_spark.reading.offsets import shared
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.writing.options import WriteOptions
 from aerobee_spark.writing.writer import RocketMqStreamWriter, RocketMqWriter, WritePlan
@@ -106,17 +106,17 @@ class RocketMqReader(DataSourceReader):
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        """One for each range of at most maxRecordsPerPartition messages. Raises MqError."""
+        """Of at most maxRecordsPerPartition messages each. Raises MqError."""
         from aerobee_spark.reading.planning import connect, plan
 
         with connect(self.options.name_server) as admin:
             ranges = plan(admin, self.options, self.narrowing)
-        parts = split(
+        tasks = shared(
             ranges,
             max_records=self.options.max_records_per_partition,
             min_partitions=self.options.min_partitions,
         )
-        return [batches.RangePartition(part) for part in parts]
+        return [batches.RangesPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""

@@ -16,7 +16,7 @@ from aerobee_spark.reading.offsets import (
     Queue,
     check_known,
     range_of,
-    split,
+    shared,
 )
 from support.codes import raises_about
 
@@ -72,10 +72,19 @@ def test_offsets_of_a_queue_that_is_not_read_are_refused() -> None:
 
 
 def test_a_long_range_is_cut_into_nearly_equal_parts() -> None:
-    parts = split([OffsetRange(QUEUE, 0, 250)], max_records=100)
-    assert [(part.start, part.end) for part in parts] == [(0, 83), (83, 166), (166, 250)]
+    tasks = shared([OffsetRange(QUEUE, 0, 250)], max_records=100)
+    assert [(part.start, part.end) for (part,) in tasks] == [(0, 83), (83, 166), (166, 250)]
 
 
+def test_short_ranges_share_a_task_up_to_half_of_a_large_one() -> None:
+    ranges = [OffsetRange(Queue("t", "b", n), 0, length) for n, length in enumerate(LENGTHS)]
+    tasks = shared(ranges, max_records=100)
+    assert [list(map(len, task)) for task in tasks] == [[20, 30], [1], [50], [70], [9, 9, 9]]
+    assert [part for task in tasks for part in task] == [each for each in ranges if len(each)]
+    assert len(shared(ranges, max_records=100, min_partitions=6)) >= 6
+
+
+LENGTHS = (20, 30, 1, 50, 70, 9, 0, 9, 9)
 RANGES = st.lists(
     st.builds(
         lambda queue, start, length: OffsetRange(queue, start, start + length),
@@ -92,10 +101,11 @@ RANGES = st.lists(
 def test_splits_cover_every_offset_once(
     ranges: list[OffsetRange], max_records: int, min_partitions: int
 ) -> None:
-    parts = split(ranges, max_records=max_records, min_partitions=min_partitions)
-    total = sum(map(len, ranges))
-    assert all(0 < len(part) <= max_records for part in parts)
-    assert len(parts) >= min(min_partitions, total)
+    tasks = shared(ranges, max_records=max_records, min_partitions=min_partitions)
+    total, parts = sum(map(len, ranges)), [part for task in tasks for part in task]
+    assert all(map(len, parts))
+    assert all(0 < sum(map(len, task)) <= max_records for task in tasks)
+    assert len(tasks) >= min(min_partitions, total)
     wanted = [(whole.queue, offset) for whole in ranges for offset in range(whole.start, whole.end)]
     assert wanted == [
         (part.queue, offset) for part in parts for offset in range(part.start, part.end)

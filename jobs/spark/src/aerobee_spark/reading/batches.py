@@ -1,4 +1,4 @@
-"""What a task does: the RecordBatches of one range. Runs in Spark's Python workers, of a batch
+"""What a task does: the RecordBatches of its ranges. Runs in Spark's Python workers, of a batch
 query and of a stream alike.
 
 grpc is imported by the first read, after the worker was forked.
@@ -7,8 +7,8 @@ grpc is imported by the first read, after the worker was forked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class RangePartition(InputPartition):
-    """The range that one task reads. `address`: where its broker was at planning, if that is
-    known."""
+class RangesPartition(InputPartition):
+    """The ranges that one task reads. `addresses`: broker name → where it was at planning, if that
+    is known."""
 
-    wanted: OffsetRange
-    address: str | None = None
+    ranges: tuple[OffsetRange, ...]
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(
@@ -38,22 +38,22 @@ def read(
     """RecordBatches with the columns `names`. Raises MqError, also MissingPackageError,
     CorruptRecord."""
     # Without any partition Spark reads one of its own making.
-    if isinstance(partition, RangePartition):
+    if isinstance(partition, RangesPartition):
         yield from _read(partition, options, names)
 
 
 def _read(
-    partition: RangePartition, options: ReadOptions, names: tuple[str, ...]
+    partition: RangesPartition, options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     check_packages()
     from aerobee_spark.reading import columns
-    from aerobee_spark.reading.chunks import read_range
+    from aerobee_spark.reading.chunks import read_ranges
     from aerobee_spark.reading.redaction import Redaction, redacted
 
     redaction = Redaction.of(options.redact, options.redact_key)
-    wanted, client = partition.wanted, _client(options.name_server)
+    client = _client(options.name_server)
     leave_out_imports()
-    for chunk in read_range(client, wanted, options, partition.address):
+    for wanted, chunk in read_ranges(client, partition.ranges, options, partition.addresses):
         batch = columns.decode(
             chunk.records,
             wanted.queue.broker_name,

@@ -1,4 +1,4 @@
-"""Reading one range of a queue from its broker: chunks of records, with retries, checked for gaps.
+"""Reading ranges of queues from their brokers: chunks of records, with retries, checked for gaps.
 
 A browse registers no group and commits no offset. The next chunk is fetched while one is decoded.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import Code, DataLossError, MqError
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 2.0
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 # What a name server answers while the broker of a queue is away, of which the range was planned.
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
@@ -36,31 +38,46 @@ class Chunk:
     next_offset: int
 
 
-def read_range(
-    admin: AdminClient, wanted: OffsetRange, options: ReadOptions, address: str | None = None
-) -> Iterator[Chunk]:
-    """The records of a range, pullBatchSize at a time. `address`: where the broker was when the
-    range was planned; it is asked there first, so that no name server is needed.
+def read_ranges(
+    admin: AdminClient,
+    ranges: Iterable[OffsetRange],
+    options: ReadOptions,
+    addresses: Mapping[str, str] = NOWHERE,
+) -> Iterator[tuple[OffsetRange, Chunk]]:
+    """The records of one range after the other, pullBatchSize at a time. `addresses`: broker name →
+    where it was when the ranges were planned; it is asked there first, so that no name server is
+    needed.
 
-    Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when the broker does not
-    answer for pullTimeoutMs, unless failOnUnreachableBroker is off (then the range ends there).
+    Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when a broker does not
+    answer for pullTimeoutMs, unless failOnUnreachableBroker is off (then its range ends there).
     """
-    pull = Pull(admin, wanted, options, address)
-    offset = wanted.start
+    chunks = _chunks(admin, ranges, options, addresses)
     with ThreadPoolExecutor(1, "aerobee pull") as ahead:
-        pending = ahead.submit(pull.chunk, offset)
+        pending = ahead.submit(next, chunks, None)
+        while (found := pending.result()) is not None:
+            pending = ahead.submit(next, chunks, None)
+            yield found
+
+
+def _chunks(
+    admin: AdminClient,
+    ranges: Iterable[OffsetRange],
+    options: ReadOptions,
+    addresses: Mapping[str, str],
+) -> Iterator[tuple[OffsetRange, Chunk]]:
+    for wanted in ranges:
+        pull = Pull(admin, wanted, options, addresses.get(wanted.queue.broker_name))
+        offset = wanted.start
         while offset < wanted.end:
             try:
-                chunk = pending.result()
+                chunk = pull.chunk(offset)
             except MqError as error:
                 if isinstance(error, DataLossError) or options.fail_on_unreachable_broker:
                     raise
                 log.warning("%s is not read to its end: %s", wanted.queue, error.message)
-                return
+                break
             offset = chunk.next_offset
-            if offset < wanted.end:
-                pending = ahead.submit(pull.chunk, offset)
-            yield chunk
+            yield wanted, chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,15 +140,27 @@ def _check_inside(queue: Queue, bounds: Bounds, wanted: int) -> None:
         )
 
 
-def split(
+def shared(
     ranges: Iterable[OffsetRange], *, max_records: int, min_partitions: int = 1
-) -> list[OffsetRange]:
-    """Splits ranges into parts of at most `max_records` offsets and nearly equal length; at least
-    `min_partitions` parts when there are as many offsets. Empty ranges are left out."""
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task. Ranges are split into parts of at most `max_records` offsets and
+    nearly equal length; neighbours that are short share a task, up to half of `max_records`: a task
+    costs as much as some thousand messages. At least `min_partitions` tasks when there are as many
+    offsets. Empty ranges are left out."""
     filled = [whole for whole in ranges if len(whole)]
     total = sum(map(len, filled))
     size = max(1, min(max_records, total // max(min_partitions, 1)))
-    return [part for whole in filled for part in _cut(whole, -(-len(whole) // size))]
+    tasks: list[tuple[OffsetRange, ...]] = []
+    free = 0  # offsets that the last task has room for
+    for whole in filled:
+        for part in _cut(whole, -(-len(whole) // size)):
+            if len(part) <= free:
+                tasks[-1] += (part,)
+            else:
+                tasks.append((part,))
+                free = min(max_records // 2, size)
+            free -= len(part)
+    return tasks
 
 
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:

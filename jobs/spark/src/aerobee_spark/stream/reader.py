@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading import batches
-from aerobee_spark.reading.offsets import AT_EARLIEST, Queue, check_known, split
+from aerobee_spark.reading.offsets import AT_EARLIEST, Queue, check_known, shared
 from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
 from aerobee_spark.stream.admission import Advance, Patience, advance, limited
 from aerobee_spark.stream.positions import Positions, named_topics, ranges_between
@@ -134,17 +134,15 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- what a batch reads ----
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each range of at most maxRecordsPerPartition messages. Raises CheckpointError."""
+        """Of at most maxRecordsPerPartition messages each. Raises CheckpointError."""
         ranges = ranges_between(self._parsed(start), self._parsed(end))
-        parts = split(
+        tasks = shared(
             ranges,
             max_records=self.options.max_records_per_partition,
             min_partitions=self.options.min_partitions,
         )
         addresses = self._watch.addresses if self._watch else {}
-        return [
-            batches.RangePartition(part, addresses.get(part.queue.broker_name)) for part in parts
-        ]
+        return [batches.RangesPartition(task, addresses) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""

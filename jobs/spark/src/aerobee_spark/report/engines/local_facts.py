@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from aerobee_spark.errors import ReportError
 from aerobee_spark.reading import columns, planning
-from aerobee_spark.reading.chunks import read_range
+from aerobee_spark.reading.chunks import read_ranges
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.reading.redaction import Redaction, redacted
@@ -58,18 +58,17 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
     options = ReadOptions.parse(facts.read_options(request, ranges))
     redaction = Redaction.of(options.redact, options.redact_key)
     with planning.connect(request.name_server) as admin:
-        for wanted in ranges:
-            for chunk in read_range(admin, wanted, options):
-                try:
-                    batch = columns.decode(
-                        chunk.records,
-                        wanted.queue.broker_name,
-                        include_body=options.include_body,
-                    )
-                except CorruptRecord as error:
-                    problem = f"{wanted.queue}: a record cannot be decoded: {error.reason}"
-                    raise ReportError(problem, str(wanted.queue)) from None
-                yield redacted(batch, redaction) if options.redact else batch
+        for wanted, chunk in read_ranges(admin, ranges, options):
+            try:
+                batch = columns.decode(
+                    chunk.records,
+                    wanted.queue.broker_name,
+                    include_body=options.include_body,
+                )
+            except CorruptRecord as error:
+                problem = f"{wanted.queue}: a record cannot be decoded: {error.reason}"
+                raise ReportError(problem, str(wanted.queue)) from None
+            yield redacted(batch, redaction) if options.redact else batch
 
 
 def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:
