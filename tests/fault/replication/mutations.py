@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.delivery import metadata_journal
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.metadata_replay import MetadataReplay
 from aerobee_broker.metadata.journal_records import TopicDeletion
@@ -24,8 +25,8 @@ from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
 from aerobee_broker.replication.stream import Hello, Report, ReportCheck
+from aerobee_broker.roles import preparation
 from aerobee_broker.store.log.commit_log import CommitLog
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_chassis.background import until_one_ends
 from fault.replication import failover
@@ -349,7 +350,8 @@ def delete_up_to_the_end_of_the_log(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_a_deletion_that_the_log_has_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MessageStore, "deleted_at_end", lambda self: [])
+    for module in (metadata_journal, preparation):
+        patch.setattr(module, "unlogged_deletions", lambda _: [])
 
 
 def answer_a_change_before_it_is_confirmed(patch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.delivery.table_upkeep import TableUpkeep
+from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.message_store import MessageStore
@@ -20,7 +21,7 @@ from support.clock.manual_clock import ManualClock
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.replicated import REPLICATED, open_replica, ship_all
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, open_store, visible
+from support.disk.stores import PATH, open_store, send, visible
 from support.replication.journalled_tables import FILES, ReplicaTables, on_the_spot
 
 TOPICS_FILE = PATH / "config" / "topics.json"
@@ -241,6 +242,39 @@ async def test_a_deletion_whose_record_a_crash_has_lost_is_logged_at_the_next_st
     await again.own.saved.save()
     slave.take(again)
     assert slave.own.contents() == again.own.contents()
+
+
+async def test_a_deletion_that_is_not_logged_is_found_behind_other_records(master: Master) -> None:
+    """A full disk has taken back its record, and others were written before it was logged again."""
+    own, slave = master.own, Slave()
+    for topic in ("t", "u"):
+        await own.put_topic(TopicConfig(topic, 1, 1))
+        await master.send(topic, 3)
+    await own.delete_topic("u")
+    slave.take(master)
+    assert unlogged_deletions(master.store) == unlogged_deletions(slave.store) == []
+    master.store.delete_topic("t")
+    await master.send("u", 2)
+    killed = master.killed()
+    killed.own.restore()
+    killed.own.derive_all()
+    assert unlogged_deletions(killed.store) == ["t"]
+    again = await master.killed().begin()
+    await again.send("u", 1)
+    assert unlogged_deletions(again.store) == []
+    slave.take(again)
+    assert not shown(slave.store, "t")
+    assert visible(slave.store) == visible(again.store)
+
+
+async def test_a_deletion_from_before_the_journal_is_not_logged_over_newer_messages() -> None:
+    alone = open_store()
+    for _ in range(2):
+        send(alone, [NewMessage("t", 0, b"x")])
+        alone.delete_topic("t")
+    assert unlogged_deletions(alone) == ["t"]
+    send(alone, [NewMessage("t", 0, b"of another topic")])
+    assert unlogged_deletions(alone) == []
 
 
 async def test_a_store_that_had_no_journal_gets_all_of_its_tables_into_one() -> None:

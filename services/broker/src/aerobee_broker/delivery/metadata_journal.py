@@ -17,6 +17,7 @@ from functools import partial
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
 from aerobee_broker.metadata import journal_records
 from aerobee_broker.metadata.journal_records import ParentCreation, TableChange, TopicDeletion
 from aerobee_broker.metadata.persistent_table import Logged
@@ -40,12 +41,12 @@ class MetadataJournal(Component):
         self._unlogged: list[str] = []
 
     def restore(self) -> None:
+        """Raises StoreReadError."""
         for name, table in self._saved.tables.by_name().items():
             file = self._saved.files[name]
             is_known = file.position is not None or not file.is_there
             self._changes[table] = TableChanges(name, table, is_known=is_known)
-        # A crash may have come between a deletion and its record.
-        self._unlogged = self._log.store.deleted_at_end()
+        self._unlogged = unlogged_deletions(self._log.store)
         self._saved.journal.lead(self)
 
     async def start(self) -> None:

@@ -58,7 +58,7 @@ class MetadataReplay:
             self._positions[name] = at
         low = min(self._positions.values())
         for queue_id in _QUEUES:
-            self._next[queue_id] = self._first_from(queue_id, low)
+            self._next[queue_id] = first_from(store, queue_id, low)
         count = self.apply()
         structlog.get_logger().info("metadata_restored", journal_records=count)
         return count
@@ -124,32 +124,39 @@ class MetadataReplay:
             structlog.get_logger().info("topic_deleted", topic=topic, by="journal")
 
     def _records(self, queue_id: int) -> Iterator[Record]:
-        store, offset = self._store, self._next[queue_id]
-        offset = max(offset, store.min_offset(names.METADATA_LOG_TOPIC, queue_id))
-        while offset < store.max_offset(names.METADATA_LOG_TOPIC, queue_id):
-            result = store.read(
-                names.METADATA_LOG_TOPIC,
-                queue_id,
-                offset,
-                max_messages=READ_MESSAGES,
-                max_bytes=READ_BYTES,
-                tags=None,
-            )
-            yield from iter_records(result.records, check_crc=False)
-            if result.next_begin_offset <= offset:
-                return
-            offset = result.next_begin_offset
+        return records_from(self._store, queue_id, self._next[queue_id])
 
-    def _first_from(self, queue_id: int, position: int) -> int:
-        """The queue offset of the first record at or behind a physical offset."""
-        store, topic = self._store, names.METADATA_LOG_TOPIC
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
 
-        def place(queue_offset: int) -> int:
-            units = store.units(topic, queue_id, queue_offset, 1)
-            return units[0][0] if units else position
+def records_from(store: MessageStore, queue_id: int, offset: int) -> Iterator[Record]:
+    """The visible records of one queue of the journal, from a queue offset on. Raises
+    StoreReadError."""
+    offset = max(offset, store.min_offset(names.METADATA_LOG_TOPIC, queue_id))
+    while offset < store.max_offset(names.METADATA_LOG_TOPIC, queue_id):
+        result = store.read(
+            names.METADATA_LOG_TOPIC,
+            queue_id,
+            offset,
+            max_messages=READ_MESSAGES,
+            max_bytes=READ_BYTES,
+            tags=None,
+        )
+        yield from iter_records(result.records, check_crc=False)
+        if result.next_begin_offset <= offset:
+            return
+        offset = result.next_begin_offset
 
-        return bisect_left(range(high), position, low, high, key=place)
+
+def first_from(store: MessageStore, queue_id: int, position: int) -> int:
+    """The queue offset of the first visible record of the journal at or behind a physical offset.
+    Raises StoreReadError."""
+    topic = names.METADATA_LOG_TOPIC
+    low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+
+    def place(queue_offset: int) -> int:
+        units = store.units(topic, queue_id, queue_offset, 1)
+        return units[0][0] if units else position
+
+    return bisect_left(range(high), position, low, high, key=place)
 
 
 def _place(record: Record) -> int:

@@ -14,6 +14,7 @@ from functools import partial
 
 import structlog
 
+from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.replication import snapshot
 from aerobee_broker.replication.handshake import Action, Agreement
@@ -45,7 +46,7 @@ class Preparation:
 
     @property
     def is_due(self) -> bool:
-        return self._own.is_unfinished or bool(self._own.store.deleted_at_end())
+        return self._own.is_unfinished or bool(unlogged_deletions(self._own.store))
 
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         """Raises ReopenStore; CutRefused, StreamBroken, what the call raises; OSError."""
@@ -80,7 +81,7 @@ class Preparation:
             if agreement.action is Action.WIPE:
                 await self._mark(Unfinished(copies=copies, wipes=True))
                 raise ReopenStore("what it has ends before its master's log begins")
-            if not copies and own.store.deleted_at_end():
+            if not copies and unlogged_deletions(own.store):
                 await self._undo_deletions()
             begin_at = agreement.begin if agreement.action is Action.COPY else 0
             found = await self._fetch(welcome.master.epoch, begin_at)
@@ -106,7 +107,8 @@ class Preparation:
 
     async def _undo_deletions(self) -> None:
         """Always raises ReopenStore."""
-        await self._own.environment.flusher(self._own.store.undo_deletions)
+        topics = unlogged_deletions(self._own.store)
+        await self._own.environment.flusher(partial(self._own.store.undo_deletions, topics))
         raise ReopenStore("a topic was deleted that its master has")
 
     async def _mark(self, unfinished: Unfinished) -> None:

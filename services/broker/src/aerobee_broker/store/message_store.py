@@ -18,7 +18,7 @@ the flusher's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -337,16 +337,23 @@ class MessageStore:
         self._derived_flush.request()
 
     def deleted_at_end(self) -> list[str]:
-        """Topics that were deleted where the log ends: nothing in the log tells of it."""
-        return self._deleted_topics.from_on(self._log.end)
+        """Topics that were deleted behind the last record of the log: none tells of it. Raises
+        OSError."""
+        end = self._log.end
+        before = end - self._log.file_size  # whose file may end in a blank record
+        return [
+            topic
+            for topic in self._deleted_topics.from_on(before)
+            if self._log.behind_blank(self.deleted_below(topic)) >= end
+        ]
 
-    def undo_deletions(self) -> None:
-        """Of the topics of `deleted_at_end`: another master's log has no such deletion. Queues and
-        index are built again when the store is opened next; it is closed. Raises OSError."""
+    def undo_deletions(self, topics: Collection[str]) -> None:
+        """Another master's log has no such deletion. Queues and index are built again when the
+        store is opened next; it is closed. Raises OSError."""
         self._checkpoint_file.write(
             Checkpoint(self._log.file_size, flushed=self._log.flushed, confirmed=0)
         )
-        self._deleted_topics.undo(self.deleted_at_end())
+        self._deleted_topics.undo(topics)
         self.abandon()
 
     def take_deletions(self, deleted_topics: Mapping[str, int]) -> None:

@@ -243,3 +243,18 @@ def test_sync_ends_while_writes_continue(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(SimulatedFile, "sync", sync_and_write)
     assert store.flush.sync() == written
     assert syncs == 1
+
+
+def test_a_deletion_is_at_the_end_where_only_a_blank_record_follows() -> None:
+    store, disk, _ = new_store()
+    send(store, BIG[:1])
+    store.delete_topic("a")
+    assert store.deleted_at_end() == ["a"]
+    store._log.roll()
+    flush(store)
+    assert store.end_offset == SIZE
+    assert store.deleted_at_end() == ["a"]
+    again = open_store(disk.after_kill())
+    assert again.deleted_at_end() == ["a"]
+    send(again, [NewMessage("b", 0, b"x")])
+    assert again.deleted_at_end() == []

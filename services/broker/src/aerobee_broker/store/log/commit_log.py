@@ -88,6 +88,16 @@ class CommitLog:
         self._begin_file(following)
         return following
 
+    def behind_blank(self, physical_offset: int) -> int:
+        """Where the next record lies: behind a blank one that lies there, which may be all zeros
+        when a start has found it. Raises OSError."""
+        following = self.start_at(physical_offset) + self.file_size
+        if following > self.end:
+            return physical_offset
+        found = self.read(physical_offset, min(BLANK.size, following - physical_offset))
+        is_blank = found == BLANK.pack(following - physical_offset, MAGIC_BLANK) or not any(found)
+        return following if is_blank else physical_offset
+
     def extend_raw(self, data: bytes, end: int) -> None:
         """Takes bytes of another log, which belong at the end of this one: whole records that end
         at `end`. Where that is the start of a file they end with a blank record.
