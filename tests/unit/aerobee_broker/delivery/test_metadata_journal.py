@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.delivery.metadata_replay import records_from
 from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
+from aerobee_broker.metadata.journal_records import ParentCreation, TableChange, decode
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire.checked_json import encode
 from aerobee_wire.status import MqError
+from aerobee_wire.topics import METADATA_CHANGE_QUEUE, METADATA_DELETION_QUEUE
 from support.broker.replicas import ScriptedReplicas
 from support.clock.manual_clock import ManualClock
 from support.clock.virtual_loop import run_ready_tasks
@@ -242,6 +246,31 @@ async def test_a_deletion_whose_record_a_crash_has_lost_is_logged_at_the_next_st
     await again.own.saved.save()
     slave.take(again)
     assert slave.own.contents() == again.own.contents()
+
+
+async def test_the_creation_of_a_parent_that_the_log_loses_is_logged_again(master: Master) -> None:
+    """Before its row: a replica derives the messages of a parent with other codes."""
+    own = master.own
+    assert own.journal is not None
+    master.disk.capacity = sum(map(len, master.disk.files().values()))
+    with suppress(MqError):
+        for n in range(60):
+            await own.put_topic(TopicConfig(f"n{n}", 1, 1))
+    own.journal.create_parent("p")
+    with pytest.raises(MqError):
+        await own.put_topic(TopicConfig("p", 1, 1))
+    master.disk.capacity = None
+    await own.put_topic(TopicConfig("last", 1, 1))
+    creations, rows = (
+        [(message.physical_offset, decode(message.body)) for message in records]
+        for records in (
+            records_from(master.store, queue_id, 0)
+            for queue_id in (METADATA_DELETION_QUEUE, METADATA_CHANGE_QUEUE)
+        )
+    )
+    [(place, creation)] = creations
+    assert creation == ParentCreation("p")
+    assert place < min(at for at, row in rows if isinstance(row, TableChange) and "p" in row.put)
 
 
 async def test_a_deletion_that_is_not_logged_is_found_behind_other_records(master: Master) -> None:

@@ -6,7 +6,9 @@ file waits until the record is confirmed. So whoever waits for the file answers 
 takes back, and the file holds nothing else. Consumer offsets are written every
 `flushConsumerOffsetInterval`: after a failover groups repeat at most that.
 
-A deletion of a topic is logged in the turn of the loop in which it happens: it counts at its place.
+The deletion of a topic, and the creation of a parent of lite topics, is logged in the turn of the
+loop in which it happens: it counts at its place. One that the log loses is logged before anything
+else of the journal.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ class MetadataJournal(Component):
         self._saved = saved
         self._clock = clock
         self._changes: dict[Table, TableChanges] = {}
-        # Topics whose deletion the log has not, or has lost: logged before anything else.
-        self._unlogged: list[str] = []
+        # What the log has not, or has lost: logged before anything else.
+        self._unlogged: list[TopicDeletion | ParentCreation] = []
 
     def restore(self) -> None:
         """Raises StoreReadError."""
@@ -46,18 +48,18 @@ class MetadataJournal(Component):
             file = self._saved.files[name]
             is_known = file.position is not None or not file.is_there
             self._changes[table] = TableChanges(name, table, is_known=is_known)
-        self._unlogged = unlogged_deletions(self._log.store)
+        self._unlogged = [TopicDeletion(topic, 0) for topic in unlogged_deletions(self._log.store)]
         self._saved.journal.lead(self)
 
     async def start(self) -> None:
-        self._log_deletions()
+        self._log_at_its_place()
         self._log.schedule_flush()
 
     # ---- changes of tables ----
 
     def log(self, table: Table) -> Logged:
         """Appends what the journal does not say of the table yet. Raises what the store raises."""
-        self._log_deletions()
+        self._log_at_its_place()
         changes = self._changes[table]
         change = changes.take()
         if change is not None:
@@ -80,15 +82,20 @@ class MetadataJournal(Component):
             changes.lose(change)
             raise
 
+    # ---- what counts at its place ----
+
     def create_parent(self, topic: str) -> None:
         """A topic of the type LITE, before its row and its first message. Raises what the store
         raises."""
-        self._log_deletions()
-        messages = journal_records.messages(ParentCreation(topic), self._clock.now_ms())
-        self._log.store.append(messages, reserve=True)
+        creation = ParentCreation(topic)
+        self._unlogged.append(creation)
+        try:
+            self._log_at_its_place()
+        except MqError:
+            if creation in self._unlogged:
+                self._unlogged.remove(creation)
+            raise
         self._log.schedule_flush()
-
-    # ---- deletions ----
 
     def delete_topic(self, topic: str) -> None:
         """In the store, and in the journal; its rows in the tables are the caller's, in this turn
@@ -97,26 +104,28 @@ class MetadataJournal(Component):
         store = self._log.store
         store.check_open_to_appends(reserve=True)
         store.delete_topic(topic)
-        self._unlogged.append(topic)
+        self._unlogged.append(TopicDeletion(topic, 0))
         try:
-            self._log_deletions()
+            self._log_at_its_place()
         except MqError as error:
             structlog.get_logger().warning("deletion_not_logged", topic=topic, reason=error.message)
 
-    def _log_deletions(self) -> None:
+    def _log_at_its_place(self) -> None:
         """Raises what the store raises."""
         while self._unlogged:
-            topic = self._unlogged[0]
-            deletion = TopicDeletion(topic, self._log.store.deleted_below(topic))
-            messages = journal_records.messages(deletion, self._clock.now_ms())
+            record = self._unlogged[0]
+            if isinstance(record, TopicDeletion):
+                record = record._replace(below=self._log.store.deleted_below(record.topic))
+            messages = journal_records.messages(record, self._clock.now_ms())
             self._log.store.append(messages, reserve=True)
             self._unlogged.pop(0)
-            self._forget_rows(topic)
-            self._log.when_flushed(partial(self._deletion_ended, topic))
+            if isinstance(record, TopicDeletion):
+                self._forget_rows(record.topic)
+            self._log.when_flushed(partial(self._ended, record))
 
-    def _deletion_ended(self, topic: str, error: BaseException | None) -> None:
-        if error is not None and topic not in self._unlogged:
-            self._unlogged.append(topic)
+    def _ended(self, record: TopicDeletion | ParentCreation, error: BaseException | None) -> None:
+        if error is not None:
+            self._unlogged.append(record)
             self._touch()
 
     def _forget_rows(self, topic: str) -> None:
