@@ -6,7 +6,7 @@ The path comes from the contract's descriptors. Knows no transport.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
@@ -30,7 +30,8 @@ class Request(Protocol):
 
 # ---- messages that encode themselves ----
 
-_LENGTH_DELIMITED = 2  # protobuf's wire type of bytes and of messages
+_VARINT, _LENGTH_DELIMITED = 0, 2  # protobuf's wire types: of numbers; of bytes and of messages
+_FIELD_NUMBER = 0x78  # of a tag of one byte
 
 
 def blob_tag(message: type[Message], field: str) -> bytes:
@@ -49,6 +50,39 @@ def varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+class Blob(NamedTuple):
+    """A field in an encoded message: where its tag stands, and its content, from and to."""
+
+    at: int
+    begin: int
+    end: int
+
+
+def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
+    """The first field with this `blob_tag` of the message that is encoded there. None: it has none,
+    or what comes before is neither number nor blob."""
+    at = begin
+    try:
+        while at < end and (kind := encoded[at] & ~_FIELD_NUMBER) in {_VARINT, _LENGTH_DELIMITED}:
+            number, behind = _varint_at(encoded, at + 1)
+            if encoded[at] == tag[0]:
+                return Blob(at, behind, behind + number) if behind + number <= end else None
+            at = behind + number if kind == _LENGTH_DELIMITED else behind
+    except IndexError:
+        pass  # cut off
+    return None
+
+
+def _varint_at(encoded: bytes, at: int) -> tuple[int, int]:
+    """The number there, and where it ends. Raises IndexError."""
+    number = shift = 0
+    while (byte := encoded[at]) > 0x7F:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+    return number | byte << shift, at + 1
 
 
 # ---- RPCs as values ----

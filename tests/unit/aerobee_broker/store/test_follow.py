@@ -14,6 +14,7 @@ from aerobee_broker.errors import (
     StoreReadError,
 )
 from aerobee_broker.store.follow import HALT_QUEUE, PIECE_MS
+from aerobee_broker.store.log import recent_writes
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire.status import Code
@@ -127,6 +128,30 @@ def test_the_bytes_of_a_failed_write_are_never_shipped() -> None:
     assert not any(b"lost" in data for data in log_bytes(other).values())
 
 
+def test_what_was_just_written_is_not_read_again(two: Two) -> None:
+    """In several files: a write that spans two of them is two pieces."""
+    master, disk, replica, other = two
+    ship_all(master, replica)
+    begin = master.end_offset
+    for first in range(120, 144, 8):
+        send(master, numbered_messages(first, 8))
+    size = SMALL.commit_log_file_size
+    assert master.end_offset // size > begin // size
+    disk.fail_reads = lambda path: path.parent.name == "commitlog"
+    ship_all(master, replica)
+    assert log_bytes(other) == log_bytes(disk)
+
+
+def test_what_was_written_longer_ago_is_read(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_writes, "MOST_WRITES", 2)
+    master, disk, replica, other = two
+    ship_all(master, replica)
+    for first in range(120, 160, 4):
+        send(master, numbered_messages(first, 4))
+    ship_all(master, replica)
+    assert log_bytes(other) == log_bytes(disk)
+
+
 def test_damage_is_not_shipped(two: Two) -> None:
     master, disk, _, _ = two
     shipper = master.shipper()
@@ -163,7 +188,7 @@ def test_a_replica_refuses_what_does_not_follow_at_its_end(two: Two) -> None:
     for place, data in (
         (chunk.end, chunk.data),
         (0, chunk.data[:-1]),
-        (0, chunk.data + b"\0"),
+        (0, bytes(chunk.data) + b"\0"),
         (0, b""),
         (0, bytes(200)),
         (0, chunk.data[200:]),

@@ -40,6 +40,7 @@ from aerobee_broker.replication.stream import (
     StreamTiming,
     Welcome,
 )
+from aerobee_broker.store.log.recent_writes import Part
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.ship import LogShipper
 from aerobee_chassis.background import until_one_ends
@@ -254,6 +255,7 @@ class Leader:
     async def _ship(self, stream: _Stream, begin: int, epoch: int) -> None:
         position = begin
         pace = CopyPace(self._timing.copy_bytes_s, self._store.end_offset)
+        data: Part
         while True:
             stream.wake.clear()
             copies = self._copies(stream, position)
@@ -303,7 +305,7 @@ class Leader:
             await asyncio.sleep(min(wait_ms, self._timing.heartbeat_ms) / 1000)
         return wait_ms > self._timing.heartbeat_ms
 
-    async def _read(self, shipper: LogShipper, position: int, *, copies: bool) -> tuple[bytes, int]:
+    async def _read(self, shipper: LogShipper, position: int, *, copies: bool) -> tuple[Part, int]:
         most = self._timing.batch_bytes
         read = partial(shipper.read, position, min(most, COPY_BYTES) if copies else most)
         behind = self._store.written_offset - position

@@ -12,6 +12,7 @@ from isal.isal_zlib import crc32
 
 from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.store.log.recent_writes import Part
 
 CLOCK_WINDOW_MS = 5_000
 BESIDE_APPENDS_BYTES_S = 200 << 20  # of a copy, while the log grows
@@ -40,7 +41,7 @@ class LogChunk:
 
     epoch: int
     offset: int
-    data: bytes
+    data: Part
     crc: int
     confirmed: int
     end: int

@@ -29,6 +29,7 @@ from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.flush import Flush
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.log.recent_writes import Part
 from aerobee_broker.store.log.whole_records import whole_records
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import MAX_RECORD
@@ -70,7 +71,7 @@ class Follower:
 
     # ---- the log ----
 
-    def append(self, physical_offset: int, data: bytes) -> int:
+    def append(self, physical_offset: int, data: Part) -> int:
         """Takes whole records of one file, whose bytes the caller has checked by their CRC. Returns
         where the next ones begin. `Flush.seal` and `write_and_sync` follow.
 

@@ -13,6 +13,7 @@ from isal.isal_zlib import crc32
 from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, TransientReadError
 from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.log.recent_writes import Part
 from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
 
 
@@ -21,7 +22,7 @@ class Chunk(NamedTuple):
     `end`, then the start of the next file."""
 
     physical_offset: int
-    data: bytes
+    data: Part
     end: int
 
 
@@ -52,6 +53,10 @@ class LogShipper:
                 f"the log begins at physical offset {log.min_offset}, behind {physical_offset}"
             )
         room = log.start_at(physical_offset) + log.file_size - physical_offset
+        if limit is None:
+            recent = log.recent.find(physical_offset, max_bytes, physical_offset + room)
+            if recent is not None:
+                return Chunk(*recent)
         there = min(room, written - physical_offset)
         data = self._read(physical_offset, min(there, max(max_bytes, IDENTITY.size)))
         whole = whole_records(data, physical_offset, room)

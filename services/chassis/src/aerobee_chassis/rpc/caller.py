@@ -131,10 +131,15 @@ class Conversation(Generic[R]):
 
     async def read(self) -> R | None:
         """None: the other side has ended the call."""
+        answer = await self.read_encoded()
         try:
-            answer = await self._exchange.read()
             return None if answer is None else self._rpc.response.FromString(answer)
-        except CallFailed as failure:
-            raise self._failed(failure) from None
         except DecodeError:
             raise self._failed(_unreadable(self._rpc)) from None
+
+    async def read_encoded(self) -> bytes | None:
+        """`read` of a message as it came."""
+        try:
+            return await self._exchange.read()
+        except CallFailed as failure:
+            raise self._failed(failure) from None

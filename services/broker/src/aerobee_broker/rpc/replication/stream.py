@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from aerobee.broker.v1 import replication_pb2 as pb
+from google.protobuf.message import DecodeError
 
 from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
@@ -21,7 +22,7 @@ from aerobee_broker.replication.snapshot import (
 from aerobee_broker.replication.stream import Hello, LogChunk, Report, Welcome
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.caller import Caller, Conversation
-from aerobee_wire.rpcs import GET_SNAPSHOT, blob_tag, varint
+from aerobee_wire.rpcs import GET_SNAPSHOT, Blob, blob_tag, find_blob, varint
 
 _CHUNK = blob_tag(pb.FollowResponse, "chunk")
 _DATA = blob_tag(pb.FollowChunk, "data")
@@ -94,8 +95,8 @@ class MasterCall:
         )
 
     async def receive(self) -> Welcome | LogChunk | None:
-        response = await self._conversation.read()
-        return None if response is None else message_of(response)
+        encoded = await self._conversation.read_encoded()
+        return None if encoded is None else decoded_response(encoded)
 
     async def send(self, report: Report) -> None:
         await self._conversation.write(
@@ -180,24 +181,34 @@ def encoded_response(message: Welcome | LogChunk) -> bytes:
     return b"".join((_CHUNK, varint(sum(map(len, parts))), *parts))
 
 
-def message_of(response: pb.FollowResponse) -> Welcome | LogChunk:
-    """Raises StreamBroken."""
-    match response.WhichOneof("kind"):
-        case "welcome":
-            welcome = response.welcome
-            return Welcome(description_of(welcome.master), welcome.crc32)
-        case "chunk":
-            chunk = response.chunk
-            return LogChunk(
-                chunk.epoch,
-                chunk.physical_offset,
-                chunk.data,
-                chunk.crc32,
-                chunk.confirmed_offset,
-                chunk.end_offset,
-                chunk.lowest_offset,
-            )
-    raise StreamBroken("a message of the master that is neither welcome nor chunk")
+def decoded_response(encoded: bytes) -> Welcome | LogChunk:
+    """Of a FollowResponse. The data of a chunk stays where it is: protobuf would copy it twice.
+    Raises StreamBroken."""
+    try:
+        chunk = find_blob(encoded, 0, len(encoded), _CHUNK)
+        if chunk is not None:
+            return _decoded_chunk(encoded, chunk)
+        response = pb.FollowResponse.FromString(encoded)
+    except DecodeError as error:
+        raise StreamBroken("a message of the master that cannot be read") from error
+    if response.WhichOneof("kind") != "welcome":
+        raise StreamBroken("a message of the master that is neither welcome nor chunk")
+    return Welcome(description_of(response.welcome.master), response.welcome.crc32)
+
+
+def _decoded_chunk(encoded: bytes, found: Blob) -> LogChunk:
+    data = find_blob(encoded, found.begin, found.end, _DATA) or Blob(*[found.end] * 3)
+    others = encoded[found.begin : data.at] + encoded[data.end : found.end]
+    chunk = pb.FollowChunk.FromString(others)
+    return LogChunk(
+        chunk.epoch,
+        chunk.physical_offset,
+        memoryview(encoded)[data.begin : data.end],
+        chunk.crc32,
+        chunk.confirmed_offset,
+        chunk.end_offset,
+        chunk.lowest_offset,
+    )
 
 
 def replica_message(described: LogDescription) -> pb.LogReplica:

@@ -10,11 +10,13 @@ does not touch what it has sealed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.errors import CommitLogBroken
 from aerobee_broker.store.log.open_files import OpenFiles
+from aerobee_broker.store.log.recent_writes import Part, RecentWrites
 from aerobee_wire.record import BLANK, MAGIC_BLANK
 
 NAME_DIGITS = 20
@@ -43,13 +45,14 @@ class CommitLog:
         self.flushed = 0  # after the last byte that is durable
         # No failover takes back what lies below. Without replicas: after the last durable byte.
         self.confirmed = 0
+        self.recent = RecentWrites()
         self._disk = disk
         self._open_files = open_files
         self._writers: dict[int, DiskFile] = {}
-        self._pending: list[tuple[int, list[bytes]]] = []  # parts up to the end of a file
-        self._parts: list[bytes] = []  # of the file that `end` lies in
+        self._pending: list[tuple[int, list[Part]]] = []  # parts up to the end of a file
+        self._parts: list[Part] = []  # of the file that `end` lies in
         self._parts_at = 0
-        self._sealed: list[tuple[int, list[bytes]]] = []  # what `write` takes
+        self._sealed: list[tuple[int, list[Part]]] = []  # what `write` takes
         self._sealed_end = 0  # and where that ends
         self._stale: list[tuple[int, int]] = []  # ranges that failed writes may have left: from, to
         # Shared with the flusher.
@@ -76,7 +79,7 @@ class CommitLog:
         """A record must end at or below this physical offset, or the log must `roll` first."""
         return self.start_at(self.end) + self.file_size - BLANK_RESERVE
 
-    def extend(self, parts: list[bytes], end: int) -> None:
+    def extend(self, parts: Sequence[Part], end: int) -> None:
         """Takes the bytes of whole records, which end at `end`."""
         self._parts += parts
         self.end = end
@@ -98,7 +101,7 @@ class CommitLog:
         is_blank = found == BLANK.pack(following - physical_offset, MAGIC_BLANK) or not any(found)
         return following if is_blank else physical_offset
 
-    def extend_raw(self, data: bytes, end: int) -> None:
+    def extend_raw(self, data: Part, end: int) -> None:
         """Takes bytes of another log, which belong at the end of this one: whole records that end
         at `end`. Where that is the start of a file they end with a blank record.
         """
@@ -135,13 +138,17 @@ class CommitLog:
         Raises OSError; then nothing of it counts, and `forget_pending` must follow.
         """
         self._wipe_stale()
-        for at, parts in self._sealed:
-            self._write_at(at, parts[0] if len(parts) == 1 else b"".join(parts))
+        writes = [
+            (at, parts[0] if len(parts) == 1 else b"".join(parts)) for at, parts in self._sealed
+        ]
+        for at, data in writes:
+            self._write_at(at, data)
         self._sealed = []
         self.written = self._sealed_end
+        self.recent.put(writes, self.written)
         return self.written
 
-    def _write_at(self, at: int, data: bytes) -> None:
+    def _write_at(self, at: int, data: Part) -> None:
         start = self.start_at(at)
         try:
             file = self._writers.get(start) or self._open_writer(start)
@@ -358,6 +365,7 @@ class CommitLog:
 
     def _set_end(self, end: int) -> None:
         self.end = self.written = self.flushed = self._parts_at = self._sealed_end = end
+        self.recent.clear()
 
     def close(self) -> None:
         """When everything is durable: removes what was allocated ahead. Raises OSError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE
+from aerobee_broker.store.log.recent_writes import Part
 from aerobee_wire import record
 from aerobee_wire.record import BLANK, MAGIC_BLANK
 
@@ -31,7 +32,7 @@ class WholeRecords(NamedTuple):
     cut_off: int = 0
 
 
-def whole_records(data: bytes, begin: int, room: int) -> WholeRecords:
+def whole_records(data: Part, begin: int, room: int) -> WholeRecords:
     """`data` lies at the physical offset `begin`, with `room` bytes up to the end of its file."""
     read, (v1, v2), smallest = IDENTITY.unpack_from, _MAGICS, record.FIXED_V1
     at = size_before = look_from = 0
@@ -60,7 +61,7 @@ def whole_records(data: bytes, begin: int, room: int) -> WholeRecords:
     return WholeRecords(at, begin + at, size if fits and at + size > len(data) else 0)
 
 
-def _alike(data: bytes, at: int, begin: int, size: int, most: int) -> int:
+def _alike(data: Part, at: int, begin: int, size: int, most: int) -> int:
     """How many records, `most` at most, follow each other from the good one at `at` on, with its
     size and magic code, and each with its own physical offset; `begin`: of the first."""
     import numpy as np  # not at the start of every broker
