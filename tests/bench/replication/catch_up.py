@@ -16,8 +16,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -28,6 +29,7 @@ from bench.replication.clusters import LARGE_FILES, TWO_COPIES
 from bench.replication.throughput import sends
 from bench.servers.echo import OPTIONS
 from bench.throughput import BODY, QUEUES, TOPIC
+from support.clock.polling import until_sync
 from support.processes.broker_group import BrokerGroup, Member
 from support.processes.service import namesrv_process
 
@@ -47,39 +49,50 @@ class Log:
         self.master = master
         self._path = master.store / "commitlog"
 
-    @property
-    def size(self) -> int:
-        """Bytes, of whole files too: what is behind the end is zeros."""
-        return sum(path.stat().st_blocks * 512 for path in self._path.iterdir())
+    async def end(self) -> int:
+        """Bytes: its files have zeros behind them, and there is a file ahead."""
+        return (await self.group.statuses())[self.master.number].end_offset
 
-    def copy(self, target: Path) -> float:
-        """Seconds that a durable copy of the files takes, one file after the other."""
+    def copy(self, target: Path, end: int) -> float:
+        """Seconds that a durable copy of so many bytes takes, one file after the other."""
         target.mkdir()
         began = time.perf_counter()
-        for path in sorted(self._path.iterdir()):
-            shutil.copyfile(path, target / path.name)
-            with (target / path.name).open("rb+") as copied:
+        for path in sorted(path for path in self._path.iterdir() if path.name.isdigit()):
+            at, size = 0, min(end - int(path.name), path.stat().st_size)
+            with path.open("rb") as source, (target / path.name).open("wb") as copied:
+                while at < size:
+                    at += os.sendfile(copied.fileno(), source.fileno(), at, size - at)
                 os.fsync(copied.fileno())
         took = time.perf_counter() - began
         shutil.rmtree(target)
         return took
 
-    async def replicate(self) -> float:
+    def replicate(self) -> float:
         """Seconds from the start of an empty replica's process until it is in sync."""
-        return await asyncio.to_thread(self._replicate)
+        began = time.perf_counter()
+        self.until_copied(self.start_replica())
+        return time.perf_counter() - began
 
-    def _replicate(self) -> float:
+    def start_replica(self) -> Member:
+        """An empty one in place of the one before; it follows when this returns."""
         for slave in self.group.members[1:]:
             slave.process.kill()
             self.group.lose_disk(slave)
-        began = time.perf_counter()
+        before = len(self.master.events_now("slave_follows"))
         if len(self.group.members) > 1:
             [slave] = self.group.members[1:]
             slave.start()
         else:
             slave = self.group.add("brokerRole=SLAVE", LARGE_FILES, TWO_COPIES)
+        until_sync(
+            lambda: len(self.master.events_now("slave_follows")) > before,
+            "the replica follows",
+            timeout_s=60,
+        )
+        return slave
+
+    def until_copied(self, slave: Member) -> None:
         self.group.until_in_sync(self.master, slave)
-        return time.perf_counter() - began
 
 
 async def results() -> list[Result]:
@@ -92,12 +105,13 @@ async def results() -> list[Result]:
         log = Log(group, master)
         async with grpc.aio.insecure_channel(master.address, options=OPTIONS) as channel:
             await fill(await sends(channel), log)
-            size, copied = log.size, [log.copy(path / "copy")]
-            took = await log.replicate()
-            copied.append(log.copy(path / "copy"))
+            size = await log.end()
+            copied = [log.copy(path / "copy", size)]
+            took = await asyncio.to_thread(log.replicate)
+            copied.append(log.copy(path / "copy", size))
             return [
                 idle(size, took, statistics.median(copied)),
-                await loaded(channel, log, path / "copy"),
+                await loaded(channel, log, partial(log.copy, path / "copy", size)),
             ]
 
 
@@ -107,12 +121,14 @@ def idle(size: int, took: float, copied: float) -> Result:
     return Result("catch_up", "MB/s", ours, base, ours / base, 0.25, note)
 
 
-async def loaded(channel: grpc.aio.Channel, log: Log, target: Path) -> Result:
+async def loaded(channel: grpc.aio.Channel, log: Log, copy: Callable[[], object]) -> Result:
     """The same beside senders of single messages; and what these notice of a disk that takes the
     same bytes from nobody but `cp`."""
     quiet = await latencies(channel, asyncio.sleep(QUIET_S))
-    disk = await latencies(channel, asyncio.to_thread(log.copy, target))
-    during = await latencies(channel, log.replicate())
+    disk = await latencies(channel, asyncio.to_thread(copy))
+    # Not beside the start of its process, which would be on another machine.
+    slave = await asyncio.to_thread(log.start_replica)
+    during = await latencies(channel, asyncio.to_thread(log.until_copied, slave))
     ours, base, copied = (statistics.quantiles(each, n=100)[98] for each in (during, quiet, disk))
     note = (
         f"{len(during):,} sends while a replica copies; baseline: before; "
@@ -157,7 +173,7 @@ def single(queue_id: int, number: int) -> message_pb2.SendRequest:
 
 
 async def fill(send: Operation, log: Log) -> None:
-    while log.size < SIZE:
+    while await log.end() < SIZE:
         await rate(send, IN_FLIGHT, seconds=2)
 
 

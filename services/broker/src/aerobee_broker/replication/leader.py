@@ -49,7 +49,7 @@ from aerobee_chassis.clock import Clock
 HOT_BYTES = 4 << 20  # of the log's end: in the page cache, and read on the loop
 COPY_BYTES = 256 << 10  # of a copy in one chunk: each takes the loop from the senders for a moment
 LARGE_BYTES = 64 << 10  # a chunk of so many: whole batches are written
-GATHER_MS = 5  # behind a large chunk for which no send waits, so long the next one is gathered
+GATHER_MS = 10  # behind a large chunk for which no send waits, so long the next one is gathered
 CLOCKS_DIFFER_MS = 500  # a failover then moves delivery times by more than that
 ROUND_MS = 100  # between two looks at who joins and leaves, when nothing happens
 

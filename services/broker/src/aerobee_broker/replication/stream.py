@@ -15,7 +15,7 @@ from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.store.log.recent_writes import Part
 
 CLOCK_WINDOW_MS = 5_000
-BESIDE_APPENDS_BYTES_S = 200 << 20  # of a copy, while the log grows
+BESIDE_APPENDS_BYTES_S = 64 << 20  # of a copy, while the log grows
 RECENT_BYTES = 4 << 20  # of a copy, beside which it has grown or not
 
 
