@@ -22,7 +22,7 @@ from bench.throughput import QUEUES
 LEASE = timedelta(seconds=60)
 WAIT = timedelta(seconds=1)
 TARGET = 1.2
-FILLS = 2  # of `fill`: more than all rounds take
+FILLS = 4  # of `fill`: more than all rounds take
 
 
 async def results() -> list[Result]:
