@@ -39,6 +39,7 @@ IN_FLIGHT = 4
 SENDERS = 4
 PAUSE_S = 0.01  # between two sends of a sender
 QUIET_S = 15.0  # of sends before the replica comes
+COPY_TIMEOUT_S = 180.0  # beside sends a copy has 64 MiB/s
 
 
 class Log:
@@ -92,7 +93,7 @@ class Log:
         return slave
 
     def until_copied(self, slave: Member) -> None:
-        self.group.until_in_sync(self.master, slave)
+        self.group.until_in_sync(self.master, slave, timeout_s=COPY_TIMEOUT_S)
 
 
 async def results() -> list[Result]:

@@ -159,7 +159,7 @@ class BrokerGroup:
     def until_leads(self, member: Member) -> None:
         until_sync(member.leads, f"{member.number} leads", timeout_s=60)
 
-    def until_in_sync(self, master: Member, *slaves: Member) -> None:
+    def until_in_sync(self, master: Member, *slaves: Member, timeout_s: float = 60) -> None:
         """Until the set that the master wrote last is itself and these."""
         wanted = {str(member.number) for member in (master, *slaves)}
 
@@ -168,7 +168,7 @@ class BrokerGroup:
             members = changes[-1]["members"] if changes else []
             return {name.split()[0] for name in members}
 
-        until_sync(lambda: in_sync() == wanted, f"in sync: {sorted(wanted)}", timeout_s=60)
+        until_sync(lambda: in_sync() == wanted, f"in sync: {sorted(wanted)}", timeout_s=timeout_s)
 
     async def statuses(self) -> dict[int, d.ReplicaDescription]:
         """What the replicas that answer say, by number."""
