@@ -235,7 +235,10 @@ class LiteWorkload:
                 for each, code in zip(kept, codes, strict=True)
                 if not code
             }
-            member.told.acknowledged(places, acked, self._cluster.loop.time())
+            if self._cluster.keeps_settlements(self._required):
+                member.told.acknowledged(places, acked, self._cluster.loop.time())
+            else:
+                member.told.acked.update(acked)
 
     # ---- the end ----
 

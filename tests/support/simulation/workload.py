@@ -141,7 +141,7 @@ class Workload:
         if not kept:
             return
         for lease, code in zip(kept, await self._client.ack(kept), strict=True):
-            if code is Code.SUCCESS:
+            if code is Code.SUCCESS and self._cluster.keeps_settlements(self._required):
                 place = lease.topic, lease.queue_id, lease.queue_offset
                 self.told.settled.setdefault(place, self._cluster.loop.time())
 
