@@ -62,7 +62,7 @@ class Blob(NamedTuple):
 
 def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
     """The first field with this `blob_tag` of the message that is encoded there. None: it has none,
-    or what comes before is neither number nor blob."""
+    what comes before is neither number nor blob, or the message is cut off."""
     at = begin
     try:
         while at < end and (kind := encoded[at] & ~_FIELD_NUMBER) in {_VARINT, _LENGTH_DELIMITED}:
@@ -71,7 +71,7 @@ def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
                 return Blob(at, behind, behind + number) if behind + number <= end else None
             at = behind + number if kind == _LENGTH_DELIMITED else behind
     except IndexError:
-        pass  # cut off
+        return None
     return None
 
 

@@ -225,6 +225,8 @@ class _Job:
 
 @contextmanager
 def fewer_looks_for_cycles() -> Iterator[None]:
+    """Python's garbage collector runs once in YOUNG_OBJECTS new objects, and leaves out those that
+    are there already: a redrive makes many objects, and no cycles of them."""
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])

@@ -32,9 +32,10 @@ def unlogged_deletions(store: MessageStore) -> list[str]:
                 record = journal_records.decode(message.body)
             except (KeyError, TypeError, ValueError):  # told when it is applied
                 continue
-            if isinstance(record, TopicDeletion) and record.below >= found.get(
-                record.topic, record.below + 1
-            ):
+            if not isinstance(record, TopicDeletion):
+                continue
+            below = found.get(record.topic)
+            if below is not None and record.below >= below:
                 del found[record.topic]
     at_end, confirmed = store.deleted_at_end(), store.confirmed_offset
     return [topic for topic, below in found.items() if below < confirmed or topic in at_end]

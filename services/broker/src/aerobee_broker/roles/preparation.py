@@ -64,7 +64,8 @@ class Preparation:
         own = self._own
         async with own.in_use:
             if agreement.action is Action.FOLLOW and not own.is_unfinished:
-                await self._undo_deletions()  # it may be in the set, and have all that this takes
+                await self._undo_deletions()
+                return  # it may be in the set, and have all that the rest takes
             before = own.unfinished.current
             known = before if own.is_unfinished else None
             copies = agreement.starts_anew or (
@@ -81,7 +82,7 @@ class Preparation:
             if agreement.action is Action.WIPE:
                 await self._mark(Unfinished(copies=copies, wipes=True))
                 raise ReopenStore("what it has ends before its master's log begins")
-            if not copies and unlogged_deletions(own.store):
+            if not copies:
                 await self._undo_deletions()
             begin_at = agreement.begin if agreement.action is Action.COPY else 0
             found = await self._fetch(welcome.master.epoch, begin_at)
@@ -106,10 +107,11 @@ class Preparation:
         return [each.topic for each in topics.all() if each.message_type == LITE]
 
     async def _undo_deletions(self) -> None:
-        """Always raises ReopenStore."""
+        """Raises ReopenStore when there are any, OSError, StoreReadError."""
         topics = unlogged_deletions(self._own.store)
-        await self._own.environment.flusher(partial(self._own.store.undo_deletions, topics))
-        raise ReopenStore("a topic was deleted that its master has")
+        if topics:
+            await self._own.environment.flusher(partial(self._own.store.undo_deletions, topics))
+            raise ReopenStore("a topic was deleted that its master has")
 
     async def _mark(self, unfinished: Unfinished) -> None:
         await self._own.environment.writer(partial(self._own.unfinished.write, unfinished))
