@@ -294,7 +294,7 @@ class SimulatedCluster:
         leading = [node for node in self.nodes if node.epoch_as_master]
         if len(leading) != 1 or leading[0].store is None:
             return False
-        end = leading[0].store.end_offset
+        end = leading[0].store.written_offset
         last = leading[0].log_bytes(max(0, end - RECORD_BYTES), end)
         alike = [
             node.store.flushed_offset >= end
