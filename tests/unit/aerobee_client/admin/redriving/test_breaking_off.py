@@ -15,10 +15,7 @@ from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT, Journal
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.run import (
-    MAX_WINDOW,
-    Redrive,
-)
+from aerobee_client.admin.redriving.run import MAX_WINDOW, WINDOWS, Redrive
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, RETRY, add_dead_letter
@@ -246,7 +243,7 @@ async def test_cancelled_before_the_journal_is_on_the_disk_nothing_is_sent(
     later.close()
 
 
-async def test_at_most_two_windows_have_no_outcome(
+async def test_no_more_windows_than_may_be_in_flight_have_no_outcome(
     *,
     cluster: MemoryCluster,
     brokers: list[MemoryBroker],
@@ -256,17 +253,17 @@ async def test_at_most_two_windows_have_no_outcome(
     tmp_path: Path,
 ) -> None:
     """Those are what a kill may send twice."""
-    for n in range(4 * MAX_WINDOW):
+    for n in range(2 * WINDOWS * MAX_WINDOW):
         add_dead_letter(brokers[0], UNIQ_KEY=f"ID{n}")
     path, gate = tmp_path / "journal", Gate(cluster)
     journal = Journal.open(path, GROUP, Target.ORIGIN, ids)
     task = asyncio.create_task(all_of(redrive_of(producer, ids, Target.ORIGIN, journal), admin))
-    await gate.come(2)
+    await gate.come(WINDOWS)
     for _ in range(20):  # turns of the loop, in which more could leave
         await asyncio.sleep(0)
     assert path.read_text().count('{"sending": ') == sum(gate.sizes) == MAX_IN_FLIGHT
     gate.open()
-    assert len(await task) == 4 * MAX_WINDOW
+    assert len(await task) == 2 * WINDOWS * MAX_WINDOW
     journal.close()
 
 

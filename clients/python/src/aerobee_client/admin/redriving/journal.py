@@ -7,10 +7,10 @@ that says of each dead letter that it is being sent, and what became of it.
     {"failed": MESSAGE_ID, "unknown": true}                  after; it may have been stored
 
 The lines before are on the disk (fdatasync) before the first message of their window is sent; those
-after are written when the whole window has its answers, and are on the disk before the next but one
-is sent. So what a crash tears is at the end, within what is in flight at most and the outcomes of
-as many: it is cut off, and its messages count as in flight. A line elsewhere that is no line of a
-journal is damage.
+after are written when the whole window has its answers, before a further one is announced. So what
+a crash tears is at the end, within MAX_IN_FLIGHT lines that announce and the outcomes of as many:
+it is cut off, and its messages count as in flight. A line elsewhere that is no line of a journal is
+damage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aerobee_wire.status import Code, MqError
 
 VERSION = 1
 # Messages at most that are announced and have no outcome yet.
-MAX_IN_FLIGHT = 1_024
+MAX_IN_FLIGHT = 1_536
 # Lines that a crash may have torn: outcomes, and what is announced.
 _TORN_LINES = 2 * MAX_IN_FLIGHT
 _ROWS = 4_096  # given to MessageIds at a time

@@ -1,8 +1,8 @@
 """A redrive: dead letters are read, sent again in windows, and forgotten. The dead letters stay in
 the dead-letter topic.
 
-Two windows are in flight at once, and the next is read and prepared while they travel. With a
-journal, it is on the disk that a window is being sent before its first message leaves.
+Up to WINDOWS of them are in flight at once, and the next is read and prepared while they travel.
+With a journal, it is on the disk that a window is being sent before its first message leaves.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.producer import AsyncProducer
     from aerobee_client.send_result import SendResult
 
-WINDOWS = 2  # in flight at once
+# In flight at once: one that the broker stores, one whose request or answer is on its way, and one
+# that waits for the disk to have it in the journal. With two, either side waits for the other.
+WINDOWS = 3
 MAX_WINDOW = MAX_IN_FLIGHT // WINDOWS
 # Bodies of a window; all windows are less than a producer has under way at most.
 WINDOW_BYTES = 8 * 1024 * 1024
-# With a rate, a window holds what is sent in this time.
-WINDOW_S = 0.25
+# With a rate, the windows in flight hold what is sent in this time.
+IN_FLIGHT_S = 0.25
 # Dead letters that are prepared in one turn of the loop: between two turns windows leave, and their
 # answers come.
 SLICE = 64
@@ -68,7 +70,7 @@ class Settings:
         """Messages of a window at most."""
         if self.rate is None:
             return MAX_WINDOW
-        return max(1, min(MAX_WINDOW, int(self.rate * WINDOW_S)))
+        return max(1, min(MAX_WINDOW, int(self.rate * IN_FLIGHT_S / WINDOWS)))
 
 
 @dataclass(slots=True)
