@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from aerobee_namesrv.routing.route_info_manager import MOST_AWAY
 from aerobee_namesrv.routing.rows import Reason, Unregistration
-from support.namesrv.routing_tables import CLUSTER, RoutingTables, address_of, key_of, until_closed
+from support.namesrv.routing_tables import (
+    CLUSTER,
+    V2,
+    RoutingTables,
+    address_of,
+    key_of,
+    topic,
+    until_closed,
+)
 
 
 def unregistration(broker_name: str = "broker-a", broker_id: int = 0) -> Unregistration:
@@ -25,6 +34,45 @@ def test_last_member_removes_broker_name_cluster_and_topics(tables: RoutingTable
     assert len(tables.live) == 0
     assert len(tables.manager.topic_queue_table) == 0
     assert tables.manager.pickup_topic_route_data("orders") is None
+
+
+def test_the_brokers_that_had_a_topic_are_known_while_they_are_away(tables: RoutingTables) -> None:
+    for name in ("broker-a", "broker-b", "broker-c"):
+        tables.register(name, topics=[topic("orders"), topic(f"of-{name}")])
+    assert tables.manager.away_brokers_of("orders") == []
+    tables.manager.unregister([unregistration("broker-b"), unregistration("broker-a")])
+    assert tables.manager.away_brokers_of("orders") == ["broker-a", "broker-b"]
+    assert tables.manager.away_brokers_of("of-broker-a") == ["broker-a"]
+    assert tables.manager.away_brokers_of("of-broker-c") == []
+    assert tables.manager.away_brokers_of("nowhere") == []
+
+
+def test_a_broker_that_is_back_has_what_it_registers(tables: RoutingTables) -> None:
+    tables.register(topics=[topic("orders"), topic("payments")])
+    tables.manager.unregister([unregistration()])
+    tables.register(topics=[topic("orders"), topic("refunds")], version=V2)
+    assert tables.manager.away_brokers_of("payments") == []
+    tables.manager.unregister([unregistration()])
+    assert tables.manager.away_brokers_of("payments") == []
+    assert tables.manager.away_brokers_of("refunds") == ["broker-a"]
+
+
+def test_a_topic_that_is_deleted_while_its_broker_is_away_is_not_expected(
+    tables: RoutingTables,
+) -> None:
+    tables.register()
+    tables.manager.unregister([unregistration()])
+    tables.manager.delete_topic("orders")
+    assert tables.manager.away_brokers_of("orders") == []
+    assert tables.manager.away_brokers_of("payments") == ["broker-a"]
+
+
+def test_the_topics_of_the_brokers_that_went_last_are_remembered(tables: RoutingTables) -> None:
+    names = [f"broker-{number}" for number in range(MOST_AWAY + 1)]
+    for name in names:
+        tables.register(name)
+        tables.manager.unregister([unregistration(name)])
+    assert tables.manager.away_brokers_of("orders") == sorted(names[1:])
 
 
 def test_other_brokers_of_topic_and_cluster_stay(tables: RoutingTables) -> None:

@@ -266,6 +266,40 @@ def test_the_only_broker_is_waited_for_while_it_restarts(tmp_path: Path) -> None
             assert len(sender.queues("orders").writable) == 2
 
 
+def test_the_broker_of_a_topic_is_waited_for_while_others_run(tmp_path: Path) -> None:
+    """A topic that does not exist is not waited for."""
+    waits: list[float] = []
+    with namesrv_and_broker(tmp_path) as (namesrv, broker):
+        given = {"nameServer": namesrv.address, "topic": "orders"}
+        options, hasty = (WriteOptions.parse(given | more) for more in ({}, {"sendTimeoutMs": "1"}))
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 2:
+                broker.start()
+
+        home = tmp_path / "other"
+        home.mkdir()
+        with (
+            AdminClient(namesrv.address) as admin,
+            ColumnSender("tests", namesrv=namesrv.address, options=ProducerOptions()) as sender,
+        ):
+            admin.create_topic("orders", queues=2)
+            with broker_process(home, "--set=brokerName=broker-b", namesrv=namesrv.address):
+                broker.kill()
+                until_sync(lambda: len(admin.cluster().brokers) == 1)
+                with raises_code(Code.TOPIC_NOT_EXIST) as raised:
+                    Topics(hasty, sender).ready("orders")
+                assert raised.value.retryable
+                assert "broker-a" in raised.value.message
+                with raises_code(Code.TOPIC_NOT_EXIST):
+                    Topics(options, sender, sleep).ready("nowhere")
+                assert not waits
+                Topics(options, sender, sleep).ready("orders")
+                assert len(waits) >= 2
+                assert len(sender.queues("orders").writable) == 2
+
+
 def test_a_chosen_queue_waits_for_its_broker_and_then_fails(
     two_brokers: tuple[str, ServiceProcess],
 ) -> None:

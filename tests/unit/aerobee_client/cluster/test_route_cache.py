@@ -159,6 +159,23 @@ async def test_an_unknown_topic_without_a_default_is_refused() -> None:
         await routes.publish_info("new")
 
 
+async def test_a_topic_whose_brokers_are_away_is_told_from_one_that_does_not_exist() -> None:
+    """One name server knows, and one does not, whichever is asked first."""
+    cluster = MemoryCluster(MemoryBroker("a", "10.0.0.9:10911"), namesrvs=NAMESRVS)
+    away = MqError(Code.TOPIC_NOT_EXIST, "b has gone", retryable=True)
+
+    def answer(address: str, request: Any) -> None:
+        if address == NAMESRVS[0] and request.topic == "t":
+            raise away
+
+    cluster.answers["GetTopicRoute"] = answer
+    for _ in range(8):
+        for topic in ("t", "new"):
+            with raises_code(Code.TOPIC_NOT_EXIST) as caught:
+                await cache_of(cluster).publish_info(topic)
+            assert caught.value.retryable == (topic == "t")
+
+
 async def test_a_dead_letter_topic_never_uses_the_default_topic() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
     with raises_code(Code.TOPIC_NOT_EXIST):

@@ -1,7 +1,8 @@
 """Calling name servers: the first of the list that answers will do.
 
 Name servers share nothing: one that has just started may not know a topic yet that another knows.
-So TOPIC_NOT_EXIST counts only when all that answer say it.
+So TOPIC_NOT_EXIST counts only when all that answer say it; it is retryable when one of them has
+seen a broker of the topic go.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class _Answers:
         if isinstance(error, (BrokerUnreachable, RequestTimeout)):
             self.reason = error.message
         elif isinstance(error, MqError) and error.code is Code.TOPIC_NOT_EXIST:
-            self.refusal = error
+            if self.refusal is None or error.retryable:
+                self.refusal = error
         else:
             raise error
         return False

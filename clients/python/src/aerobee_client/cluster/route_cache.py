@@ -401,17 +401,20 @@ class RouteCache:
             if topic in self._entries:  # the cached route is used on
                 log.debug("route of %s not refreshed: %s", topic, error)
             elif error.code is Code.TOPIC_NOT_EXIST and group_of(topic) is None:
-                await self._use_default_route(topic)
+                await self._use_default_route(topic, error)
             else:
                 raise
         return self._entries[topic]
 
-    async def _use_default_route(self, topic: str) -> None:
+    async def _use_default_route(self, topic: str, refusal: MqError) -> None:
+        """`refusal`: of the name servers, for the topic itself."""
         try:
             route = await self.refresh(AUTO_CREATE_TOPIC)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
+            if refusal.retryable:  # its brokers are away
+                raise refusal from None
             raise MqError(
                 Code.TOPIC_NOT_EXIST,
                 f"topic {topic!r} does not exist and no broker creates topics by itself: run "

@@ -18,6 +18,7 @@ from aerobee.broker.v1 import client_pb2, message_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.encoded_send import EncodedSend
 from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import ProducerOptions
@@ -90,17 +91,15 @@ class AsyncColumnSender(StartedClient):
 
     async def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
         """`fresh`: as the name servers tell it now. Raises TOPIC_NOT_EXIST, also where brokers
-        create topics by themselves; NO_PERMISSION (no queue is writable), NamesrvUnreachable."""
+        create topics by themselves, and retryable where brokers of the topic are away;
+        NO_PERMISSION (no queue is writable), NamesrvUnreachable."""
         instance, sender = self._running()
         if fresh:
             await sender.changed_route(topic)
         info = await instance.routes.publish_info(topic)
         if info.is_default:
-            raise MqError(
-                Code.TOPIC_NOT_EXIST,
-                f"topic {topic!r} does not exist: run `aerobee topic create {topic}`",
-                about="topic",
-            )
+            await _check_exists(instance.routes, topic)
+            info = await instance.routes.publish_info(topic)
         now_ms = instance.clock.monotonic_ms()
         return TopicQueues(tuple(info.queues), tuple(info.queues_in_order(now_ms)))
 
@@ -145,6 +144,20 @@ class ColumnSender(StartedFacade[AsyncColumnSender]):
     ) -> Future[None]:
         """Starts a send: see `AsyncColumnSender.send`, whose errors the future has."""
         return self._loop.submit(self._client.send(columns, queue, priority))
+
+
+async def _check_exists(routes: RouteCache, topic: str) -> None:
+    """Asks the name servers for a topic in whose place the default topic was taken."""
+    try:
+        await routes.route(topic)
+    except MqError as error:
+        if error.code is not Code.TOPIC_NOT_EXIST or error.retryable:
+            raise
+        raise MqError(
+            Code.TOPIC_NOT_EXIST,
+            f"topic {topic!r} does not exist: run `aerobee topic create {topic}`",
+            about="topic",
+        ) from None
 
 
 def _request(columns: Columns, producer_group: str, born_timestamp_ms: int) -> EncodedSend:

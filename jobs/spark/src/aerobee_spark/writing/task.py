@@ -106,8 +106,9 @@ class Topics:
     sleep: Callable[[float], None] = time.sleep
 
     def ready(self, topic: str) -> None:
-        """Raises TOPIC_NOT_EXIST, unless topics are to be created. Where name servers know no
-        broker at all, the only one restarts perhaps: it is waited for, for sendTimeoutMs."""
+        """Raises TOPIC_NOT_EXIST, unless topics are to be created. Where brokers that had the topic
+        are away, or there is no broker at all, they restart perhaps: they are waited for, for
+        sendTimeoutMs."""
         deadline_s = time.monotonic() + self.options.send_timeout_ms / 1000
         backoff = Backoff(0.1, 2.0)
         while True:
@@ -117,7 +118,8 @@ class Topics:
                 if error.code is not Code.TOPIC_NOT_EXIST:
                     raise
                 refusal = error
-                if self._has_brokers() or time.monotonic() >= deadline_s:
+                may_come = error.retryable or not self._has_brokers()
+                if not may_come or time.monotonic() >= deadline_s:
                     break
             else:
                 return

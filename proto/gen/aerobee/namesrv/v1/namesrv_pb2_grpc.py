@@ -190,7 +190,8 @@ class NamesrvServiceServicer:
         """---- routes and lists ----
 
         The route of a topic: its queues on each broker, and the addresses of these brokers.
-        TOPIC_NOT_EXIST (17): no live broker serves the topic.
+        TOPIC_NOT_EXIST (17): no live broker serves the topic; retryable when one that has gone since this name
+        server started did, so that it may come back.
         SYSTEM_ERROR (1), retryable: not ready yet (needWaitForService).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -9,6 +9,9 @@ of the tables are RocketMQ's:
     broker_live_table    (cluster, address) → BrokerLive              broker_live_table.py
     filter_server_table  (cluster, address) → filter server addresses
 
+Beside them, the topics of the brokers that have gone last, by which a topic whose brokers are away
+is told from one that does not exist.
+
 Differs from RocketMQ's in that an address belongs to one broker name: a broker that comes back
 under another name or cluster leaves the old one at once, where there it would stay for ever.
 """
@@ -16,7 +19,7 @@ under another name or cluster leaves the old one at once, where there it would s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -39,6 +42,9 @@ from aerobee_namesrv.routing.topic_route import in_zone, with_acting_masters
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
 from aerobee_wire.status import Code, MqError
 
+# Broker names that have gone, of which the topics are remembered.
+MOST_AWAY = 64
+
 
 class RouteInfoManager:
     def __init__(self, options: RuntimeOptions, broker_live_table: BrokerLiveTable) -> None:
@@ -51,6 +57,8 @@ class RouteInfoManager:
         # Since the start, by reason; for the metrics.
         self.unregistered: Counter[Reason] = Counter()
         self._watches: set[BrokerWatch] = set()
+        # Broker name → its topics when its last member went; the one that went last is the last.
+        self._away: dict[str, set[str]] = {}
 
     # ---- registration ----
 
@@ -156,6 +164,8 @@ class RouteInfoManager:
         table = self.topic_queue_table
         if self._options.now.delete_topic_with_broker_registration and not registration.incremental:
             table.keep_only(data.broker_name, registration.topics.keys())
+        if not registration.incremental:
+            self._away.pop(data.broker_name, None)
         stored = self.broker_live_table.data_version(registration.key)
         table.update(
             registration.topics,
@@ -196,7 +206,7 @@ class RouteInfoManager:
             self._tell(each.broker_name)
             (reduced if data.addresses else removed).add(each.broker_name)
         if removed:
-            self.topic_queue_table.drop_brokers(removed)
+            self._note_away(self.topic_queue_table.drop_brokers(removed))
         if read_only := {name for name in reduced - removed if self._has_lost_its_master(name)}:
             self.topic_queue_table.wipe_write(read_only)
 
@@ -215,6 +225,13 @@ class RouteInfoManager:
             self._remove_broker_name(data.broker_name)
         elif was_lowest and data.enable_acting_master:
             self._notify_min_broker_id_changed(data, offline=address)
+
+    def _note_away(self, topics: Mapping[str, set[str]]) -> None:
+        for broker_name in sorted(topics):
+            self._away.pop(broker_name, None)
+            self._away[broker_name] = topics[broker_name]
+        for broker_name in list(self._away)[:-MOST_AWAY]:
+            del self._away[broker_name]
 
     def _remove_broker_name(self, broker_name: str) -> None:
         del self.broker_addr_table[broker_name]
@@ -293,6 +310,10 @@ class RouteInfoManager:
             route = with_acting_masters(topic, route)
         return in_zone(route, zone_name) if zone_name else route
 
+    def away_brokers_of(self, topic: str) -> list[str]:
+        """The names of the brokers that had a topic when they went, sorted; they may come back."""
+        return sorted(name for name, topics in self._away.items() if topic in topics)
+
     def _filter_servers_of(self, brokers: Sequence[BrokerData]) -> dict[str, tuple[str, ...]]:
         keys = (BrokerKey(b.cluster, address) for b in brokers for address in b.addresses.values())
         table = self.filter_server_table
@@ -311,6 +332,8 @@ class RouteInfoManager:
         """Removes a topic; with a cluster only from the brokers of that cluster."""
         names = self.cluster_addr_table.get(cluster, set()) if cluster else None
         self.topic_queue_table.delete(topic, names)
+        for topics in self._away.values():
+            topics.discard(topic)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Sorted; empty for an unknown cluster."""

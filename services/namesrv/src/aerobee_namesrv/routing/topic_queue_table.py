@@ -51,9 +51,15 @@ class TopicQueueTable:
         """Drops the queues of a broker in all other topics."""
         self._drop(lambda topic, queue: queue.broker_name == broker_name and topic not in topics)
 
-    def drop_brokers(self, broker_names: Collection[str]) -> None:
-        """Drops their queues in every topic, and the topics that are left without any."""
-        self._drop(lambda _, queue: queue.broker_name in broker_names)
+    def drop_brokers(self, broker_names: Collection[str]) -> dict[str, set[str]]:
+        """Drops their queues in every topic, and the topics that are left without any. Returns
+        which topics each of them had."""
+        dropped: dict[str, set[str]] = {name: set() for name in broker_names}
+        for topic, brokers in self._topics.items():
+            for name in brokers.keys() & dropped.keys():
+                dropped[name].add(topic)
+        self._drop(lambda _, queue: queue.broker_name in dropped)
+        return dropped
 
     # ---- edits ----
 

@@ -1,7 +1,8 @@
 """RPCs of clients: GetTopicRoute, ListTopics, GetClusterInfo, WatchBrokers, GetBrokerMemberGroup.
 
-Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST; SYSTEM_ERROR, retryable (needWaitForService: not ready
-yet); NO_PERMISSION (a list that is turned off).
+Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST, retryable where the topic was on a broker that has gone;
+SYSTEM_ERROR, retryable (needWaitForService: not ready yet); NO_PERMISSION (a list that is turned
+off).
 Differs from Apache's: lists are sorted; one that is turned off is NO_PERMISSION, not SYSTEM_ERROR.
 """
 
@@ -47,17 +48,28 @@ class RouteRpcs:
         route = self._manager.pickup_topic_route_data(topic, request.zone_name)
         if route is None:
             self._counts.missed += 1
-            raise MqError(
-                Code.TOPIC_NOT_EXIST,
-                f"no broker that is registered here has the topic {topic!r}; create it, or see "
-                "whether its brokers run and know this name server",
-                about="topic",
-            )
+            raise self._absent(topic)
         self._counts.found += 1
         order = ""
         if self._options.now.order_message_enable:
             order = self._kv_config.order_topic_config().get(topic, "")
         return pb.GetTopicRouteResponse(route=convert.to_topic_route(route, order))
+
+    def _absent(self, topic: str) -> MqError:
+        if away := self._manager.away_brokers_of(topic):
+            return MqError(
+                Code.TOPIC_NOT_EXIST,
+                f"the topic {topic!r} is on no broker that is registered here; it was on "
+                f"{', '.join(away)}, gone by now: wait for that to come back, or start it",
+                retryable=True,
+                about="topic",
+            )
+        return MqError(
+            Code.TOPIC_NOT_EXIST,
+            f"no broker that is registered here has the topic {topic!r}; create it, or see "
+            "whether its brokers run and know this name server",
+            about="topic",
+        )
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         self._check_list_is_on(request.scope)
