@@ -406,8 +406,9 @@ def _split(joined: memoryview, lengths: Ints) -> _Flat | None:
     names, values = (
         arrays.every_second(pa.string(), joined, begins[i::2], at[i::2]) for i in (0, 1)
     )
-    rows = np.searchsorted(row_ends, at[1::2], side="right")
-    return names, values, np.bincount(rows, minlength=len(lengths))
+    # Properties up to the end of each row: the rows are fewer than the properties.
+    up_to = np.searchsorted(at[1::2], row_ends)
+    return names, values, np.diff(up_to, prepend=0)
 
 
 def _is_utf8(data: memoryview) -> bool:
