@@ -265,7 +265,10 @@ class SimulatedDisk:
 
     def list(self, directory: Path) -> list[str]:
         self.check_power()
-        below = {path.name for path in self._directories if path.parent == directory}
+        prefix = f"{directory}/"  # texts: to make the parent of each path takes four times as long
+        texts = [str(path) for path in self._directories]
+        within = [text.removeprefix(prefix) for text in texts if text.startswith(prefix)]
+        below = {name for name in within if "/" not in name}
         found = self._directories.get(directory)
         return sorted(below | set(found.current if found else ()))
 
@@ -304,9 +307,9 @@ class SimulatedDisk:
         directory = self._directory(path)
         if self.step() or self.rng.random() < 0.5:
             directory.sync()
-            for below in self._directories:
-                if path in below.parents:
-                    self._directories[below].sync(self._directories[below].removed)
+            for below, content in self._directories.items():
+                if content.removed and path in below.parents:
+                    content.sync(content.removed)
         self.check_power()
 
     def lock(self, path: Path) -> SimulatedLock | None:
