@@ -5,9 +5,11 @@ replica that is left when the whole in-sync set is gone.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from aerobee_broker.etcd import EtcdRefused, Unchanged, Write
 from aerobee_broker.replication.counts import Reason
 from aerobee_broker.roles.members.unclean import UNCLEAN_WAIT_MS
 from aerobee_wire.status import Code
@@ -67,6 +69,33 @@ def test_a_master_on_the_wrong_side_of_a_partition_sends_its_clients_away() -> N
         cluster.heal()
         cluster.check_alike(await cluster.settle())
         assert not old.epoch_as_master and not is_cut_off(old)
+
+    simulate(3, scenario)
+
+
+def test_a_candidate_that_does_not_hear_who_won_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not stand again and again for what it has lost."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        old, slaves, _ = await begun(cluster, 3, STRICT)
+        write, refused = cluster.etcd.write, 0
+
+        def counted(conditions: Sequence[Unchanged], writes: Sequence[Write]) -> int | None:
+            nonlocal refused
+            revision = write(conditions, writes)
+            refused += revision is None
+            if refused > 20:
+                raise EtcdRefused("too many requests")
+            return revision
+
+        monkeypatch.setattr(cluster.etcd, "write", counted)
+        old.kill()
+        cluster.etcd.end_leases()
+        await asyncio.sleep(0.01)  # both hear that there is no master
+        monkeypatch.setattr(cluster.etcd, "silent", True)
+        await asyncio.sleep(1)
+        assert sorted(slave.epoch_as_master for slave in slaves) == [0, 2]
+        assert refused == 1
 
     simulate(3, scenario)
 

@@ -210,7 +210,10 @@ class ElectedMember(Member):
     ) -> Mastership | None:
         async with self._claiming:
             mastership = await coordinator.elect(view)
-        if mastership is not None:
+        if mastership is None:
+            # The view is an old one: the watch is late, and may be so for the time of a lease.
+            await coordinator.read()
+        else:
             self._tell_elected(mastership.epoch, reason)
         return mastership
 
