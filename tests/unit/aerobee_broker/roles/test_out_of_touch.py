@@ -8,16 +8,18 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.etcd import EtcdRefused, Unchanged, Write
 from aerobee_broker.replication.counts import Reason
 from aerobee_broker.roles.members.unclean import UNCLEAN_WAIT_MS
+from aerobee_wire import rpcs
 from aerobee_wire.status import Code
 from support.codes import raises_code
 from support.disk.replicated import DIVERGED
 from support.disk.stores import visible
 from support.simulation.client import SimulatedClient
-from support.simulation.cluster import SimulatedCluster, simulate
+from support.simulation.cluster import NAMESRV_ADDRESS, SimulatedCluster, simulate
 from support.simulation.node import BrokerNode
 
 STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
@@ -96,6 +98,29 @@ def test_a_candidate_that_does_not_hear_who_won_asks_once(monkeypatch: pytest.Mo
         await asyncio.sleep(1)
         assert sorted(slave.epoch_as_master for slave in slaves) == [0, 2]
         assert refused == 1
+
+    simulate(3, scenario)
+
+
+def test_a_replica_that_may_not_be_elected_is_found_and_promoted_all_the_same() -> None:
+    """It has started where no master is, and never took a role."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, (slave,), client = await begun(cluster, 2, ALONE_TOO)
+        slave.kill()
+        await client.send(TOPIC, b"on the master alone, which is the set")
+        master.kill()
+        await asyncio.sleep(130)  # its lease has ended, and the name server has forgotten both
+        slave.start()
+        await asyncio.sleep(20)
+        request = namesrv_pb2.GetClusterInfoRequest()
+        told = await cluster.client.spawn(
+            cluster.caller.call(NAMESRV_ADDRESS, rpcs.GET_CLUSTER_INFO, request, timeout_s=3)
+        )
+        (broker,) = told.brokers
+        assert list(broker.addresses.values()) == [slave.address] and 0 not in broker.addresses
+        assert await cluster.promote(slave, unclean=True) is None
+        assert slave.epoch_as_master
 
     simulate(3, scenario)
 

@@ -57,6 +57,11 @@ class Presence:
         if before is not None:
             await before.hand_over()
 
+    @property
+    def is_registered(self) -> bool:
+        """Under whatever number."""
+        return self._registration is not None
+
     async def leave(self) -> None:
         """This broker stops: name servers forget it."""
         registration, self._registration = self._registration, None

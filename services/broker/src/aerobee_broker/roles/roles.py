@@ -138,6 +138,15 @@ class Roles:
             slave.reads.close()
             await self._switch.end_calls()
 
+    async def appear(self, broker_id: int) -> None:
+        """Registers a candidate, which may stay one: operators find it and clients wait for its
+        master. Nothing where an earlier role has registered this process."""
+        if not self._presence.is_registered:
+            own = self.own
+            await self._presence.enter(
+                self._presence.make(broker_id, own.tables, own.highest_epoch)
+            )
+
     def refusal(self) -> NotServed:
         """Of a call that the role does not serve."""
         if self.own.trouble:

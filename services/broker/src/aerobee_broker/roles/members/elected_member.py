@@ -163,7 +163,7 @@ class ElectedMember(Member):
         me, copies = self._roles.own.replica, self._options.total_replicas
         wait_ms = wait_before_election(view, me, copies)
         if wait_ms is None:
-            self._tell("not_electable", view)
+            self._tell_not_electable(view)
             return await self._stand_outside(coordinator, view)
         left_ms = self._vacant_since_ms + wait_ms - now_ms
         if await self._has_changed(coordinator, view, left_ms):
@@ -172,6 +172,7 @@ class ElectedMember(Member):
 
     async def _stand_outside(self, coordinator: Coordinator, view: View) -> Mastership | None:
         """Not in the set: master only where that may lose what was acknowledged."""
+        await self._roles.appear(self._options.broker_id)
         now_ms = self._clock.monotonic_ms()
         self._unclean.look(view, now_ms)
         wait_ms = self._unclean.wait_ms(view, now_ms) if may_stand(self._roles.own) else None
@@ -277,13 +278,22 @@ class ElectedMember(Member):
     async def note_epoch(self, epoch: int) -> LogDescription:
         raise NotElectable("etcd decides who is master of this group, not options")
 
-    def _tell(self, event: str, view: View) -> None:
-        """Once, while it is so."""
+    def _tell_not_electable(self, view: View) -> None:
+        """Once for each in-sync set."""
         members = sorted(map(str, view.state.in_sync)) if view.state is not None else []
-        if event + str(members) != self._told:
-            self._told = event + str(members)
-            me = str(self._roles.own.replica)
-            structlog.get_logger().warning(event, replica=me, in_sync=members)
+        if str(members) != self._told:
+            self._told = str(members)
+            options = self._options
+            promote = f"aerobee broker promote {options.broker_name} --to {options.broker_id}"
+            advice = (
+                f"start one of {', '.join(members)}, or, if they are gone for good, {promote} "
+                "--unclean; a group with new stores needs another brokerName or etcdKeyPrefix"
+                if members
+                else "another replica of this new group has messages, and is to be elected"
+            )
+            structlog.get_logger().warning(
+                "not_electable", replica=str(self._roles.own.replica), in_sync=members, advice=advice
+            )
 
     # ---- slave ----
 
