@@ -292,7 +292,10 @@ class ElectedMember(Member):
                 else "another replica of this new group has messages, and is to be elected"
             )
             structlog.get_logger().warning(
-                "not_electable", replica=str(self._roles.own.replica), in_sync=members, advice=advice
+                "not_electable",
+                replica=str(self._roles.own.replica),
+                in_sync=members,
+                advice=advice,
             )
 
     # ---- slave ----
