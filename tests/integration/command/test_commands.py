@@ -89,7 +89,7 @@ def test_a_topic_is_created_listed_routed_and_deleted(up: Up) -> None:
     assert route["brokers"][0]["addresses"] == {"0": up.broker}
     assert len(json_of(up, "topic", "status", "parcels")) == 3
 
-    assert aerobee("topic", "delete", "parcels", namesrv=up.namesrv).returncode == 0
+    assert aerobee("topic", "delete", "parcels", "--yes", namesrv=up.namesrv).returncode == 0
     assert "parcels" not in {topic["topic"] for topic in json_of(up, "topic", "list")}
 
 
@@ -130,7 +130,7 @@ def test_a_group_is_created_listed_and_deleted(up: Up) -> None:
     assert groups["packers"]["max_attempts"] == 3
     assert groups["packers"]["retry_delays_ms"] == [200, 2_000]
     assert "200ms, 2s" in aerobee("group", "list", namesrv=up.namesrv).stdout
-    assert aerobee("group", "delete", "packers", namesrv=up.namesrv).returncode == 0
+    assert aerobee("group", "delete", "packers", "--yes", namesrv=up.namesrv).returncode == 0
     assert "packers" not in {group["consumer_group"] for group in json_of(up, "group", "list")}
 
 
@@ -197,10 +197,12 @@ def test_a_group_can_be_sent_back_to_the_start(up: Up) -> None:
         return queue
 
     assert (progress()["consumer_offset"], progress()["lag"]) == (5, 0)
-    (moved,) = json_of(up, "group", "reset-offset", "readers", "events", "--to", "earliest")
+    (moved,) = json_of(
+        up, "group", "reset-offset", "readers", "events", "--to", "earliest", "--yes"
+    )
     assert moved["queue_offset"] == 0
     assert (progress()["consumer_offset"], progress()["lag"]) == (0, 5)
-    (moved,) = json_of(up, "group", "reset-offset", "readers", "events", "--to", "3")
+    (moved,) = json_of(up, "group", "reset-offset", "readers", "events", "--to", "3", "--yes")
     assert moved["queue_offset"] == 3
 
 

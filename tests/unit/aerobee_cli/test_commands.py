@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -138,6 +139,25 @@ def test_a_wrong_command_line_is_refused_in_one_line(
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "delete", "t"],
+        ["group", "delete", "g"],
+        ["group", "reset-offset", "g", "t", "--to", "earliest"],
+        ["broker", "promote", "b", "--unclean"],
+    ],
+)
+def test_what_asks_is_not_done_where_there_is_no_terminal(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No server is asked: there is none."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert main.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out and "--yes" in err and err.count("\n") == 1
 
 
 class DamagedAdmin:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -225,6 +227,14 @@ def test_a_missing_route_is_not_taken_for_no_dead_letters(
     assert run(*command) == 1
     shown = capsys.readouterr()
     assert shown.err.startswith("error: ") and DEAD in shown.err
+
+
+def test_a_purge_without_a_terminal_is_refused(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert run("purge") == 2
+    assert not cluster.requests("DeleteTopic")
 
 
 def test_a_purge_of_purged_dead_letters_finds_none(

@@ -24,7 +24,9 @@ Namesrv = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask. Needed where stdin is no terminal.")
+]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 OneTopic = Annotated[
     str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic, unless --from.")
@@ -76,6 +78,11 @@ def producer(context: typer.Context, namesrv: str | None) -> Producer:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks, but only on a terminal: a program that runs this command cannot answer."""
-    if not yes and sys.stdin.isatty() and not typer.confirm(question):
+    """Asks on a terminal, unless with `--yes`. Raises BadOption where stdin is none: nobody is
+    there to answer, and what cannot be undone is not done unasked."""
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise BadOption(f"{question} There is no terminal to ask on: say --yes")
+    if not typer.confirm(question):
         raise typer.Exit(1)
