@@ -214,10 +214,11 @@ class GroupHistory:
             self.rng.choice(off).lose_disk()
 
     async def lose_derived(self) -> None:
-        """Some of what a broker that is off has derived of lite topics."""
+        """Some of what a broker that is off has derived."""
         off = [node for node in self.cluster.nodes if not node.is_up]
         if off:
-            lose_derived_files(self.rng.choice(off).disk, self.rng)
+            node = self.rng.choice(off)
+            lose_derived_files(node.disk, self.rng, checkpoint=not node.has_torn_log)
 
     async def promote(self) -> None:
         node = self.any_node()

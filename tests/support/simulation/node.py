@@ -75,6 +75,7 @@ class BrokerNode:
         self.process: Process | None = None
         self.failed: Exception | None = None  # its last start
         self.starts = 0
+        self.has_torn_log = False  # perhaps: its power was cut, and no start has read it since
         self._cluster = cluster
         self._replica: ReplicaProcess | None = None
 
@@ -146,6 +147,7 @@ class BrokerNode:
         replica = self._replica = ReplicaProcess(environment, identity, reader)
         server = Server(replica.services, host=self.host, port=PORT, failure_of=failure_of)
         await lifecycle.start(server, *replica.components(server))
+        self.has_torn_log = False
 
     def kill(self) -> None:
         """The process ends; what it wrote stays in the page cache."""
@@ -158,6 +160,7 @@ class BrokerNode:
         self._end()
         self._cluster.transport.off.add(self.number)
         self.disk = self.disk.after_power_cut(self._cluster.rng.randrange(1 << 30))
+        self.has_torn_log = True
 
     def lose_power_at(self, changes: int) -> None:
         """In the midst of the change of its disk so many changes from now."""
