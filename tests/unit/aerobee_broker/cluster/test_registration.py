@@ -243,6 +243,18 @@ async def test_a_silent_name_server_delays_a_change_by_3_s_at_most() -> None:
     await cluster.registration.stop()
 
 
+async def test_a_change_of_role_meanwhile_does_not_fail_an_announcement() -> None:
+    """Whose links are the next role's then."""
+    cluster = Cluster("a", "b")
+    await cluster.registration.start()
+    cluster.namesrvs["b"].slow = True
+    cluster.topics.put(TopicConfig("new", 1, 1))
+    announcing = asyncio.create_task(cluster.registration.announce())
+    await asyncio.sleep(1)
+    await cluster.registration.hand_over()
+    assert await announcing == ["b"]
+
+
 async def test_a_start_does_not_wait_for_a_silent_name_server() -> None:
     cluster = Cluster("a")
     cluster.namesrvs["a"].slow = True

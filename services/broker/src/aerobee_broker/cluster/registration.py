@@ -300,8 +300,9 @@ class Registration(Component):
 
     async def announce(self) -> list[str]:
         """Registers changed topics; returns the name servers that did not get them."""
-        known = await asyncio.gather(*(link.announce() for link in self._links))
-        return [link.address for link, knows in zip(self._links, known, strict=True) if not knows]
+        links = self._links  # of another role, perhaps, once all have answered
+        known = await asyncio.gather(*(link.announce() for link in links))
+        return [link.address for link, knows in zip(links, known, strict=True) if not knows]
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute | None:
         """From the first name server that answers; None when no broker serves the topic, or this
