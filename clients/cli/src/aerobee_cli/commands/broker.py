@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from aerobee_cli import output
+from aerobee_cli.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.durations import parse_duration
-from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm
 from aerobee_cli.output import Column, number
 from aerobee_cli.processes.become import become, inherit_namesrv
@@ -18,7 +20,6 @@ from aerobee_cli.processes.become import become, inherit_namesrv
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import BrokerBacklog, ReplicaDescription
-    from aerobee_wire.status import MqError
 
 POLL_S = 2.0
 
@@ -80,17 +81,49 @@ def status(
 ) -> None:
     """Show the state of a running broker: its log, counters, disk and memory.
 
-    Of a broker with replicas also its role, its epoch, and which replicas are in sync.
+    Of a broker with replicas also its role, its epoch, and which replicas are in sync. Exit code 3:
+    one of all brokers has no master.
     """
     with admin_client(context, namesrv) as admin:
         if name is not None:
-            output.show_one(_state(admin, name), as_json=json)
+            if ":" not in name and (notes := _masterless(admin, name)):
+                raise CommandError("; ".join(notes))
+            output.show_one(_shown(_state(admin, name), json=json), as_json=json)
             return
-        names = sorted({found.broker_name for found in admin.cluster().brokers})
-        items = [_state(admin, each) for each in names]
+        brokers = admin.cluster().brokers
+        leading = sorted(each.broker_name for each in brokers if MASTER_ID in each.addresses)
+        items = [_shown(_state(admin, each), json=json) for each in leading]
+        notes = [
+            note
+            for each in brokers
+            if each.broker_name not in leading
+            for note in _masterless(admin, each.broker_name)
+        ]
     output.show_each(items, as_json=json)
-    if not items:
+    for note in notes:
+        output.note(note)
+    if not brokers:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
+    if notes:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _masterless(admin: AdminClient, name: str) -> list[str]:
+    """What to say of a broker that is registered without a master; nothing of another one."""
+    registered = {each.broker_name: each.addresses for each in admin.cluster().brokers}
+    if name not in registered or MASTER_ID in registered[name]:
+        return []
+    return look_at(admin, name).notes or [f"{name} has no master"]
+
+
+def _shown(state: dict[str, Any], *, json: bool) -> dict[str, Any]:
+    """Without the registration id, for a person: of a replica, its own number is what commands
+    take."""
+    if json or state["replica_id"] is None:
+        return state
+    return {"replica": state["replica_id"]} | {
+        key: value for key, value in state.items() if key not in ("broker_id", "replica_id")
+    }
 
 
 def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
@@ -98,6 +131,7 @@ def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
     found = output.items_of([admin.broker_status(broker)])[0]
     own = admin.replica(broker)
     return found | {
+        "replica_id": own.replica_id if own else None,
         "role": own.role if own else "",
         "epoch": own.epoch if own else None,
         "in_sync_replicas": own.in_sync_replicas if own else None,
@@ -116,24 +150,49 @@ def ha_status(
     """Show the replicas of a broker: who is master, who is in sync, how far each has got.
 
     A replica in sync has everything that was acknowledged, and may become master without a loss.
-    Clock: how far a replica's is ahead of the master's. Exit code 3: a replica did not answer.
+    Clock: how far a replica's is ahead of the master's. Exit code 3: a replica does not answer, or
+    none is master.
     """
-    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        found = admin.replicas(name, silent=silent)
-    items = output.items_of(found)
+        group = look_at(admin, name)
+    found = group.replicas
+    items = [item | {"answers": True} for item in output.items_of(found)]
+    absent = _absent_items(group)
     if not json:
         items = [item | {"remark": _remark(each)} for item, each in zip(items, found, strict=True)]
+        absent = [item | {"remark": item["reason"]} for item in absent]
+    items += absent
     output.show_list(items, REPLICA_COLUMNS, as_json=json)
     if not found:
         output.note(f"{name} keeps one copy: it has no replicas")
     for each in found:
         if each.synchronous is not None and each.required_replicas is not None:
             output.note(_requirement(each))
-    for error in silent:
-        output.note(error.message)
-    if silent:
+    for note in group.notes:
+        output.note(note)
+    if not group.is_complete:
         raise typer.Exit(INCOMPLETE)
+
+
+def _absent_items(group: BrokerGroup) -> list[dict[str, Any]]:
+    """As items of `ReplicaDescription`, with None for what only the replica itself tells."""
+    from aerobee_client.admin.descriptions import ReplicaDescription
+
+    unknown = dict.fromkeys(each.name for each in fields(ReplicaDescription))
+    in_sync = next((each.in_sync_replicas for each in group.replicas if each.in_sync_replicas), ())
+    return [
+        unknown
+        | {
+            "broker_name": group.name,
+            "replica_id": each.replica_id,
+            "address": each.address,
+            "role": "",
+            "in_sync": each.replica_id in in_sync if in_sync else None,
+            "reason": each.problem,
+            "answers": False,
+        }
+        for each in group.absent
+    ]
 
 
 def _remark(replica: ReplicaDescription) -> str:

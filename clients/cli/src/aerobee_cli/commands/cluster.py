@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from aerobee_cli import output
+from aerobee_cli.broker_group import AbsentReplica, BrokerGroup, absent_replicas
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import Json, Namesrv, admin_client
-from aerobee_cli.output import Column, items_of, number
+from aerobee_cli.output import Column, number
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
-    from aerobee_client.admin.descriptions import ReplicaDescription
+    from aerobee_client.admin.descriptions import BrokerDescription, ReplicaDescription
 
 app = typer.Typer(help="The cluster.", no_args_is_help=True)
 
 COLUMNS = (
     Column("cluster", "cluster"),
     Column("broker", "broker_name"),
-    number("broker id", "broker_id"),
+    number("replica", "replica_id"),
     Column("address", "address"),
     Column("role", "role"),
     number("epoch", "epoch"),
@@ -40,53 +42,89 @@ def cluster() -> None:
 def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = False) -> None:
     """List the brokers that the name server knows, with their replicas.
 
-    Exit code 3: a replica did not answer, and its role is not known.
+    Replica: its own number, which `promote --to` takes; the registration id, 0 for the master, is
+    the JSON's broker_id. Exit code 3: a replica does not answer, or none of a broker is master.
     """
-    silent: list[MqError] = []
+    notes: list[str] = []
+    rows: list[dict[str, Any]] = []
     with admin_client(context, namesrv) as admin:
-        found = items_of([admin.cluster()])[0]
-        names = [broker["broker_name"] for broker in found["brokers"]]
-        known = {each.address: each for name in names for each in _told(admin, name, silent)}
-    output.show_list(_rows(found, known), COLUMNS, as_json=json)
-    for error in silent:
-        output.note(error.message)
-    if silent:
+        found = admin.cluster()
+        heartbeats = {live.address: live.last_update_timestamp_ms for live in found.live}
+        for broker in found.brokers:
+            group = _group(admin, broker)
+            rows += _rows(broker, group, heartbeats)
+            notes += group.notes
+    if not json:
+        rows = [row | {"role": _role_text(row)} for row in rows]
+    output.show_list(rows, COLUMNS, as_json=json)
+    for note in notes:
+        output.note(note)
+    if notes:
         raise typer.Exit(INCOMPLETE)
 
 
-def _told(admin: AdminClient, name: str, silent: list[MqError]) -> list[ReplicaDescription]:
-    """What the replicas of a broker say; none where it keeps one copy, or no replica answers."""
+def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:
+    """Without replicas where it keeps one copy, or none of them answers."""
+    silent: list[MqError] = []
+    name = broker.broker_name
     try:
-        return admin.replicas(name, silent=silent)
+        replicas = admin.replicas(name, silent=silent)
     except MqError as error:
-        silent.append(error)
-        return []
+        away = [AbsentReplica(None, address) for address in broker.addresses.values()]
+        return BrokerGroup(name, [], away, [error])
+    return BrokerGroup(name, replicas, absent_replicas(replicas, broker.addresses), silent)
 
 
-def _rows(found: dict[str, Any], known: dict[str, ReplicaDescription]) -> list[dict[str, Any]]:
-    """One item for each address of each broker."""
-    heartbeats = {live["address"]: live["last_update_timestamp_ms"] for live in found["live"]}
-    return [
+def _rows(
+    broker: BrokerDescription, group: BrokerGroup, heartbeats: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """One item for each address of a broker, and one for each replica that no name server knows."""
+    replicas = {each.address: each for each in group.replicas}
+    absent = {each.address: each.replica_id for each in group.absent if each.address}
+    unregistered = [each.replica_id for each in group.absent if not each.address]
+    rows = [
         {
-            "cluster": broker["cluster"],
-            "broker_name": broker["broker_name"],
+            "cluster": broker.cluster,
+            "broker_name": broker.broker_name,
             "broker_id": broker_id,
+            "replica_id": absent.get(address),
             "address": address,
             "last_update_timestamp_ms": heartbeats.get(address, 0),
-            **_role(known.get(address)),
+            "answers": address not in absent,
+            **_told(replicas.get(address)),
         }
-        for broker in found["brokers"]
-        for broker_id, address in broker["addresses"].items()
+        for broker_id, address in broker.addresses.items()
+    ]
+    unknown = dict.fromkeys(rows[0]) if rows else {}
+    return rows + [
+        unknown
+        | {
+            "cluster": broker.cluster,
+            "broker_name": broker.broker_name,
+            "replica_id": replica_id,
+            "address": "",
+            "last_update_timestamp_ms": 0,
+            "answers": False,
+            "role": "",
+        }
+        for replica_id in unregistered
     ]
 
 
-def _role(replica: ReplicaDescription | None) -> dict[str, Any]:
+def _told(replica: ReplicaDescription | None) -> dict[str, Any]:
     """Nothing of a broker that keeps one copy, or that does not answer."""
     if replica is None:
         return {"role": "", "epoch": None, "in_sync": None, "lag_bytes": None}
     return {
+        "replica_id": replica.replica_id,
         "role": replica.role,
         "epoch": replica.epoch,
         "in_sync": replica.in_sync,
         "lag_bytes": replica.lag_bytes,
     }
+
+
+def _role_text(row: dict[str, Any]) -> str:
+    if row["answers"]:
+        return str(row["role"])
+    return AbsentReplica(row["replica_id"], row["address"]).problem

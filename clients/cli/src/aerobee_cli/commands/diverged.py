@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aerobee_cli import output
+from aerobee_cli.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
 from aerobee_cli.output import Column, number
@@ -38,7 +39,7 @@ MESSAGE_COLUMNS = (
     Column("keys", "keys"),
     Column("tag", "tag"),
     number("bytes", "body_size"),
-    Column("stored", "store_timestamp_ms"),
+    Column("stored at", "store_timestamp_ms"),
     Column("in the log", "stored"),
 )
 
@@ -61,15 +62,36 @@ def list_diverged(
 ) -> None:
     """List what the replicas of a broker keep: the tails of old masters that were cut.
 
-    Exit code 3: a replica did not answer.
+    A replica that does not answer has a line too: what it keeps, and what it has to cut once it is
+    back, is not known. Exit code 3: there is one.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
+        absent = look_at(admin, name).absent
         files = admin.list_diverged(name, silent=silent)
-    output.show_list(output.items_of(files), FILE_COLUMNS, as_json=json)
+    items = [item | {"answers": True} for item in output.items_of(files)]
+    items += [_unknown(name, each) for each in absent]
+    if json:
+        output.show_list(items, (), as_json=True)
+    else:
+        output.write_table(items[: len(files)], FILE_COLUMNS)
     if not files and not json:
-        output.note(f"nothing was cut off the logs of {name}")
-    _end(silent)
+        output.note(f"nothing was cut off the logs of {name}" + " that answer" * bool(absent))
+    _end(silent, absent)
+
+
+def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
+    """In place of the files of a replica that does not answer."""
+    return {
+        "broker_name": name,
+        "replica_id": replica.replica_id,
+        "address": replica.address,
+        "name": None,
+        "epoch": None,
+        "begin_offset": None,
+        "size": None,
+        "answers": False,
+    }
 
 
 @app.command(epilog="Example: aerobee broker diverged show orders 1-1048576.log")
@@ -92,6 +114,7 @@ def show(
     silent: list[MqError] = []
     reading = _Reading()
     with admin_client(context, namesrv) as admin:
+        absent = look_at(admin, name).absent
         files = _chosen(admin, name, file, replica, silent)
         items = (
             _item(found, message)
@@ -102,7 +125,7 @@ def show(
         )
         output.show_list(items, MESSAGE_COLUMNS, as_json=json)
     reading.note()
-    _end(silent, complete=not reading.corrupted)
+    _end(silent, absent, complete=not reading.corrupted)
 
 
 @app.command(epilog="Example: aerobee broker diverged resend orders --dry-run")
@@ -130,6 +153,7 @@ def resend(
     silent: list[MqError] = []
     reading, done = _Reading(), _Resent()
     with admin_client(context, namesrv) as admin:
+        absent = look_at(admin, name).absent
         files = _chosen(admin, name, file, replica, silent)
         reading.total = sum(found.size for found in files)
         progress = Progress(sys.stderr, what="bytes")
@@ -146,24 +170,24 @@ def resend(
                     progress.update(looked_at=reading.done, total=reading.total, sent=done.sent)
         finally:
             progress.close()
-    output.show_one(
-        {
-            "broker_name": name,
-            "dry_run": dry_run,
-            "files": [found.name for found in files],
-            "sent": done.sent,
-            "in_the_log": done.stored,
-            "half_messages": done.half_messages,
-            "failed": done.failed,
-        },
-        as_json=json,
-    )
+    shown = {
+        "broker_name": name,
+        "dry_run": dry_run,
+        "files": [found.name for found in files],
+        "sent": done.sent,
+        "in_the_log": done.stored,
+        "half_messages": done.half_messages,
+        "failed": done.failed,
+    }
+    if dry_run and not json:  # "would send" in its place
+        shown = {"would_send" if key == "sent" else key: value for key, value in shown.items()}
+    output.show_one(shown, as_json=json)
     reading.note()
     for reason in done.errors.values():
         output.note(f"error: {reason.message}")
     if done.failed:
         raise typer.Exit(1)
-    _end(silent, complete=not reading.corrupted)
+    _end(silent, absent, complete=not reading.corrupted)
 
 
 class _Reading:
@@ -253,8 +277,12 @@ def _item(file: DivergedFile, message: DivergedMessage) -> dict[str, Any]:
     }
 
 
-def _end(silent: list[MqError], *, complete: bool = True) -> None:
+def _end(
+    silent: Sequence[MqError], absent: Sequence[AbsentReplica], *, complete: bool = True
+) -> None:
     for error in silent:
         output.note(error.message)
-    if silent or not complete:
+    for each in absent:
+        output.note(f"{each.name} is not back yet: what it has to cut is not known")
+    if silent or absent or not complete:
         raise typer.Exit(INCOMPLETE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from aerobee_cli.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.doctor import brokers, replicas, settings
 from aerobee_cli.doctor.brokers import Answer
 from aerobee_cli.doctor.finding import Finding, counted
@@ -16,8 +17,6 @@ from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
-
-MASTER_ID = 0
 
 
 @dataclass(slots=True)
@@ -28,7 +27,7 @@ class Diagnosis:
 
 
 def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
-    """Raises CommandError when no name server answers, or none knows a broker."""
+    """Raises CommandError when no name server answers, or none knows any broker."""
     from aerobee_client import AdminClient
 
     found = Diagnosis()
@@ -51,7 +50,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
                 found.findings += brokers.findings_of(name, reached[name])
         statuses = {name: answer.status for name, answer in reached.items()}
         found.findings += brokers.versions(statuses, version("aerobee-cli"))
-        found.looked_at += [f"{counted(len(masters), 'broker')} ({len(reached)} reached)"]
+        found.looked_at += [f"{counted(len(masters), 'master')} ({len(reached)} reached)"]
         _look_at_replicas(admin, found)
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
@@ -63,23 +62,25 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
     """Of brokers that keep more than one copy."""
     number = 0
     for broker in admin.cluster().brokers:
-        silent: list[MqError] = []
+        name = broker.broker_name
         try:
-            there = admin.replicas(broker.broker_name, silent=silent)
+            group = look_at(admin, name)
         except MqError as error:
-            there, silent = [], [error]
+            group = BrokerGroup(name, [], [], [error])
+        there = group.replicas
         if there or MASTER_ID not in broker.addresses:  # else one copy, or it was told of already
-            found.findings += replicas.findings_of(broker.broker_name, there, silent)
+            found.findings += replicas.findings_of(name, there, group.silent, group.absent)
             number += len(there)
     if number:
         found.looked_at.append(counted(number, "replica"))
 
 
 def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
-    """Broker name → address, of those that any name server knows."""
+    """Broker name → address, of those that any name server knows; none where all are slaves."""
     from aerobee_client import AdminClient
 
     known: dict[str, dict[str, str]] = {}
+    registered = False
     for namesrv in namesrvs:
         with AdminClient(namesrv) as admin:
             try:
@@ -88,6 +89,7 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
                 problem, advice = error.message, "start it, or take it from the list"
                 found.findings.append(Finding("name server", namesrv, problem, advice))
                 continue
+        registered = registered or bool(listed)
         known[namesrv] = {
             each.broker_name: each.addresses[MASTER_ID]
             for each in listed
@@ -96,8 +98,8 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
     if not known:
         raise CommandError(f"no name server answers: {found.findings[0].problem}")
     masters = {name: address for each in known.values() for name, address in each.items()}
-    if not masters:
-        raise CommandError(f"no broker has a master at {'; '.join(known)}: start one")
+    if not registered:
+        raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
     found.looked_at.append(counted(len(known), "name server"))
     for namesrv, brokers_there in known.items():
         missing = sorted(masters.keys() - brokers_there.keys())

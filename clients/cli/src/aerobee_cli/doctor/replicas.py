@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from aerobee_cli.broker_group import no_master
 from aerobee_cli.doctor.finding import Finding
 
 if TYPE_CHECKING:
+    from aerobee_cli.broker_group import AbsentReplica
     from aerobee_client.admin.descriptions import ReplicaDescription
     from aerobee_wire.status import MqError
 
@@ -15,20 +17,22 @@ MAX_CLOCK_OFFSET_MS = 500
 
 
 def findings_of(
-    name: str, replicas: Sequence[ReplicaDescription], silent: Sequence[MqError]
+    name: str,
+    replicas: Sequence[ReplicaDescription],
+    silent: Sequence[MqError],
+    absent: Sequence[AbsentReplica] = (),
 ) -> Iterator[Finding]:
-    """`silent`: the errors of those that do not answer."""
+    """`silent`: the errors of those that are registered and do not answer. `absent`: which do not,
+    registered or not."""
     for error in silent:
         advice = "start it, or see why it cannot be reached; the others go on where they suffice"
         yield Finding("replica", name, error.message, advice)
     master = next((each for each in replicas if each.role == "master"), None)
-    if master is None:
-        yield Finding(
-            "replica",
-            name,
-            "no replica that answers is master",
-            "wait for the election; where nobody elects, make one master (aerobee broker promote)",
-        )
+    if master is None and replicas:
+        yield Finding("replica", name, *no_master(name, replicas, absent))
+    elif master is None:
+        advice = "start one of them, and promote it where nobody is elected"
+        yield Finding("replica", name, "none of its replicas answers", advice)
     elif len(master.in_sync_replicas or ()) < (master.required_replicas or 0):
         yield Finding(
             "replica",

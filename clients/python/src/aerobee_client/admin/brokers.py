@@ -49,11 +49,12 @@ class Brokers:
         }
         if not masters:
             where = f"in cluster {cluster!r}" if cluster else "at the name server"
-            raise MqError(
-                Code.BROKER_NOT_EXIST,
-                f"no master broker is registered {where}: start one",
-                retryable=True,
-            )
+            slaves = [each for each in info.brokers if cluster in (None, each.cluster)]
+            reason = f"no broker is registered {where}: start one"
+            if slaves:
+                names = sorted(each.broker_name for each in slaves)
+                reason = f"{', '.join(names)} {_without_master(names)}"
+            raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
         return masters
 
     async def of_topic(self, topic: str, *, reads: bool = False) -> dict[str, str]:
@@ -80,13 +81,16 @@ class Brokers:
         """Asks a master by its name, or a broker by its address. Raises BROKER_NOT_EXIST."""
         address = broker
         if ":" not in broker:
-            masters = await self.masters()
-            if broker not in masters:
-                raise MqError(
-                    Code.BROKER_NOT_EXIST,
-                    f"no broker {broker!r} is registered: there are {', '.join(masters)}",
-                )
-            address = masters[broker]
+            info = await self.cluster_info()
+            known = {each.broker_name: each.addresses for each in info.brokers}
+            if broker not in known:
+                names = ", ".join(sorted(known)) or "none"
+                reason = f"no broker {broker!r} is registered: there are {names}"
+                raise MqError(Code.BROKER_NOT_EXIST, reason)
+            if MASTER_ID not in known[broker]:
+                reason = f"{broker} {_without_master([broker])}"
+                raise MqError(Code.BROKER_NOT_EXIST, reason, retryable=True)
+            address = known[broker][MASTER_ID]
         return await self.ask(broker, address, rpc, request)
 
     async def ask(
@@ -156,6 +160,12 @@ class Brokers:
             if error.code is not absent:
                 raise
             return {}
+
+
+def _without_master(names: Sequence[str]) -> str:
+    """What follows the names of brokers of which only slaves are registered."""
+    verb = "has" if len(names) == 1 else "have"
+    return f"{verb} no master at the moment: see aerobee broker ha-status {names[0]}"
 
 
 class BrokerAdmin(AsyncClient):

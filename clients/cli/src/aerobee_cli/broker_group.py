@@ -1,0 +1,139 @@
+"""What the replicas of a broker say together: which do not answer, and what to do where none is
+master."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import ReplicaDescription
+    from aerobee_wire.status import MqError
+
+# Registration ids that are not the replica's own number; the second without etcd.
+MASTER_ID, FORMER_MASTER_ID = 0, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentReplica:
+    """A replica that does not answer. `replica_id`: None, nobody tells it. `address`: where name
+    servers know it; "": they know of none."""
+
+    replica_id: int | None
+    address: str
+
+    @property
+    def problem(self) -> str:
+        return "does not answer" if self.address else "is not registered"
+
+    @property
+    def name(self) -> str:
+        return "a replica" if self.replica_id is None else f"replica {self.replica_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGroup:
+    """`replicas`: those that answer; none where the broker keeps one copy. `silent`: the errors of
+    those that are registered and do not answer."""
+
+    name: str
+    replicas: Sequence[ReplicaDescription]
+    absent: Sequence[AbsentReplica]
+    silent: Sequence[MqError]
+
+    @property
+    def has_no_master(self) -> bool:
+        return bool(self.replicas) and all(each.role != "master" for each in self.replicas)
+
+    @property
+    def is_complete(self) -> bool:
+        return not (self.silent or self.absent or self.has_no_master)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of its replicas is to know besides, a sentence each."""
+        found = [error.message for error in self.silent]
+        unregistered = sum(not each.address for each in self.absent)
+        if unregistered:
+            total = max(each.total_replicas for each in self.replicas)
+            verb = "is" if unregistered == 1 else "are"
+            found.append(f"{unregistered} of {total} replicas {verb} not registered")
+        if self.has_no_master:
+            problem, step = no_master(self.name, self.replicas, self.absent)
+            found.append(f"{self.name} {problem}: {step}")
+        return found
+
+
+def look_at(admin: AdminClient, name: str) -> BrokerGroup:
+    """Raises BROKER_NOT_EXIST, and what a replica fails with where none answers."""
+    registered = {each.broker_name: each.addresses for each in admin.cluster().brokers}
+    silent: list[MqError] = []
+    found = admin.replicas(name, silent=silent)
+    return BrokerGroup(name, found, absent_replicas(found, registered.get(name, {})), silent)
+
+
+def absent_replicas(
+    found: Sequence[ReplicaDescription], registered: Mapping[int, str]
+) -> list[AbsentReplica]:
+    """Of the `totalReplicas` that `found` tell, those that are not among them, and what else is
+    `registered` (registration id → address) and does not answer. The numbers of a group without
+    etcd are 0 to totalReplicas - 1; with etcd the options of each say its number, and only the
+    in-sync set names one that is away."""
+    if not found:
+        return []
+    elected = any(each.elected for each in found)
+    total = max(each.total_replicas for each in found)
+    missing = _missing_ids(found, total, elected=elected)
+    answering = {each.address for each in found}
+    absent: list[AbsentReplica] = []
+    for registration_id, address in sorted(registered.items(), reverse=True):
+        if address in answering:
+            continue
+        number: int | None = registration_id
+        if registration_id == FORMER_MASTER_ID and not elected:
+            number = 0
+        elif registration_id == MASTER_ID:  # it leads, whatever its number
+            number = missing[0] if len(missing) == 1 else None
+        if number in missing:
+            missing.remove(number)
+        absent.append(AbsentReplica(number, address))
+    copies = sum(not each.learner for each in found) + sum(
+        elected or each.replica_id is None or each.replica_id < total for each in absent
+    )
+    count = max(0, total - copies)
+    named = missing if len(missing) == count else [None] * count
+    return absent + [AbsentReplica(number, "") for number in named]
+
+
+def no_master(
+    name: str, found: Sequence[ReplicaDescription], absent: Sequence[AbsentReplica]
+) -> tuple[str, str]:
+    """Of a group whose master does not answer: what is wrong, which follows its name, and the next
+    step."""
+    copies = sum(not each.learner for each in found)
+    total = max(copies, *(each.total_replicas for each in found))
+    answer = f"{copies} of its {total} replicas {'answers' if copies == 1 else 'answer'}"
+    if not any(each.elected for each in found):
+        return f"has no master; {answer}", f"aerobee broker promote {name}"
+    if all(each.coordinator_reachable is False for each in found):
+        step = "etcd does not answer, so nobody is elected: start it, or see why it is not reached"
+    else:
+        step = "etcd elects one of the in-sync replicas"
+        if absent:
+            away = ", ".join(f"{each.name} {each.problem}" for each in absent)
+            step += (
+                f"; {away}: start it if the election waits for it, or, if it is gone for good, "
+                f"aerobee broker promote {name} --unclean"
+            )
+    return f"has no master; {answer}", step
+
+
+def _missing_ids(found: Sequence[ReplicaDescription], total: int, *, elected: bool) -> list[int]:
+    """Numbers of replicas that are not among `found`."""
+    known = {each.replica_id for each in found}
+    if elected:
+        named = {number for each in found for number in each.in_sync_replicas or ()}
+        return sorted(named - known)
+    return [number for number in range(total) if number not in known]
