@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from aerobee_cli import output
-from aerobee_cli.broker_group import MASTER_ID, BrokerGroup, look_at
+from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.durations import parse_duration
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from aerobee_cli import output
-from aerobee_cli.broker_group import AbsentReplica, BrokerGroup, absent_replicas
+from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import Json, Namesrv, admin_client
 from aerobee_cli.output import Column, number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerobee_cli import output
-from aerobee_cli.broker_group import AbsentReplica, look_at
+from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
 from aerobee_cli.output import Column, number

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from aerobee_cli.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.doctor import brokers, replicas, settings
+from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.doctor.brokers import Answer
 from aerobee_cli.doctor.finding import Finding, counted
 from aerobee_cli.errors import CommandError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from aerobee_cli.broker_group import no_master
+from aerobee_cli.doctor.broker_group import no_master
 from aerobee_cli.doctor.finding import Finding
 
 if TYPE_CHECKING:
-    from aerobee_cli.broker_group import AbsentReplica
+    from aerobee_cli.doctor.broker_group import AbsentReplica
     from aerobee_client.admin.descriptions import ReplicaDescription
     from aerobee_wire.status import MqError
 

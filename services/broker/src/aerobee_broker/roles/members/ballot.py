@@ -58,10 +58,12 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
     counted = [each for each in found if _has_what_it_confirmed(each)]
     if len(counted) < needed:
         names = ", ".join(sorted(str(each.log.replica.replica_id) for each in counted))
+        verb = "answers" if len(counted) == 1 else "answer"
+        told = f" ({names})" if names else ""
         raise NotElectable(
-            f"the master cannot be reached, and of {total} replicas {names} answer: a message that "
-            f"was acknowledged with {required} of them may be on none of these. Bring others back "
-            f"until {needed} answer, {GIVE_UP}"
+            f"the master cannot be reached, and {len(counted)} of {total} replicas {verb}{told}; "
+            f"{needed} must: a message that was acknowledged with {required} of them may be on "
+            f"none of these. Bring others back, {GIVE_UP}"
         )
 
 

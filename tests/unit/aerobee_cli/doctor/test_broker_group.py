@@ -11,8 +11,8 @@ from aerobee.broker.v1 import admin_pb2, replication_pb2
 from aerobee.broker.v1 import replica_pb2 as pb
 
 from aerobee_cli import main
-from aerobee_cli.broker_group import AbsentReplica, absent_replicas, no_master
 from aerobee_cli.doctor import cluster as doctor_cluster
+from aerobee_cli.doctor.broker_group import AbsentReplica, absent_replicas, no_master
 from aerobee_client.admin.descriptions import (
     BrokerDescription,
     BrokerStatus,
