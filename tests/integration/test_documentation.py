@@ -40,15 +40,15 @@ RUN_ELSEWHERE = {
         "tests/integration/client/testing/test_plugin.py",
         "run_pytest(python, tmp_path, TEST_FILE)",
     ),
-    "aerobee up --replicas 3 --set brokerName=orders": (
+    "aerobee up --replicas 3 --set brokerName=broker-a": (
         "tests/integration/command/test_up.py",
         '"--replicas", "3"',
     ),
-    "aerobee broker ha-status orders": (
+    "aerobee broker ha-status broker-a": (
         "tests/integration/broker/roles/test_promotion.py",
         '"ha-status"',
     ),
-    "aerobee broker promote orders": (
+    "aerobee broker promote broker-a": (
         "tests/integration/broker/roles/test_promotion.py",
         '"promote"',
     ),
@@ -58,9 +58,9 @@ RUN_ELSEWHERE = {
             call,
         )
         for verb, call in (
-            ("list orders", '"list"'),
-            ("show orders --missing", '"show", file["name"]'),
-            ("resend orders --dry-run", '"resend", "--dry-run"'),
+            ("list broker-a", '"list"'),
+            ("show broker-a --missing", '"show", file["name"]'),
+            ("resend broker-a --dry-run", '"resend", "--dry-run"'),
         )
     },
     "docker compose up": ("tests/integration/test_compose.py", "made.start()"),
@@ -103,20 +103,32 @@ RUN_ELSEWHERE = {
     ),
 }
 
+# (page, heading) of a section whose blocks are one story, run as such → the same
+SECTIONS_ELSEWHERE = {
+    ("docs/replication.md", "A failover to try"): (
+        "tests/integration/command/test_failover_to_try.py",
+        "story()",
+    ),
+}
+
 # text in a program → the same
 PROGRAMS_ELSEWHERE = {
     "spark.jars.packages": ("tests/cluster/test_delta.py", '"orders-delta"'),
 }
 
 
+HEADING = re.compile(r"^#{2,} (.+)$", re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page."""
+    """A fenced block of a page, under its `heading`."""
 
     page: str
     language: str
     text: str
     line: int
+    heading: str = ""
 
     @property
     def commands(self) -> list[str]:
@@ -134,7 +146,13 @@ def pages() -> list[str]:
 def blocks() -> list[Block]:
     pattern = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     return [
-        Block(page, found[1], found[2], text.count("\n", 0, found.start()) + 2)
+        Block(
+            page,
+            found[1],
+            found[2],
+            text.count("\n", 0, found.start()) + 2,
+            next(reversed(HEADING.findall(text, 0, found.start())), ""),
+        )
         for page in pages()
         for text in [(ROOT / page).read_text(encoding="utf-8")]
         for found in pattern.finditer(text)
@@ -145,8 +163,10 @@ def runnable() -> list[Block]:
     """Those that a reader would type, without the ones that are started or run elsewhere."""
     found: dict[str, Block] = {}
     for block in blocks():
-        elsewhere = set(block.commands) <= RUN_ELSEWHERE.keys() or any(
-            text in block.text for text in PROGRAMS_ELSEWHERE
+        elsewhere = (
+            set(block.commands) <= RUN_ELSEWHERE.keys()
+            or (block.page, block.heading) in SECTIONS_ELSEWHERE
+            or any(text in block.text for text in PROGRAMS_ELSEWHERE)
         )
         of_make = all(command.startswith("make ") for command in block.commands)
         started = block.text.startswith("aerobee up")
@@ -267,6 +287,14 @@ def test_what_is_not_run_here_is_run_by_another_test(command: str) -> None:
         assert any(command in block.text for block in blocks() if block.language == "python")
     module, call = {**RUN_ELSEWHERE, **PROGRAMS_ELSEWHERE}[command]
     assert call in (ROOT / module).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("section", SECTIONS_ELSEWHERE)
+def test_a_section_that_is_not_run_here_is_run_by_another_test(section: tuple[str, str]) -> None:
+    assert any((block.page, block.heading) == section for block in blocks())
+    module, call = SECTIONS_ELSEWHERE[section]
+    text = (ROOT / module).read_text(encoding="utf-8")
+    assert call in text and all(part in text for part in section)
 
 
 @pytest.mark.parametrize("command", of_make())

@@ -52,7 +52,7 @@ Of = Annotated[
 ]
 
 
-@app.command("list", epilog="Example: aerobee broker diverged list orders --json")
+@app.command("list", epilog="Example: aerobee broker diverged list broker-a --json")
 def list_diverged(
     context: typer.Context,
     *,
@@ -76,7 +76,8 @@ def list_diverged(
     else:
         output.write_table(items[: len(files)], FILE_COLUMNS)
     if not files and not json:
-        output.note(f"nothing was cut off the logs of {name}" + " that answer" * bool(absent))
+        whose = f"the replicas of {name} that answer" if absent else name
+        output.note(f"nothing was cut off the logs of {whose}")
     _end(silent, absent)
 
 
@@ -94,7 +95,7 @@ def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
     }
 
 
-@app.command(epilog="Example: aerobee broker diverged show orders 1-1048576.log")
+@app.command(epilog="Example: aerobee broker diverged show broker-a 1-1048576.log")
 def show(
     context: typer.Context,
     *,
@@ -128,7 +129,7 @@ def show(
     _end(silent, absent, complete=not reading.corrupted)
 
 
-@app.command(epilog="Example: aerobee broker diverged resend orders --dry-run")
+@app.command(epilog="Example: aerobee broker diverged resend broker-a --dry-run")
 def resend(
     context: typer.Context,
     *,

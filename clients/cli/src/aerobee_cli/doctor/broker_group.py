@@ -54,15 +54,16 @@ class BrokerGroup:
     @property
     def notes(self) -> list[str]:
         """What a reader of its replicas is to know besides, a sentence each."""
-        found = [error.message for error in self.silent]
+        found = []
+        if self.has_no_master:
+            problem, step = no_master(self.name, self.replicas, self.absent)
+            found.append(f"{self.name} {problem}: {step}")
+        found += [error.message for error in self.silent]
         unregistered = sum(not each.address for each in self.absent)
         if unregistered:
             total = max(each.total_replicas for each in self.replicas)
             verb = "is" if unregistered == 1 else "are"
             found.append(f"{unregistered} of {total} replicas {verb} not registered")
-        if self.has_no_master:
-            problem, step = no_master(self.name, self.replicas, self.absent)
-            found.append(f"{self.name} {problem}: {step}")
         return found
 
 

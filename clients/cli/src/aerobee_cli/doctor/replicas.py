@@ -54,7 +54,7 @@ def _of_one(subject: str, replica: ReplicaDescription, *, has_master: bool) -> I
     if replica.role == "refused":
         advice = "change what it names, and restart it"
         yield Finding("replica", subject, f"its master refuses it: {replica.reason}", advice)
-    elif replica.reason:
+    elif replica.reason and (has_master or replica.master_address):  # else told of the group
         yield Finding("replica", subject, replica.reason, "its log says more")
     elif has_master and not (replica.in_sync or replica.learner):
         percent = replica.copied_percent
