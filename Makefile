@@ -80,15 +80,15 @@ bench: install ## benchmarks: a table, and build/bench.json
 fault: install $(OFFICIAL_SDKS) ## the long fault campaign
 	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
 
-# Every version of Spark beside the one of the lock has an environment's worth of it in build/.
+# Every version of Spark beside the one of the lock has an environment's worth of it in build/, and so has the S3 server.
 SPARK_VERSIONS := $(patsubst tests/cluster/pyspark-%.in,%,$(wildcard tests/cluster/pyspark-*.in))
-build/pyspark-%/.installed: tests/cluster/pyspark-%.lock $(STAMP)
-	@echo "installing Spark $* into $(@D); the first time this downloads about 450 MB"
+build/%/.installed: tests/cluster/%.lock $(STAMP)
+	@echo "installing $* into $(@D); the first time this downloads about $(if $(filter pyspark-%,$*),450,30) MB"
 	@rm -rf $(@D)
 	@$(PIP) install --quiet --no-deps --require-hashes --no-build-isolation --target $(@D) -r $<
 	@touch $@
 
-cluster: install java $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
+cluster: install java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
 	@$(BIN)/python -m pytest tests/cluster $(ARGS)
 	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(BIN)/python -m pytest \
 	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \

@@ -30,7 +30,7 @@ COMMAND_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 FIRST_PAGES = ("README.md", "docs/usage.md")
 # Of these languages no block is a command.
-OTHER_LANGUAGES = {"json", "mermaid", "text", "yaml"}
+OTHER_LANGUAGES = {"json", "mermaid", "properties", "text", "yaml"}
 
 # command → (test module, what in it runs the command)
 RUN_ELSEWHERE = {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CONDITIONAL = "fs.option.create.conditional.overwrite"
 RENAMING = ("file", "hdfs")
 LOCKS = "_locks"
+CREATED_ONCE = "created-once"
 
 
 class HadoopFiles:
@@ -157,7 +158,23 @@ class HadoopFiles:
     def lock(self, name: str) -> Iterator[Sequence[int]]:
         java = int(self._jvm.java.lang.ProcessHandle.current().pid())
         with holders.held(self, f"{LOCKS}/{name.strip('_')}", java):
+            if self._conditional:
+                self._require_refusal(f"{LOCKS}/{CREATED_ONCE}")
             yield ()
+
+    def _require_refusal(self, name: str) -> None:
+        """Creates a file again that there is. Stores that speak S3 and do not know If-None-Match
+        ignore it, and one commit would take the place of another. Raises ReportError."""
+        self.create(name, b"")
+        try:
+            self._create_if_none(name, b"")
+        except ReportError:
+            return  # refused; a failure of another kind comes again with the first commit
+        raise ReportError(
+            f"{self.where} cannot hold a facts table: its store creates a file in place of another "
+            "although it is told not to (If-None-Match of S3); give a table in another store",
+            self.where,
+        )
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.where}/{name}".rstrip("/"))
