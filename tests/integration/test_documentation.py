@@ -106,7 +106,7 @@ RUN_ELSEWHERE = {
 # (page, heading) of a section whose blocks are one story, run as such → the same
 SECTIONS_ELSEWHERE = {
     ("docs/replication.md", "A failover to try"): (
-        "tests/integration/command/test_failover_to_try.py",
+        "tests/integration/broker/roles/test_failover_to_try.py",
         "story()",
     ),
 }
