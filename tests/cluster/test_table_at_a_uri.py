@@ -29,8 +29,8 @@ from support.processes import redriving
 from support.processes.command import COMMAND
 from support.processes.service import namesrv_and_broker
 from support.repository.tree import ROOT
-from support.spark.hdfs import hdfs
-from support.spark.s3 import CARELESS, s3a
+from support.spark.stores.hdfs import hdfs
+from support.spark.stores.s3 import CARELESS, s3a
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.clock.polling import until_sync
-from support.spark import maven
+from support.spark.stores import maven
 
 START_TIMEOUT_S = 600.0
 

@@ -17,7 +17,7 @@ import pytest
 
 from support.clock.polling import until_sync
 from support.repository.tree import ROOT
-from support.spark import maven
+from support.spark.stores import maven
 
 PACKAGES = ROOT / "build" / "moto"
 START_TIMEOUT_S = 120.0
