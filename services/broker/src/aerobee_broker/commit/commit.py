@@ -134,8 +134,9 @@ class Commit(ABC):
     async def drain(self) -> None:
         """Flushes everything, to stop. What cannot be flushed is logged. Does not wait for
         replicas."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        # One that is cancelled before it began takes nothing out of the way.
+        while (task := self._task) is not None and not task.done():
+            await asyncio.wait([task])
 
     def give_up(self, error: MqError) -> None:
         """Ends every wait with this error, those to come too: what is waited for is decided by
