@@ -93,6 +93,13 @@ def test_a_topic_is_created_listed_routed_and_deleted(up: Up) -> None:
     assert "parcels" not in {topic["topic"] for topic in json_of(up, "topic", "list")}
 
 
+def test_a_topic_cannot_have_the_name_of_its_broker(up: Up) -> None:
+    done = aerobee("topic", "create", "broker-a", namesrv=up.namesrv)
+    assert done.returncode == 1 and "brokerTopicEnable" in done.stderr
+    sent = aerobee("message", "send", "broker-a", "x", namesrv=up.namesrv)
+    assert sent.returncode == 0 and "brokerTopicEnable" in sent.stderr
+
+
 def test_topics_of_the_system_are_listed_on_request(up: Up) -> None:
     assert "TBW102" not in {topic["topic"] for topic in json_of(up, "topic", "list")}
     assert "TBW102" in {topic["topic"] for topic in json_of(up, "topic", "list", "--all")}

@@ -12,6 +12,7 @@ from aerobee_cli.commands.demo import demo
 from aerobee_cli.options import BadOption
 from aerobee_cli.processes.replicas import ONE_COPY, Replicas
 from aerobee_cli.processes.suite import SuiteOptions
+from aerobee_cli.processes.up import any_listens
 
 ETCD = "127.0.0.1:2379,127.0.0.1:2381"
 
@@ -63,3 +64,15 @@ def test_brokers_of_a_group_have_ports_and_directories_of_their_own() -> None:
 def test_a_demo_without_a_failover_has_nothing_to_elect() -> None:
     with pytest.raises(BadOption):
         demo(etcd=ETCD)
+
+
+async def test_an_etcd_that_is_away_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def refuse(host: str, port: int) -> None:
+        asked.append((host, port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("asyncio.open_connection", refuse)
+    assert not await any_listens(ETCD.split(","))
+    assert asked == [("127.0.0.1", 2379), ("127.0.0.1", 2381)]

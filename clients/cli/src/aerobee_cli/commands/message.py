@@ -84,6 +84,8 @@ def send(
     if sent.recall_handle:
         item["recall_handle"] = sent.recall_handle
     output.show_one(item, as_json=json)
+    if sent.queue.broker_name == topic:
+        output.note(f"{topic} is the topic of the broker's own name (brokerTopicEnable)")
 
 
 @app.command(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")

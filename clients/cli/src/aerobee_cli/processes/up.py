@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Sequence
 from functools import partial
 
 from aerobee_cli.processes.one_process import OneProcessSuite
@@ -13,6 +15,23 @@ AUTO_CREATION = (
     "topics are created by their first use; to create them by hand only: "
     "--set autoCreateTopicEnable=false"
 )
+
+
+CONNECT_S = 1.0
+
+
+async def any_listens(addresses: Sequence[str]) -> bool:
+    """Whether a port of `addresses` ("host:port") takes connections."""
+    for address in addresses:
+        host, _, port = address.strip().rpartition(":")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, writer = await asyncio.open_connection(host, int(port))
+        except (OSError, ValueError):
+            continue
+        writer.close()
+        return True
+    return False
 
 
 async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
@@ -40,6 +59,9 @@ async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
             print(AUTO_CREATION, flush=True)
         if options.replicas.remark:
             print(options.replicas.remark, flush=True)
+        etcd = options.replicas.etcd
+        if etcd and not await any_listens(etcd.split(",")):
+            print(f"etcd does not answer at {etcd}: no master yet", flush=True)
         await signals.guard(suite.watch())
     except Stopped:
         return

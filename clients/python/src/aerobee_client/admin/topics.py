@@ -271,8 +271,15 @@ def _check_type(message_type: str) -> None:
 def _check_same(
     wanted: namesrv_pb2.TopicConfig, found: Iterable[tuple[str, namesrv_pb2.TopicConfig]]
 ) -> None:
-    """Raises AlreadyExists. `found`: broker names and what is there."""
+    """Raises AlreadyExists, or TOPIC_EXIST_ALREADY for the topic of a broker's own name. `found`:
+    broker names and what is there."""
     different = [change for name, there in found for change in _differences(name, there, wanted)]
+    if any(change.broker_name == wanted.topic for change in different):
+        raise MqError(
+            Code.TOPIC_EXIST_ALREADY,
+            f"{wanted.topic} is the topic of the broker's own name, which each broker has "
+            "(brokerTopicEnable): choose another name for the topic, or another brokerName",
+        )
     if different:
         raise d.AlreadyExists(Code.TOPIC_EXIST_ALREADY, "topic", wanted.topic, different)
 

@@ -415,6 +415,9 @@ class RouteCache:
                 raise
             if refusal.retryable:  # its brokers are away
                 raise refusal from None
+            if not await self._is_any_registered():
+                reason = f"no broker is registered, so topic {topic!r} has no queues: start one"
+                raise MqError(Code.TOPIC_NOT_EXIST, reason) from None
             raise MqError(
                 Code.TOPIC_NOT_EXIST,
                 f"topic {topic!r} does not exist and no broker creates topics by itself: run "
@@ -422,6 +425,13 @@ class RouteCache:
             ) from None
         narrowed = default_route(route, self.default_queue_count)
         self._entries[topic] = _Entry(narrowed, is_default=True)
+
+    async def _is_any_registered(self) -> bool:
+        request = namesrv_pb2.GetClusterInfoRequest()
+        try:
+            return bool((await self.namesrv.call(rpcs.GET_CLUSTER_INFO, request)).brokers)
+        except MqError:
+            return True  # nobody tells
 
     async def _fetch(self, topic: str) -> TopicRoute:
         self._asked_ms[topic] = self.clock.monotonic_ms()
