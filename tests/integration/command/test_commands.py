@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -409,3 +410,22 @@ def test_a_closed_output_pipe_is_no_error(up: Up) -> None:
     with process.stderr:
         assert process.stderr.read() == b""
     assert process.wait(20) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("broker", "--print-config"), ("store", "check", "."), ("topic", "list")]
+)
+def test_a_command_whose_output_nobody_reads_ends_quietly(
+    up: Up, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = {**os.environ, "NAMESRV_ADDR": up.namesrv}
+    try:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, env=env,
+            timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert b"Broken pipe" not in done.stderr

@@ -59,7 +59,10 @@ def run(
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_OPTIONS
     if given.print_config:
-        print(json.dumps(options.to_json(), indent=2))
+        try:
+            print(json.dumps(options.to_json(), indent=2), flush=True)
+        except BrokenPipeError:  # nobody reads it any more; else the flush at exit raises again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     logs.configure(service, options.log_level)
     if options.ignored_keys:

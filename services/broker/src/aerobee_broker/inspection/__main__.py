@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -36,12 +37,16 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         options = load(BrokerOptions, file=given.config, sets=given.sets)
-        return _check(given, options) if given.verb == "check" else _dump(given)
+        code = _check(given, options) if given.verb == "check" else _dump(given)
+        sys.stdout.flush()
+        return code
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_OPTIONS
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)
+    except BrokenPipeError:  # nobody reads it any more; else the flush at exit raises again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"error: {error.filename or given.directory}: {error.strerror}", file=sys.stderr)
     return EXIT_WRONG
