@@ -285,10 +285,10 @@ class SimulatedCluster:
             )
             assert visible(other) == visible(store), f"{node.number} shows something else"
 
-    def keeps_settlements(self, required: int) -> bool:
-        """Whether no promotion takes back a settlement that was answered just now. Without etcd one
-        may, where the master has too few replicas, or another one (decision 22): that is left out
-        here also where it cannot be told."""
+    def keeps_what_was_answered(self, required: int) -> bool:
+        """Whether no promotion takes back a settlement, or a change of a topic or group, that was
+        answered just now. Without etcd one may, where the master has too few replicas, or another
+        one (decision 22): that is left out here also where it cannot be told."""
         if self._is_elected:
             return True
         leading = [node for node in self.nodes if node.epoch_as_master]

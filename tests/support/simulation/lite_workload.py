@@ -235,7 +235,7 @@ class LiteWorkload:
                 for each, code in zip(kept, codes, strict=True)
                 if not code
             }
-            if self._cluster.keeps_settlements(self._required):
+            if self._cluster.keeps_what_was_answered(self._required):
                 member.told.acknowledged(places, acked, self._cluster.loop.time())
             else:
                 member.told.acked.update(acked)

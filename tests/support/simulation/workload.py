@@ -141,7 +141,7 @@ class Workload:
         if not kept:
             return
         for lease, code in zip(kept, await self._client.ack(kept), strict=True):
-            if code is Code.SUCCESS and self._cluster.keeps_settlements(self._required):
+            if code is Code.SUCCESS and self._cluster.keeps_what_was_answered(self._required):
                 place = lease.topic, lease.queue_id, lease.queue_offset
                 self.told.settled.setdefault(place, self._cluster.loop.time())
 
@@ -180,7 +180,8 @@ class Workload:
         entry.is_changing, entry.is_there = True, None
         try:
             await (put() if wanted else delete())
-            entry.is_there = wanted
+            if self._cluster.keeps_what_was_answered(self._required):
+                entry.is_there = wanted
         finally:
             entry.is_changing = False
 

@@ -226,7 +226,8 @@ class ElectedMember(Member):
 
     async def promote(self, *, unclean: bool) -> Promotion:
         coordinator = self._coordinator
-        assert coordinator is not None, "the port calls what has started"
+        if coordinator is None:  # the port is open before this has started
+            raise self._roles.refusal()
         async with self._promoting:
             if (promotion := self.as_master()) is not None:
                 return promotion
@@ -283,8 +284,8 @@ class ElectedMember(Member):
         members = sorted(map(str, view.state.in_sync)) if view.state is not None else []
         if str(members) != self._told:
             self._told = str(members)
-            options = self._options
-            promote = f"aerobee broker promote {options.broker_name} --to {options.broker_id}"
+            name, me = self._options.broker_name, self._roles.own.replica
+            promote = f"aerobee broker promote {name} --to {me.replica_id}"
             advice = (
                 f"start one of {', '.join(members)}, or, if they are gone for good, {promote} "
                 "--unclean; a group with new stores needs another brokerName or etcdKeyPrefix"
@@ -292,10 +293,7 @@ class ElectedMember(Member):
                 else "another replica of this new group has messages, and is to be elected"
             )
             structlog.get_logger().warning(
-                "not_electable",
-                replica=str(self._roles.own.replica),
-                in_sync=members,
-                advice=advice,
+                "not_electable", replica=str(me), in_sync=members, advice=advice
             )
 
     # ---- slave ----
