@@ -1,43 +1,112 @@
-"""A service process: what it sets for as long as it lives."""
+"""The life of a service process, in a real one: ready line, signals, exit codes, HTTP."""
 
 from __future__ import annotations
 
-import platform
+import asyncio
+import json
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter
 
-PIECE_BYTES = 1 << 20
-TOGETHER = 8
-ROUNDS = 25
-# Takes memory and frees it, as requests do, and prints how often the kernel had to give some.
-SERVICE = f"""
-import os, resource, signal, sys
-from aerobee_chassis import process
-from aerobee_chassis.lifecycle import App
+from aerobee_chassis.config import Options
+from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.metrics import MetricsEndpoint
+from support.codes import raises_about
 
-class Taking(App):
+PROGRAM = """
+import sys
+from aerobee_chassis.errors import StartError
+from aerobee_chassis.lifecycle import App, Step
+from aerobee_chassis.logs import configure
+from aerobee_chassis.process import run
+
+class Sample(App):
     async def _start_components(self):
-        self.take()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range({ROUNDS}):
-            self.take()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-        return {{}}
+        await self.lifecycle.start(Step(stop=lambda: print("cleaned up", file=sys.stderr)))
+        if "fail" in sys.argv:
+            raise StartError("the disk is on fire; buy a new one")
+        return {"address": "127.0.0.1:1"}
 
-    def take(self):
-        [bytearray({PIECE_BYTES}) for _ in range({TOGETHER})]
-
-sys.exit(process.run(Taking, on_ready=lambda _: os.kill(os.getpid(), signal.SIGTERM)))
+configure("sample")
+sys.exit(run(Sample))
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to")
-def test_memory_of_a_request_is_kept_for_the_next_one() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", SERVICE], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    faults = int(told.stdout.splitlines()[0])
-    pages = ROUNDS * TOGETHER * PIECE_BYTES // 4096
-    assert faults < pages / 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_a_ready_process_cleanly(number: signal.Signals) -> None:
+    with start() as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (ready["event"], ready["service"]) == ("ready", "sample")
+    assert ready["address"] == "127.0.0.1:1"
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopping", "stopped"]
+    assert (process.returncode, err) == (0, "cleaned up\n")
+
+
+def test_start_error_is_one_line_and_exit_code_1() -> None:
+    with start("fail") as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (1, "")
+    assert err == "cleaned up\nerror: the disk is on fire; buy a new one\n"
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    Counter("sample", "A sample.", registry=registry).inc(3)
+    return registry
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> None:
+    ready = False
+    options = Options(metrics_exporter_type="PROM")
+    endpoint = MetricsEndpoint(options, registry, lambda: ready)
+    await endpoint.start()
+    port = int(str(endpoint.ready_fields["metrics"]).rpartition(":")[2])
+
+    async def ask(path: str) -> tuple[int, str]:
+        return await asyncio.to_thread(get, port, path)
+
+    try:
+        assert "sample_total 3.0" in (await ask("/metrics?x=1"))[1]
+        assert await ask("/healthz") == (200, "alive\n")
+        assert await ask("/readyz") == (503, "not ready\n")
+        ready = True
+        assert await ask("/readyz") == (200, "ready\n")
+        assert (await ask("/"))[0] == 404
+        taken = options.model_copy(update={"metrics_prom_exporter_port": port})
+        with raises_about(PortInUse, f"127.0.0.1:{port}"):
+            await MetricsEndpoint(taken, registry, lambda: True).start()
+    finally:
+        await endpoint.stop()
+
+
+async def test_metrics_that_are_off_open_no_port(registry: CollectorRegistry) -> None:
+    endpoint = MetricsEndpoint(Options(), registry, lambda: True)
+    await endpoint.start()
+    assert endpoint.ready_fields == {}
+    await endpoint.stop()
