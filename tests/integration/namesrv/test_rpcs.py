@@ -130,7 +130,7 @@ def test_broker_that_restarted_survives_the_end_of_its_former_connection(
         former.register()
         stream = former.watch()
         until_sync(lambda: opened_watches(namesrv) == 1, "the watch is taken")
-        caller.register()
+        caller.register(watch_follows=True)
         assert list(stream) == [], "the former watch is ended by the name server"
     until_sync(lambda: namesrv.events("watch_ended"), "the end is seen")
     assert caller.brokers() == ["broker-a"]

@@ -84,8 +84,8 @@ class RoutingTables:
     def register(self, *arguments: Any, **fields: Any) -> Registered:
         return self.manager.register_broker(registration(*arguments, **fields))
 
-    def watch(self, broker_name: str = "broker-a", broker_id: int = 0, peer: str = "") -> Watch:
-        watch = self.live.open_watch(key_of(broker_name, broker_id), broker_name, broker_id, peer)
+    def watch(self, broker_name: str = "broker-a", broker_id: int = 0) -> Watch:
+        watch = self.live.open_watch(key_of(broker_name, broker_id), broker_name, broker_id)
         assert watch is not None
         return watch
 

@@ -182,7 +182,10 @@ class BrokerGroup:
 
         async def confirmed() -> bool:
             known = await self.statuses()
-            return all(known[slave.number].confirmed_offset >= end for slave in slaves)
+            return all(
+                slave.number in known and known[slave.number].confirmed_offset >= end
+                for slave in slaves
+            )
 
         await until(confirmed, f"confirmed up to {end}", timeout_s=60)
 

@@ -26,7 +26,7 @@ def request(**fields: object) -> pb.RegisterBrokerRequest:
     "address", ["10.0.0.1:1", "broker-a.svc_x:65535", "[::1]:10911", "[fe80::1%eth0]:10911"]
 )
 def test_address_is_a_host_and_a_port(address: str) -> None:
-    assert convert.registration(request(broker_address=address), "").address == address
+    assert convert.registration(request(broker_address=address)).address == address
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_cannot_be_dialled_is_refused(field: str, address: str) -> None:
     if field == "ha_server_address" and not address:
         return
     with raises_code(Code.INVALID_PARAMETER, field):
-        convert.registration(request(**{field: address}), "")
+        convert.registration(request(**{field: address}))
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_what_cannot_be_dialled_is_refused(field: str, address: str) -> None:
 )
 def test_bad_registration_names_the_field(fields: dict[str, object], about: str) -> None:
     with raises_code(Code.INVALID_PARAMETER, about):
-        convert.registration(request(**fields), "")
+        convert.registration(request(**fields))
 
 
 def test_absent_is_told_from_empty() -> None:
     """What the contract says of enable_acting_master, filter_servers, heartbeat_timeout_ms."""
-    absent = convert.registration(request(), "")
+    absent = convert.registration(request())
     assert (absent.enable_acting_master, absent.filter_servers) == (None, None)
     assert absent.heartbeat_timeout_ms == 120_000
     present = convert.registration(
-        request(enable_acting_master=False, filter_servers=pb.FilterServers()), ""
+        request(enable_acting_master=False, filter_servers=pb.FilterServers())
     )
     assert (present.enable_acting_master, present.filter_servers) == (False, ())

@@ -286,7 +286,7 @@ async def test_address_that_comes_back_under_another_name_leaves_the_old_one(
 ) -> None:
     address = "10.0.0.1:10911"
     tables.register("broker-a", address=address)
-    watch = tables.live.open_watch(key_of()._replace(address=address), "broker-a", 0, "")
+    watch = tables.live.open_watch(key_of()._replace(address=address), "broker-a", 0)
     assert watch is not None
     tables.register("broker-b", address=address)
     assert list(tables.manager.broker_addr_table) == ["broker-b"]

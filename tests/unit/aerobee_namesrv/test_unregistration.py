@@ -206,9 +206,9 @@ def test_end_of_the_watch_removes_the_broker(tables: RoutingTables) -> None:
 
 def test_watch_is_refused_to_an_unknown_broker(tables: RoutingTables) -> None:
     tables.register()
-    assert tables.live.open_watch(key_of(), "broker-a", 1, "") is None
-    assert tables.live.open_watch(key_of(), "broker-z", 0, "") is None
-    assert tables.live.open_watch(key_of("broker-z"), "broker-z", 0, "") is None
+    assert tables.live.open_watch(key_of(), "broker-a", 1) is None
+    assert tables.live.open_watch(key_of(), "broker-z", 0) is None
+    assert tables.live.open_watch(key_of("broker-z"), "broker-z", 0) is None
 
 
 async def test_end_of_a_watch_that_was_replaced_removes_nobody(tables: RoutingTables) -> None:
@@ -223,24 +223,25 @@ async def test_end_of_a_watch_that_was_replaced_removes_nobody(tables: RoutingTa
     assert not tables.addresses()
 
 
-def test_watch_outlives_registrations_over_its_connection(tables: RoutingTables) -> None:
-    tables.register(connection="10.0.0.9:5000")
-    watch = tables.watch(peer="10.0.0.9:5000")
-    tables.register(connection="10.0.0.9:5000")
+def test_watch_outlives_registrations_that_no_other_follows(tables: RoutingTables) -> None:
+    tables.register(watch_follows=True)
+    watch = tables.watch()
+    tables.register()
     tables.live.end_watch(key_of(), watch)
     tables.remove_waiting()
     assert not tables.addresses()
 
 
-async def test_broker_that_came_back_over_another_connection_survives_the_end_of_the_old_watch(
+async def test_broker_that_opens_another_watch_survives_the_end_of_the_old_one(
     tables: RoutingTables,
 ) -> None:
     """kill -9 and restart: the new process registers before the old connection is known to be
-    closed.
+    closed. Likewise a candidate that follows a master now: it registers, with the id that it had,
+    before the end of its old stream has come.
     """
-    tables.register(connection="10.0.0.9:5000")
-    watch = tables.watch(peer="10.0.0.9:5000")
-    tables.register(connection="10.0.0.9:6000")
+    tables.register(watch_follows=True)
+    watch = tables.watch()
+    tables.register(watch_follows=True)
     await until_closed(watch)
     tables.live.end_watch(key_of(), watch)
     tables.remove_waiting()
@@ -251,15 +252,15 @@ def test_broker_that_took_another_role_survives_the_end_of_the_watch_before(
     tables: RoutingTables,
 ) -> None:
     """One process, and so one connection: a slave that was elected."""
-    address, connection = address_of("broker-a", 1), "10.0.0.9:5000"
-    tables.register(broker_id=1, address=address, connection=connection)
-    of_slave = tables.watch(broker_id=1, peer=connection)
-    tables.register(broker_id=0, address=address, connection=connection)
+    address = address_of("broker-a", 1)
+    tables.register(broker_id=1, address=address, watch_follows=True)
+    of_slave = tables.watch(broker_id=1)
+    tables.register(broker_id=0, address=address, watch_follows=True)
     tables.live.end_watch(key_of(broker_id=1), of_slave)
     tables.remove_waiting()
     assert tables.addresses() == {0: address}
 
-    of_master = tables.live.open_watch(key_of(broker_id=1), "broker-a", 0, connection)
+    of_master = tables.live.open_watch(key_of(broker_id=1), "broker-a", 0)
     assert of_master is not None
     tables.live.end_watch(key_of(broker_id=1), of_master)
     tables.remove_waiting()

@@ -103,7 +103,7 @@ async def test_every_name_server_gets_all_topics_at_start() -> None:
     for namesrv in cluster.namesrvs.values():
         request = namesrv.requests[0]
         assert (request.broker_name, request.broker_address) == ("broker-a", "10.0.0.1:10911")
-        assert not request.incremental
+        assert not request.incremental and request.watch_follows
         assert namesrv.topics["t"].permission == 6, "cut down to what the broker permits"
     await cluster.registration.stop()
 
@@ -119,6 +119,7 @@ async def test_announce_returns_when_all_name_servers_have_the_change() -> None:
             "only the change"
         )
         assert namesrv.requests[-1].incremental
+        assert not namesrv.requests[-1].watch_follows, "the watch stands"
         assert namesrv.requests[-1].data_version.counter == 2
     await cluster.registration.stop()
 

@@ -137,7 +137,7 @@ class Link:
         lost = False
         while True:
             try:
-                await self._register()
+                await self._register(watch_follows=True)
                 structlog.get_logger().info(
                     "registered", namesrv=self.address, topics=len(self._topics)
                 )
@@ -201,15 +201,14 @@ class Link:
 
     # ---- requests ----
 
-    async def _register(self, *, changes_only: bool = False) -> None:
+    async def _register(self, *, changes_only: bool = False, watch_follows: bool = False) -> None:
         self._changed.clear()
         revision = self._topics.revision
         changes = self._topics.changed_since(self._known_revision) if changes_only else None
+        request = self._request(self._topics.all() if changes is None else changes)
+        request.incremental, request.watch_follows = changes is not None, watch_follows
         response = await self._caller.call(
-            self.address,
-            rpcs.REGISTER_BROKER,
-            self._request(self._topics.all() if changes is None else changes, changes is not None),
-            timeout_s=self._timing.timeout_s,
+            self.address, rpcs.REGISTER_BROKER, request, timeout_s=self._timing.timeout_s
         )
         if response.rejected:
             structlog.get_logger().error(
@@ -223,9 +222,7 @@ class Link:
         self.tried.set()
         self._wake_announcers()
 
-    def _request(
-        self, topics: Sequence[TopicConfig], incremental: bool
-    ) -> namesrv_pb2.RegisterBrokerRequest:
+    def _request(self, topics: Sequence[TopicConfig]) -> namesrv_pb2.RegisterBrokerRequest:
         permission = self._permission()
         version = self._topics.version
         version = replace(version, state_version=max(version.state_version, self._epoch()))
@@ -233,7 +230,6 @@ class Link:
             **self._broker,
             data_version=namesrv_pb2.DataVersion(**asdict(version)),
             topics=[to_message(config, permission) for config in topics],
-            incremental=incremental,
             enable_acting_master=False,
         )
 

@@ -46,17 +46,11 @@ class BrokerLiveTable:
     # ---- signs of life ----
 
     def put(self, registration: Registration) -> None:
-        """Stores the row of a registration. It keeps its watch if that has the same connection and
-        broker id."""
+        """Stores the row of a registration. It keeps its watch, unless the broker opens another."""
         old = self._rows.get(registration.key)
         watch = old.watch if old else None
-        if watch is not None and watch.connection != registration.connection:
-            # The broker has connected anew: the end of its old connection does not unregister it.
+        if watch is not None and registration.watch_follows:
             watch.close()
-            watch = None
-        elif old is not None and old.broker_id != registration.broker_id:
-            # It has another role, and opens another watch: it ends the one of before itself, and is
-            # not gone then.
             watch = None
         self._rows[registration.key] = BrokerLive(
             broker_name=registration.broker_name,
@@ -81,9 +75,7 @@ class BrokerLiveTable:
         )
         return True
 
-    def open_watch(
-        self, key: BrokerKey, broker_name: str, broker_id: int, connection: str
-    ) -> Watch | None:
+    def open_watch(self, key: BrokerKey, broker_name: str, broker_id: int) -> Watch | None:
         """A watch whose end unregisters the broker. It replaces the watch before.
 
         None when no such broker is registered.
@@ -93,7 +85,7 @@ class BrokerLiveTable:
             return None
         if live.watch is not None:
             live.watch.close()
-        watch = Watch(connection)
+        watch = Watch()
         self._rows[key] = replace(live, watch=watch)
         self.refresh(key)
         return watch

@@ -127,7 +127,7 @@ class Registration:
     enable_acting_master: bool | None = None  # None: an old broker, which does not send it
     zone_name: str = ""
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
-    connection: str = ""  # the peer, "host:port": a watch keeps to its connection
+    watch_follows: bool = False
 
     @property
     def key(self) -> BrokerKey:

@@ -21,10 +21,9 @@ class MinBrokerIdChanged:
 
 
 class Watch:
-    """One broker's stream. `connection` is the peer that holds it, "host:port"."""
+    """One broker's stream."""
 
-    def __init__(self, connection: str) -> None:
-        self.connection = connection
+    def __init__(self) -> None:
         self._notices: asyncio.Queue[MinBrokerIdChanged | None] = asyncio.Queue()
 
     def notify(self, notice: MinBrokerIdChanged) -> None:

@@ -37,7 +37,7 @@ class BrokerRpcs:
     async def register_broker(
         self, request: pb.RegisterBrokerRequest, call: Call
     ) -> pb.RegisterBrokerResponse:
-        registered = self.manager.register_broker(convert.registration(request, call.peer))
+        registered = self.manager.register_broker(convert.registration(request))
         if registered.rejected:
             return pb.RegisterBrokerResponse(rejected=True)
         tell_order = self.options.now.return_order_topic_config_to_broker
@@ -82,7 +82,7 @@ class BrokerRpcs:
         key = convert.broker_key(request)
         broker_id = checks.not_negative("broker_id", request.broker_id)
         table = self.manager.broker_live_table
-        watch = table.open_watch(key, request.broker_name, broker_id, call.peer)
+        watch = table.open_watch(key, request.broker_name, broker_id)
         if watch is None:
             raise _unknown(request.broker_name, key)
         log = structlog.get_logger().bind(broker_name=request.broker_name, peer=call.peer)

@@ -38,7 +38,7 @@ def data_version(message: pb.DataVersion) -> DataVersion:
     return DataVersion(message.state_version, message.counter, message.timestamp_ms)
 
 
-def registration(request: pb.RegisterBrokerRequest, connection: str) -> Registration:
+def registration(request: pb.RegisterBrokerRequest) -> Registration:
     timeout_ms = checks.not_negative("heartbeat_timeout_ms", request.heartbeat_timeout_ms)
     if request.ha_server_address:
         checks.address("ha_server_address", request.ha_server_address)
@@ -65,7 +65,7 @@ def registration(request: pb.RegisterBrokerRequest, connection: str) -> Registra
         filter_servers=(
             tuple(request.filter_servers.addresses) if request.HasField("filter_servers") else None
         ),
-        connection=connection,
+        watch_follows=request.watch_follows,
     )
 
 
