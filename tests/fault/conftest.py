@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -15,7 +15,19 @@ from fault.slow_disk import LIMIT
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="the long fault campaign")
     parser.addoption("--minutes", type=float, default=60, help="of the campaign's cluster run")
-    parser.addoption("--fault-seed", type=int, help="only this seed, to see a failure again")
+    parser.addoption(
+        "--fault-seed", type=seeds, metavar="SEED or FROM:TO",
+        help="only this seed, to see a failure again; or a part of a campaign: TO is not run",
+    )  # fmt: skip
+
+
+def seeds(text: str) -> range:
+    """Raises ValueError unless it is "17" or "1000:2000"."""
+    first, _, end = text.partition(":")
+    chosen = range(int(first), int(end) if end else int(first) + 1)
+    if not chosen:
+        raise ValueError(f"no seed is in {text}")
+    return chosen
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,16 +41,18 @@ class Campaign:
     """How much a test does."""
 
     long: bool
-    seed: int | None
+    chosen: range | None  # by --fault-seed
     tell: Callable[[str], None]  # prints a figure, whatever pytest captures
     minutes: float  # of the cluster run
 
-    def seeds(self, short: int, long: int) -> Iterator[int]:
-        """Seeds to try: a few, or the campaign's, or the one that was asked for."""
-        if self.seed is not None:
-            yield self.seed
-        else:
-            yield from range(long if self.long else short)
+    @property
+    def seed(self) -> int | None:
+        """The first that was asked for."""
+        return self.chosen[0] if self.chosen else None
+
+    def seeds(self, short: int, long: int) -> range:
+        """Seeds to try: a few, or the campaign's, or those that were asked for."""
+        return self.chosen or range(long if self.long else short)
 
 
 @pytest.fixture
@@ -55,5 +69,5 @@ def campaign(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str])
 
     long = bool(request.config.getoption("--campaign"))
     minutes = request.config.getoption("--minutes") if long else 0.0
-    seed = request.config.getoption("--fault-seed")
-    return Campaign(long, seed, tell if long else print, minutes)
+    chosen = request.config.getoption("--fault-seed")
+    return Campaign(long, chosen, tell if long else print, minutes)
