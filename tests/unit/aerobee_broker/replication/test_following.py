@@ -15,9 +15,11 @@ from aerobee_broker.errors import (
     StreamBroken,
     TooFewReplicas,
 )
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.replication.errors import ReplicaNotRemoved
 from aerobee_broker.replication.in_sync import InSyncRules
 from aerobee_broker.replication.stream import ChunkCheck, Hello, LogChunk, Report, ReportCheck
+from support.disk.simulated_disk import never
 from support.replication.group import SimulatedGroup
 from support.replication.replica import TIMING
 
@@ -208,6 +210,25 @@ async def test_a_slave_that_was_off_catches_up_and_joins() -> None:
         await asyncio.sleep(0.3)
     await group.check_end()
     assert len(group.acknowledged) == 200
+
+
+async def test_a_slave_whose_disk_takes_no_deletion_tries_again() -> None:
+    """The deletion is the last of the log, so nothing that waits to be derived lets time pass."""
+    group = await begun(AUTO_2)
+    master, slave = group.replicas
+    assert master.parts is not None and slave.parts is not None
+    await master.parts.own_tables.put_topic(TopicConfig("orders", 1, 1))
+    slave.disk.fail_writes = lambda path: path.name.startswith("deletedTopics.json")
+    assert master.parts.own_tables.journal is not None
+    master.parts.own_tables.journal.delete_topic("orders")
+    await asyncio.sleep(5)
+    topics = slave.parts.own_tables.tables.topics
+    assert slave.opened().follower.halted and "orders" in topics
+
+    slave.disk.fail_writes = never
+    await eventually(lambda: not slave.opened().follower.halted)
+    assert "orders" not in topics
+    await group.check_end()
 
 
 async def test_an_empty_disk_is_copied_from_the_masters_first_byte() -> None:

@@ -227,7 +227,7 @@ class Follower:
                 except (StoreReadError, StoreWriteError) as error:
                     structlog.get_logger().warning("derive_put_off", reason=error.message)
                     pause_s = READ_AGAIN_S
-                if follower.underived:
+                if follower.underived or follower.halted:
                     at_once = follower.underived >= PIECE_BYTES and pause_s < READ_AGAIN_S
                     await asyncio.sleep(0 if at_once else pause_s)
             await self._confirmed.wait()
