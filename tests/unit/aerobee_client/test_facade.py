@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import importlib
 import inspect
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from aerobee_client import (
     SendResult,
     SimpleConsumer,
 )
-from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, blocking
+from aerobee_client.runtime.facade import GRPC_MODULE, AsyncClient, Facade, LoopThread, blocking
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 
@@ -145,6 +146,23 @@ def test_stopping_the_loop_cancels_its_coroutines() -> None:
     begun.wait()
     loop.stop()
     assert ended.is_set() and future.cancelled()
+
+
+def test_a_closed_loop_drops_what_grpc_tells_late_and_nothing_else() -> None:
+    """gRPC tells of a cancelled call when it has ended, in the loop of any client."""
+
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    loop = LoopThread("test loop")
+    loop.start()
+    closed = loop.run(running())
+    loop.stop()
+    cygrpc: Any = importlib.import_module(GRPC_MODULE)
+    handle = closed.call_soon_threadsafe(cygrpc._handle_callback_wrapper, None, 1)
+    assert handle.cancelled()
+    with pytest.raises(RuntimeError):
+        closed.call_soon_threadsafe(print)
 
 
 def test_blocking_call_inside_its_own_loop_is_refused() -> None:
