@@ -110,6 +110,8 @@ async def test_where_it_is_off_the_set_is_waited_for(tmp_path: Path) -> None:
         while time.monotonic() < until:  # of the option this is the effect: nothing happens
             assert not slave.leads_now()
             await asyncio.sleep(0.1)
+        told = (await group.statuses())[slave.number]
+        assert (told.in_sync, told.in_sync_replicas) == (False, (old.number,))
         await asyncio.to_thread(old.start)
         assert await asyncio.to_thread(leading, [old]) is old
         await asyncio.to_thread(group.until_in_sync, old, slave)

@@ -73,6 +73,7 @@ def slave() -> ReplicaStatus:
         copying=True,
         master_end=100,
         learner=True,
+        set_at_coordinator=frozenset({1, 2}),
     )
 
 

@@ -103,6 +103,18 @@ def test_with_etcd_somebody_is_elected_unless_etcd_or_the_set_is_away() -> None:
     assert PROMOTE not in no_master(NAME, found, away)[1]
 
 
+def test_with_etcd_only_who_is_in_sync_is_waited_for() -> None:
+    given: dict[str, Any] = {"elected": True, "coordinator_reachable": True}
+    away = [AbsentReplica(3, ""), AbsentReplica(4, "")]
+    outside = described(status(1, "candidate", set_at_coordinator=[2, 3], **given))
+    _, step = no_master(NAME, outside, away)
+    assert "replica 3" in step and "replica 4" not in step and "--unclean" in step
+    member = described(status(2, "candidate", set_at_coordinator=[2, 3], **given))
+    assert PROMOTE not in no_master(NAME, outside + member, away)[1], "2 is elected"
+    registered = {1: 1}
+    assert absent(registered, status(1, set_at_coordinator=[2, 3], **given)) == [(2, ""), (3, "")]
+
+
 # ---- commands ----
 
 

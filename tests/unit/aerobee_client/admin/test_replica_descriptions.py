@@ -43,6 +43,15 @@ def test_what_only_its_master_knows_comes_from_there() -> None:
     assert (alone.in_sync, alone.lag_bytes, alone.clock_offset_ms) == (None, None, None)
 
 
+def test_without_a_master_each_says_whom_it_has_read_to_be_in_sync() -> None:
+    told = ReplicaDescription.of(slave(2, set_at_coordinator=[1, 2]), None)
+    assert (told.in_sync, told.in_sync_replicas) == (True, (1, 2))
+    told = ReplicaDescription.of(slave(3, set_at_coordinator=[1, 2]), None)
+    assert (told.in_sync, told.in_sync_replicas) == (False, (1, 2))
+    led = ReplicaDescription.of(slave(3, set_at_coordinator=[3]), MASTER)
+    assert (led.in_sync, led.in_sync_replicas) == (False, None), "the master knows better"
+
+
 @pytest.mark.parametrize(
     ("copying", "master_end", "percent"),
     [(True, 1_800, 50), (True, 1_200, 100), (True, 0, None), (False, 1_800, None)],

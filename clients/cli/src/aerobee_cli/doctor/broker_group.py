@@ -120,15 +120,25 @@ def no_master(
         return f"has no master; {answer}", f"aerobee broker promote {name}"
     if all(each.coordinator_reachable is False for each in found):
         step = "etcd does not answer, so nobody is elected: start it, or see why it is not reached"
+    elif able := [str(each.replica_id) for each in found if each.in_sync]:
+        step = f"etcd elects one of those in sync that answer ({', '.join(able)}) within seconds"
     else:
         step = "etcd elects one of the in-sync replicas"
         if absent:
-            away = ", ".join(f"{each.name} {each.problem}" for each in absent)
+            away = ", ".join(f"{each.name} {each.problem}" for each in _needed(found, absent))
             step += (
                 f"; {away}: start it if the election waits for it, or, if it is gone for good, "
                 f"aerobee broker promote {name} --unclean"
             )
     return f"has no master; {answer}", step
+
+
+def _needed(
+    found: Sequence[ReplicaDescription], absent: Sequence[AbsentReplica]
+) -> Sequence[AbsentReplica]:
+    """Those in sync, where that is known, else all."""
+    members = {number for each in found for number in each.in_sync_replicas or ()}
+    return [each for each in absent if each.replica_id in members] or absent
 
 
 def _missing_ids(found: Sequence[ReplicaDescription], total: int, *, elected: bool) -> list[int]:

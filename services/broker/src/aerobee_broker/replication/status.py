@@ -53,7 +53,8 @@ class ReplicaStatus:
     not become master. `master_address`: "" while none is known. `total_replicas`: 1 where the
     options do not say. `elected`: by etcd. `master_end`: of a slave, where its master's log ended
     when it last told; 0: it has not. `learner`: it never joins the in-sync set.
-    `coordinator_reachable`: None where there is none."""
+    `coordinator_reachable`: None where there is none. `set_at_coordinator`: replica ids, as last
+    read there, its own only with the store that it has; empty: nothing is known."""
 
     log: LogDescription
     address: str
@@ -69,6 +70,7 @@ class ReplicaStatus:
     learner: bool = False
     master: MasterStatus | None = None
     coordinator_reachable: bool | None = None
+    set_at_coordinator: frozenset[int] = frozenset()
 
 
 def master_status(

@@ -154,9 +154,15 @@ class ReplicaProcess:
     def _status(self) -> ReplicaStatus:
         if self.roles is None:
             raise self._refusal()
-        reachable = None if self._member is None else self._member.coordinator_reachable
-        address = self._presence.identity.address
-        return replica_status(self.roles, address, coordinator_reachable=reachable)
+        address, member = self._presence.identity.address, self._member
+        if member is None:
+            return replica_status(self.roles, address)
+        return replica_status(
+            self.roles,
+            address,
+            coordinator_reachable=member.coordinator_reachable,
+            set_at_coordinator=member.set_at_coordinator,
+        )
 
     def _promotable(self) -> Member:
         if self._member is None:

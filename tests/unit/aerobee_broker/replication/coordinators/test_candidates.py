@@ -52,6 +52,13 @@ def test_the_newest_epoch_then_the_longest_log_then_the_priority_goes_first(
     assert wait_before_election(view, second.replica, 3) == RANK_MS
 
 
+def test_an_empty_disk_under_an_old_number_is_not_in_sync() -> None:
+    view = view_of(in_sync=(1, 2))
+    assert view.in_sync_ids(replica_of(1)) == view.in_sync_ids(replica_of(3)) == {1, 2}
+    assert view.in_sync_ids(Replica(1, "another store")) == {2}
+    assert view_of().in_sync_ids(replica_of(1)) == set()
+
+
 def test_nobody_waits_for_the_master_that_is_gone_or_for_who_may_not_be_elected() -> None:
     gone, outside, mine = alive(1, end=90), alive(3, end=90), alive(2, end=10)
     view = view_of(gone, outside, mine, in_sync=(1, 2), master=1)

@@ -20,11 +20,13 @@ class ReplicaDescription:
     `role`: "master", "slave", "refused" (a slave that follows nobody until somebody changes
     something: `reason`) or "candidate" (without a role). `replica_id`: its brokerId by its options,
     the same in every role. `epoch`: the highest that it has heard of. `in_sync`: it may become
-    master without a loss; None: no master tells. `lag_bytes`, `behind_ms`: what it lacks of its
-    master's log and for how long it has lacked any; None: nobody knows. `clock_offset_ms`: how far
-    its wall clock is ahead of its master's; None: not known. `master_end_offset`: of a slave, where
-    its master's log ended when it last told; 0: it has not. `coordinator_reachable`: whether etcd
-    answers this replica; None: there is none. `in_sync_replicas`: of a master, the ids of its set.
+    master without a loss; None: neither a master tells nor etcd. `lag_bytes`, `behind_ms`: what it
+    lacks of its master's log and for how long it has lacked any; None: nobody knows.
+    `clock_offset_ms`: how far its wall clock is ahead of its master's; None: not known.
+    `master_end_offset`: of a slave, where its master's log ended when it last told; 0: it has not.
+    `coordinator_reachable`: whether etcd answers this replica; None: there is none.
+    `in_sync_replicas`: of a master, the ids of its set; of another where there is no master, those
+    that it last read at etcd.
     `epochs`: epoch → physical offset where the log of its master began.
     """
 
@@ -66,13 +68,15 @@ class ReplicaDescription:
         log = status.replica
         is_master = status.role == "master"
         seen = _seen_by(master, log.replica_id)
+        # Without a master, what the replica has read at etcd.
+        members = tuple(status.set_at_coordinator if master is None else master.master.in_sync)
         return cls(
             broker_name=log.broker_name,
             replica_id=log.replica_id,
             address=status.address,
             role=status.role,
             epoch=log.epoch,
-            in_sync=None if master is None else log.replica_id in master.master.in_sync,
+            in_sync=log.replica_id in members if members else None,
             connected=True if is_master else seen.connected if seen else None,
             lag_bytes=0 if is_master else seen.lag_bytes if seen else None,
             behind_ms=0 if is_master else seen.behind_ms if seen and seen.behind_ms >= 0 else None,
@@ -85,7 +89,7 @@ class ReplicaDescription:
             total_replicas=status.total_replicas,
             synchronous=status.master.synchronous if is_master else None,
             required_replicas=status.master.required_replicas if is_master else None,
-            in_sync_replicas=tuple(status.master.in_sync) if is_master else None,
+            in_sync_replicas=members if is_master or (master is None and members) else None,
             lowest_offset=log.lowest_offset,
             end_offset=log.end_offset,
             synced_offset=status.synced_offset,

@@ -73,6 +73,12 @@ class View:
         """Whether an election of `replica` loses nothing that was acknowledged."""
         return self.state is not None and replica in self.state.in_sync
 
+    def in_sync_ids(self, own: Replica) -> frozenset[int]:
+        """Of the set; the id of `own` only where the set has the store that it has now."""
+        members = frozenset() if self.state is None else self.state.in_sync
+        others = {each for each in members if each.replica_id != own.replica_id}
+        return frozenset(each.replica_id for each in others | (members & {own}))
+
 
 @dataclass(frozen=True, slots=True)
 class Mastership:

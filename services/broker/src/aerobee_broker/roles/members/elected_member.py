@@ -38,7 +38,12 @@ from aerobee_broker.replication.in_sync import Members
 from aerobee_broker.roles.master import MasterRole
 from aerobee_broker.roles.members.member import Member
 from aerobee_broker.roles.members.probe import refuses
-from aerobee_broker.roles.members.unclean import UncleanElection, may_stand, tell_given_up
+from aerobee_broker.roles.members.unclean import (
+    UncleanElection,
+    may_stand,
+    not_in_sync,
+    tell_given_up,
+)
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
 from aerobee_chassis.background import PeriodicTask, until_one_ends
@@ -80,6 +85,11 @@ class ElectedMember(Member):
     @property
     def coordinator_reachable(self) -> bool:
         return self._coordinator is not None and self._coordinator.is_reachable
+
+    @property
+    def set_at_coordinator(self) -> frozenset[int]:
+        view = None if self._coordinator is None else self._coordinator.view
+        return frozenset() if view is None else view.in_sync_ids(self._roles.own.replica)
 
     async def start(self) -> None:
         coordinator = self._coordinator = self._make_coordinator(self._roles.own.replica)
@@ -245,7 +255,7 @@ class ElectedMember(Member):
         for _ in range(CLAIMS):
             view = await coordinator.read()
             if not (unclean or view.may_be_elected(me)):
-                raise NotElectable(_not_in_sync(view, me))
+                raise NotElectable(not_in_sync(view, me))
             handed_over = await self._ask_master(view, me, unclean=unclean)
             async with self._claiming:
                 seen = await coordinator.read()  # the set may have changed while it handed over
@@ -422,16 +432,6 @@ class ElectedMember(Member):
             await coordinator.resign(mastership)
         except (CoordinatorAway, CoordinatorDamaged) as error:
             structlog.get_logger().warning("not_resigned", reason=str(error))
-
-
-def _not_in_sync(view: View, me: Replica) -> str:
-    if view.state is None:
-        return "no master of this group was ever elected: its replicas elect the first one alone"
-    members = ", ".join(sorted(map(str, view.state.in_sync)))
-    return (
-        f"replica {me} is not in sync, {members} are: wait until it has caught up, promote one of "
-        "these, or, if they are gone for good, give up what only they have (--unclean)"
-    )
 
 
 class KeptSet:

@@ -35,6 +35,11 @@ class Member(Component):
         """None: nobody outside of the group decides."""
         return None
 
+    @property
+    def set_at_coordinator(self) -> frozenset[int]:
+        """As `ReplicaStatus` has it."""
+        return frozenset()
+
     async def promote(self, *, unclean: bool) -> Promotion:
         """Returns once this replica serves as master. Raises NotElectable, NotPromoted,
         ReplicaRefused (it is unfinished), what the master raises that hands over."""

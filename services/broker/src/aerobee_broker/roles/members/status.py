@@ -8,7 +8,11 @@ from aerobee_broker.roles.roles import CUT_OFF, Roles
 
 
 def replica_status(
-    roles: Roles, address: str, *, coordinator_reachable: bool | None = None
+    roles: Roles,
+    address: str,
+    *,
+    coordinator_reachable: bool | None = None,
+    set_at_coordinator: frozenset[int] = frozenset(),
 ) -> ReplicaStatus:
     """`address`: "host:port" of this replica. Raises NotServed while its store opens."""
     own, options = roles.own, roles.own.environment.options
@@ -40,4 +44,5 @@ def replica_status(
         learner=options.is_learner or bool(own.unfinished.since),
         master=None if master is None else master.status(),
         coordinator_reachable=coordinator_reachable,
+        set_at_coordinator=set_at_coordinator,
     )

@@ -11,6 +11,7 @@ import structlog
 
 from aerobee_broker.replication.coordinators.candidates import RANK_MS, place_among
 from aerobee_broker.replication.coordinators.coordinator import View
+from aerobee_broker.replication.identity import Replica
 from aerobee_broker.roles.replica_store import ReplicaStore
 
 UNCLEAN_WAIT_MS = 10_000
@@ -71,4 +72,15 @@ def tell_given_up(own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: 
         given_up_bytes="unknown" if size is None else size,
         told_ms_ago=told_ms_ago,
         end=own.store.end_offset,
+    )
+
+
+def not_in_sync(view: View, me: Replica) -> str:
+    """Why `me` is not promoted without a loss."""
+    if view.state is None:
+        return "no master of this group was ever elected: its replicas elect the first one alone"
+    members = ", ".join(sorted(map(str, view.state.in_sync)))
+    return (
+        f"replica {me} is not in sync, {members} are: wait until it has caught up, promote one of "
+        "these, or, if they are gone for good, give up what only they have (--unclean)"
     )

@@ -156,6 +156,7 @@ def status_message(status: ReplicaStatus) -> pb.GetReplicationStatusResponse:
         learner=status.learner,
         master=None if status.master is None else _master_message(status.master),
         coordinator_reachable=status.coordinator_reachable,
+        set_at_coordinator=sorted(status.set_at_coordinator),
     )
 
 
@@ -201,6 +202,7 @@ def status_of(answer: pb.GetReplicationStatusResponse) -> ReplicaStatus:
         coordinator_reachable=(
             answer.coordinator_reachable if answer.HasField("coordinator_reachable") else None
         ),
+        set_at_coordinator=frozenset(answer.set_at_coordinator),
     )
 
 
