@@ -162,6 +162,7 @@ async def test_a_killed_master_is_followed_up_and_nothing_acknowledged_is_lost(
 
 async def test_a_master_that_stops_in_order_hands_over(group: BrokerGroup) -> None:
     master = await asyncio.to_thread(master_of, group)
+    assert not [each for each in group.members if each.events_now("not_electable")], "a new group"
     await asyncio.to_thread(group.until_in_sync, master, *others(group, master))
     async with BrokerCaller(master.address) as caller:
         await caller.send(TOPIC, b"before")

@@ -20,8 +20,7 @@ def wait_before_election(view: View, me: Replica, copies: int) -> int | None:
     not, by this view. `copies`: how many replicas a new group has, as far as its options say."""
     if view.state is not None:
         return rank(view, me) * RANK_MS if view.may_be_elected(me) else None
-    mine = view.candidacies.get(me.replica_id)
-    if mine is None or mine.replica != me:
+    if not view.shows(me):
         return None
     full = [each.replica for each in view.candidacies.values() if each.end > 0]
     if full:  # whose log would be lost if another was elected; of two nobody knows whose counts

@@ -73,6 +73,11 @@ class View:
         """Whether an election of `replica` loses nothing that was acknowledged."""
         return self.state is not None and replica in self.state.in_sync
 
+    def shows(self, replica: Replica) -> bool:
+        """Whether the coordinator has its candidacy."""
+        candidacy = self.candidacies.get(replica.replica_id)
+        return candidacy is not None and candidacy.replica == replica
+
     def in_sync_ids(self, own: Replica) -> frozenset[int]:
         """Of the set; the id of `own` only where the set has the store that it has now."""
         members = frozenset() if self.state is None else self.state.in_sync

@@ -172,6 +172,9 @@ class ElectedMember(Member):
             self._vacant_since_ms = now_ms
         me, copies = self._roles.own.replica, self._options.total_replicas
         wait_ms = wait_before_election(view, me, copies)
+        if wait_ms is None and view.state is None and not view.shows(me):
+            await coordinator.changed(view)  # this has started just now
+            return None
         if wait_ms is None:
             self._tell_not_electable(view)
             return await self._stand_outside(coordinator, view)
@@ -302,9 +305,8 @@ class ElectedMember(Member):
                 if members
                 else "another replica of this new group has messages, and is to be elected"
             )
-            structlog.get_logger().warning(
-                "not_electable", replica=str(me), in_sync=members, advice=advice
-            )
+            log = structlog.get_logger().bind(replica=str(me), in_sync=members)
+            log.warning("not_electable", advice=advice)
 
     # ---- slave ----
 
