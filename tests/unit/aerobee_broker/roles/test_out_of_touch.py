@@ -102,6 +102,38 @@ def test_a_candidate_that_does_not_hear_who_won_asks_once(monkeypatch: pytest.Mo
     simulate(3, scenario)
 
 
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_candidate_whose_claims_etcd_refuses_pauses_between_them(
+    monkeypatch: pytest.MonkeyPatch, *, unclean: bool
+) -> None:
+    """As an etcd does whose disk is full: it answers reads, so the view stays as it is."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        old, slaves, _ = await begun(
+            cluster, 2, {**ALONE_TOO, "enableElectUncleanMaster": unclean}
+        )
+        if unclean:
+            part(cluster, old, slaves[0])
+            await asyncio.sleep(10)  # the slave leaves the set
+        claims = 0
+
+        def full(conditions: Sequence[Unchanged], _: object) -> int | None:
+            nonlocal claims
+            claims += bool(conditions)
+            assert claims < 1_000
+            raise EtcdRefused("no space")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster.etcd, "write", full)
+            old.kill()
+            await asyncio.sleep(30)
+        assert 1 < claims <= 150
+        await asyncio.sleep(5)
+        assert slaves[0].epoch_as_master == 2
+
+    simulate(3, scenario)
+
+
 def test_a_replica_that_may_not_be_elected_is_found_and_promoted_all_the_same() -> None:
     """It has started where no master is, and never took a role."""
 

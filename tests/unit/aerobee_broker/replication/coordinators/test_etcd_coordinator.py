@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from aerobee_broker.etcd import EtcdRefused, Put, Write
 from aerobee_broker.replication.coordinators.coordinator import CoordinatorAway
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock
@@ -57,7 +58,8 @@ async def test_an_election_that_is_carried_out_late_is_told_by_a_view(
     first = await group.join(0)
     view = await first.read()
     cluster.faults = Faults(late_write=1.0)
-    assert await first.elect(view) is None
+    with pytest.raises(CoordinatorAway):
+        await first.elect(view)
     cluster.faults = Faults()
 
     view = await until_view(first, lambda view: view.master)
@@ -65,6 +67,29 @@ async def test_an_election_that_is_carried_out_late_is_told_by_a_view(
     elected = first.claimed_in(view)
     assert elected and elected.epoch == 1
     assert first.claimed_in(view) is None
+
+
+async def test_an_election_that_etcd_refuses_is_not_known_to_be_lost(
+    cluster: SimulatedEtcd, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has changed since the view. All claims of an epoch have one nonce: what is kept of
+    them does not grow."""
+    first = await group.join(0)
+    view = await first.read()
+    claims = []
+
+    def full(_: object, writes: Sequence[Write]) -> int | None:
+        claims.append([write.value for write in writes if isinstance(write, Put)])
+        raise EtcdRefused("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "write", full)
+        for _ in range(3):
+            with pytest.raises(CoordinatorAway):
+                await first.elect(view)
+    assert claims == claims[:1] * 3
+    elected = await first.elect(view)
+    assert elected and elected.epoch == 1
 
 
 async def test_while_etcd_is_away_every_call_says_so_and_nothing_ends(

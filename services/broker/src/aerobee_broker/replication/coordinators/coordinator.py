@@ -149,8 +149,9 @@ class Coordinator(Protocol):
         """Claims to be master of the next epoch, as the only member of the set, provided that
         nothing has changed since `view`. A master that `view` names is replaced.
 
-        None: something has changed. Raises ValueError when this replica may not be elected by
-        `view`, unless `unclean`.
+        None: something has changed. CoordinatorAway, too, where the claim is refused, or may be
+        carried out yet. Raises ValueError when this replica may not be elected by `view`, unless
+        `unclean`.
         """
 
     def claimed_in(self, view: View) -> Mastership | None:

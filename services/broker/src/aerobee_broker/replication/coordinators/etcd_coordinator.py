@@ -126,7 +126,10 @@ class EtcdCoordinator:
         if not (view.state is None or view.may_be_elected(self._replica) or unclean):
             raise ValueError(f"replica {self._replica} is not in sync")
         epoch = 1 if view.state is None else view.state.epoch + 1
-        nonce = f"{self._rng.getrandbits(_NONCE_BITS):016x}"
+        # At most one of the claims of an epoch is carried out, so they have one nonce: a candidate
+        # claims again and again while etcd answers no write.
+        known = (nonce for nonce, at in self._claims.items() if at == epoch)
+        nonce = next(known, None) or f"{self._rng.getrandbits(_NONCE_BITS):016x}"
         state = State(epoch, self._replica, frozenset({self._replica}))
         master = self._put_master(epoch, nonce)
         self._claims[nonce] = epoch
@@ -134,7 +137,10 @@ class EtcdCoordinator:
         try:
             revision = await self._write(conditions, master, self._put_state(state))
         except CoordinatorAway:
-            return self.claimed_in(await self.read())
+            mastership = self.claimed_in(await self.read())
+            if mastership is None:  # refused, or it may be carried out yet
+                raise
+            return mastership
         self._claims.pop(nonce, None)  # forgotten if a later epoch was seen before this answer
         return Mastership(state, nonce, revision, revision) if revision else None
 
