@@ -334,3 +334,20 @@ def visible_of(node: BrokerNode) -> set[bytes]:
     assert node.store is not None
     queues = visible(node.store).items()
     return {body for (topic, _), found in queues if topic == "orders" for body in found.values()}
+
+
+def test_a_replica_whose_disk_does_not_take_its_role_tries_again() -> None:
+    """What its options say is saved first, at its first start."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, STRICT, elected=False)
+        for node in cluster.nodes:
+            node.disk.fail_writes = lambda path: path.name.startswith("replicas.json")
+        await asyncio.sleep(5)
+        for node in cluster.nodes:
+            node.disk.fail_writes = never
+        master = await cluster.settle(20)
+        assert master is cluster.nodes[0]
+        cluster.check_alike(master)
+
+    simulate(1, scenario)

@@ -109,9 +109,7 @@ def test_a_candidate_whose_claims_etcd_refuses_pauses_between_them(
     """As an etcd does whose disk is full: it answers reads, so the view stays as it is."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        old, slaves, _ = await begun(
-            cluster, 2, {**ALONE_TOO, "enableElectUncleanMaster": unclean}
-        )
+        old, slaves, _ = await begun(cluster, 2, {**ALONE_TOO, "enableElectUncleanMaster": unclean})
         if unclean:
             part(cluster, old, slaves[0])
             await asyncio.sleep(10)  # the slave leaves the set

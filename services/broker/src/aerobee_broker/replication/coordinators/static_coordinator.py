@@ -61,8 +61,8 @@ class StaticCoordinator:
     async def configure(self, role: str) -> None:
         """ "master" or "slave", durably. Raises OSError."""
         if role != self.configured:
+            await self._save(self.state, role)
             self.configured = role
-            await self._save(self.state)
 
     async def write(self, members: Members) -> Members | None:
         state = self.state
@@ -82,8 +82,8 @@ class StaticCoordinator:
         assert state is not None, "a master has begun its epoch"
         return await self.write(state.in_sync)
 
-    async def _save(self, state: State | None) -> None:
-        content: dict[str, Any] = {"configured": self.configured}
+    async def _save(self, state: State | None, configured: str | None = None) -> None:
+        content: dict[str, Any] = {"configured": configured or self.configured}
         data = encode(content if state is None else content | _content(state))
 
         def write() -> None:

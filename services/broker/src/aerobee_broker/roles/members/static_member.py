@@ -82,9 +82,11 @@ class StaticMember(Member):
     # ---- which role ----
 
     async def _run(self) -> None:
-        leads = await self._leads_at_first()
+        leads: bool | None = None
         while True:
             try:
+                if leads is None:
+                    leads = await self._leads_at_first()
                 epoch, self._promoted_to = self._promoted_to, 0
                 self._promoted.clear()
                 if epoch:
