@@ -12,6 +12,7 @@ import pytest
 from aerobee_broker.errors import TransientReadError
 from support.broker.delayed import delayed, timed
 from support.broker.harness import Begin, BrokerHarness
+from support.broker.replicas import ScriptedReplicas
 
 Wait = Callable[[BrokerHarness, bytes, str], Awaitable[object]]  # body, topic; waits a second
 
@@ -38,6 +39,22 @@ async def test_messages_due_during_a_stop_are_delivered_at_the_start(
     await asyncio.sleep(3_600)
     second = await begin()
     await asyncio.sleep(0.001)
+    assert await second.bodies("t") == [b"a"]
+
+
+async def test_a_stop_does_not_wait_for_a_replica_that_never_confirms_a_copy(
+    begin: Begin, wait: Wait
+) -> None:
+    replicas = ScriptedReplicas()
+    replicas.has = 1 << 40
+    harness = await begin(replicas=replicas)
+    await wait(harness, b"a", "t")
+    replicas.has = harness.store.end_offset
+    await asyncio.sleep(30)
+    async with asyncio.timeout(60):
+        await harness.end()
+    second = await begin()
+    await asyncio.sleep(30)
     assert await second.bodies("t") == [b"a"]
 
 

@@ -25,6 +25,7 @@ from aerobee_wire.status import MqError
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
 RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
+STOP_S = 5.0  # as long as a flush may take; a replica that is gone may never confirm
 
 
 class Batch(NamedTuple):
@@ -88,11 +89,18 @@ class DeliveryLoop:
         self._woken.set()
 
     async def stop(self) -> None:
-        """Waits for the batch that is being delivered."""
+        """Waits for the batch that is being delivered, for STOP_S at most: it stands in the log
+        with its progress record, so a start finds both or neither."""
         self._stopping = True
         self.wake()
-        if self._task is not None:
-            await self._task
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait([self._task], timeout=STOP_S)
+        if not done:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        elif not self._task.cancelled():
+            self._task.result()
 
     async def _run(self) -> None:
         while not self._stopping:
