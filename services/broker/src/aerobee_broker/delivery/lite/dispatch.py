@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -21,9 +21,12 @@ from aerobee_broker.delivery.lite.subscriptions import Change, LiteClient, Subsc
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import ResetRecord
 from aerobee_broker.errors import StoreReadError
+from aerobee_broker.store.lite.lite_queue import NO_CODE
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.queues.lite import line_of
 from aerobee_wire.status import MqError
+
+_CAUGHT_UP_UNITS = 4_096  # of a queue that an arrival could not be taken into: some 40 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +37,14 @@ class LiteDispatch:
     table: LineLeases
     positions: LitePositions
     journal: LeaseJournal
+    # Group, parent and line of which it could not be read whether it is ready.
+    _unread: dict[tuple[str, str, ReadyLine], None] = field(default_factory=dict, init=False)
 
     # ---- what makes a line ready ----
 
     def arrived(self, arrival: Arrival) -> None:
-        """Messages of a parent have become visible. A failure is logged: the next arrival takes
-        them in."""
+        """Messages of a parent have become visible. A failure is logged: the next arrival, or
+        `rescue`, takes them in."""
         try:
             parent, queue_id, codes = self.lines.arrived(arrival)
             for consumer_group in self.subscriptions.groups_of(parent):
@@ -49,6 +54,10 @@ class LiteDispatch:
             structlog.get_logger().error(
                 "lite_topics_not_followed", topic=arrival.topic, reason=str(error)
             )
+            for consumer_group in self.subscriptions.groups_of(arrival.topic):
+                for code in arrival.tags_codes - {NO_CODE}:
+                    ready = ReadyLine(arrival.queue_id, code)
+                    self._unread[consumer_group, arrival.topic, ready] = None
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
         """A lease on a line has ended, or its messages are settled: the line may be ready."""
@@ -82,7 +91,9 @@ class LiteDispatch:
             self._offer(client.consumer_group, client.parent, ready)
 
     def rescue(self) -> None:
-        """Every 10 s: what waits for clients that do not receive goes to others that hold it."""
+        """Every 10 s: what waits for clients that do not receive goes to others that hold it, and
+        what could not be read is looked at again."""
+        self._look_again()
         for consumer_group, client_id, lines in self.ready.stuck():
             client = self.subscriptions.get(consumer_group, client_id)
             for ready in lines:
@@ -91,6 +102,18 @@ class LiteDispatch:
                 if holders and client is not None:
                     self.ready.withdraw(consumer_group, client_id, ready)
                     self.ready.offer(consumer_group, ready, holders)
+
+    def _look_again(self) -> None:
+        unread = list(self._unread)
+        try:
+            if not unread or self.lines.catch_up(_CAUGHT_UP_UNITS):
+                return
+        except (OSError, StoreReadError) as error:
+            structlog.get_logger().error("lite_topics_not_followed", reason=str(error))
+            return
+        self._unread.clear()
+        for consumer_group, parent, ready in unread:
+            self._offer(consumer_group, parent, ready)
 
     # ---- positions ----
 
@@ -143,6 +166,7 @@ class LiteDispatch:
         try:
             name = self.name_of(first, ready)
         except StoreReadError:
+            self._unread[consumer_group, parent, ready] = None
             return
         if name is not None and self._has_messages(consumer_group, line_of(parent, name), ready):
             self.ready.offer(consumer_group, ready, holders)

@@ -142,12 +142,13 @@ class LitePop:
         size: int,
     ) -> _Selected | None:
         """None: the line is no longer this client's, or has nothing."""
-        holds = client is not None and client.parent == request.parent
-        name = self.dispatch.name_of(client, ready) if client is not None and holds else None
-        if name is None:
-            self.dispatch.again(request.consumer_group, request.parent, ready)
-            return None
         try:
+            name = None
+            if client is not None and client.parent == request.parent:
+                name = self.dispatch.name_of(client, ready)
+            if name is None:
+                self.dispatch.again(request.consumer_group, request.parent, ready)
+                return None
             one = self._pop_line(request, name, ready, messages, size)
         except BaseException:
             self.dispatch.again(request.consumer_group, request.parent, ready)
