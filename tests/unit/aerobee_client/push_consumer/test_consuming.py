@@ -8,14 +8,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
-from support.client.consumer_group import GROUP, Join, committed, fill, owned
+from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill, owned
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
+from support.clock.virtual_loop import LoopClock, VirtualLoop
 from support.codes import raises_code
 
 
@@ -54,6 +56,42 @@ async def test_a_new_message_wakes_the_long_poll(broker: MemoryBroker, join: Joi
     fill(broker, 10)
     await broker.wake()
     await until(lambda: len(seen) == 10)
+
+
+def test_a_broker_without_long_polls_is_asked_once_a_second(
+    cluster: MemoryCluster, broker: MemoryBroker
+) -> None:
+    """longPollingEnable is off: it answers at once."""
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    pulls = 0
+
+    def at_once(_: str, request: message_pb2.PullRequest) -> None:
+        nonlocal pulls
+        pulls += 1
+        assert pulls < 1_000, "no time passes between them"
+        request.suspend_timeout_ms = 0
+
+    async def consume() -> None:
+        cluster.answers["Pull"] = at_once
+        consumer = AsyncPushConsumer(
+            GROUP, listen, namesrv=NAMESRV, transport=cluster, clock=LoopClock()
+        )
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await asyncio.sleep(10)
+            before, queues = pulls, 5  # one is of the retry topic
+            await asyncio.sleep(10)
+            assert pulls - before <= 11 * queues
+            fill(broker, 10)
+            await asyncio.sleep(2)
+            assert len(seen) == 10
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(consume())
 
 
 async def test_batches_have_at_most_the_maximum_size(broker: MemoryBroker, join: Join) -> None:

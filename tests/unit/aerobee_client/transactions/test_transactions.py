@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import BrokerUnreachable, ClientClosed
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
+from aerobee_client.transactions.ends import TransactionEnds
+from aerobee_client.transactions.half_message import HalfMessage
 from aerobee_wire.status import Code, MqError
 from support.client.half_messages import HalfMessages
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
@@ -313,3 +316,14 @@ async def test_a_request_in_a_transaction_producer(
     consumer.subscribe(TOPIC)
     async with consumer:
         assert (await producer.request(Message(TOPIC, b"ping"))).body == b"pong"
+
+
+async def test_an_end_that_is_about_to_leave_fails_when_the_producer_gives_up(
+    cluster: MemoryCluster,
+) -> None:
+    """Its task is cancelled before it begins, and somebody waits for it."""
+    ends = TransactionEnds(ClientInstance(NAMESRV, transport=cluster), "p")
+    end = ends.end(HalfMessage(TOPIC, "a", "id", 0), COMMIT, 3)
+    await asyncio.sleep(0)
+    await ends.abort()
+    assert isinstance(end.exception(), ClientClosed)

@@ -30,6 +30,8 @@ from aerobee_wire.tags import parse_expression
 log = logging.getLogger(__name__)
 
 SUSPEND_TIMEOUT_MS = 15_000  # how long the broker may hold a pull
+# A pull that found nothing and was answered sooner was not held: longPollingEnable is off.
+LEAST_HELD_MS = 500
 CALL_TIMEOUT_S = 30.0
 MAX_BYTES = 256 * 1024
 BUSY_PAUSE_S = 0.02  # unless the broker says how long
@@ -203,8 +205,8 @@ class Puller:
 
 
 class PullSource:
-    """Where one message queue is pulled from: the master of its broker, or a slave. `is_spent`: a
-    slave had nothing more, and may not have waited for it."""
+    """Where one message queue is pulled from: the master of its broker, or a slave. `is_spent`:
+    there was nothing more, and the broker did not wait for it; a slave may not have."""
 
     def __init__(self, instance: ClientInstance, queue: MessageQueue) -> None:
         self.is_spent = False
@@ -223,6 +225,7 @@ class PullSource:
             chosen = None if only_master else choice.choose(known, instance.clock.monotonic_ms())
             replica = MASTER_ID if chosen is None else chosen
             address = instance.routes.address_of(queue.broker_name, replica)
+            asked_ms = instance.clock.monotonic_ms()
             try:
                 response = await instance.transport.call(
                     address, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
@@ -233,10 +236,12 @@ class PullSource:
                 log.info("replica %d of %s is not read: %s", replica, queue.broker_name, error)
                 choice.failed(replica, instance.clock.monotonic_ms())
                 continue
-            choice.answered(replica, response.suggested_broker_id, instance.clock.monotonic_ms())
+            now_ms = instance.clock.monotonic_ms()
+            choice.answered(replica, response.suggested_broker_id, now_ms)
             nothing = response.status == message_pb2.NO_NEW_MESSAGE
-            self.is_spent = replica != MASTER_ID and nothing
-            if self.is_spent:  # by now there may be a master again
+            by_slave, held = replica != MASTER_ID, now_ms - asked_ms >= LEAST_HELD_MS
+            self.is_spent = nothing and (by_slave or (request.suspend_timeout_ms > 0 and not held))
+            if nothing and by_slave:  # by now there may be a master again
                 await instance.routes.refresh_soon(queue.topic)
             return response
 

@@ -95,7 +95,7 @@ class TransactionEnds:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._next: dict[str, list[_End]] = {}  # by broker name, at the end of this loop turn
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], list[_End]] = {}
         self._closed = False
 
     def end(
@@ -140,20 +140,22 @@ class TransactionEnds:
     async def abort(self) -> None:
         """Fails every end that has no outcome yet with ClientClosed: the broker will ask."""
         self._closed = True
-        for task in self._tasks:
+        under_way = dict(self._tasks)
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for ends in self._next.values():
+        await asyncio.gather(*under_way, return_exceptions=True)
+        # Also those whose task had not begun.
+        for ends in (*under_way.values(), *self._next.values()):
             _fail_all(ends, ClientClosed("producer"))
         self._next.clear()
 
     def _leave(self, broker_name: str) -> None:
         ends = self._next.pop(broker_name, [])
         for start in range(0, len(ends), MAX_ENDS):
-            delivering = self._deliver(broker_name, ends[start : start + MAX_ENDS])
-            task = self._loop.create_task(delivering)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            part = ends[start : start + MAX_ENDS]
+            task = self._loop.create_task(self._deliver(broker_name, part))
+            self._tasks[task] = part
+            task.add_done_callback(self._tasks.pop)
 
     async def _deliver(self, broker_name: str, ends: list[_End]) -> None:
         """Until each has its outcome."""
