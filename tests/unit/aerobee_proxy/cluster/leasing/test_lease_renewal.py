@@ -277,3 +277,23 @@ async def test_hanging_broker_does_not_delay_other_renewals() -> None:
     assert [change.invisible_duration_ms for change in broker.changes] == [MINUTE]
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_nothing_is_kept_of_a_client_whose_leases_have_ended(broker: Broker) -> None:
+    """Acknowledged, refused by the broker, or given back: clients come and go without an end."""
+    renewal = broker.renewal
+    for number in range(30):
+        kept = handle(broker, queue_offset=number)
+        renewal.track(kept, f"client-{number}", "m")
+        renewal.track(kept, f"client-{number}", "m")
+        assert renewal.held_by(f"client-{number}") == 1
+        lease = renewal.untrack(key_of(kept))
+        assert lease is not None and not renewal.held_by(f"client-{number}")
+        if number % 3:
+            renewal.retrack(lease)
+        if number % 3 == 1:
+            broker.refusal = Code.INVALID_RECEIPT_HANDLE
+            broker.clock.advance(MINUTE - AHEAD_MS)
+        await renewal.scan()  # the client is silent: what is left is given back
+        broker.refusal = 0
+    assert len(renewal) == len(renewal._held) == 0

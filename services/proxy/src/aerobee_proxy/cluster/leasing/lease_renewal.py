@@ -12,6 +12,7 @@ lease is dropped here.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -68,6 +69,7 @@ class LeaseRenewal:
         self._is_alive = is_alive
         self._live_members = live_members
         self._tracked: dict[LeaseKey, TrackedLease] = {}
+        self._held: Counter[tuple[str, str]] = Counter()  # of these, by client and user
         self._log_throttle = LogThrottle(clock)
 
     def __len__(self) -> int:
@@ -78,8 +80,10 @@ class LeaseRenewal:
         now_ms = self._clock.monotonic_ms()
         # Less than the whole duration where a repeated attempt received the message again.
         left_ms = min(handle.invisible_duration_ms, handle.expires_ms - self._clock.now_ms())
-        self._tracked[key_of(handle)] = TrackedLease(
-            handle, client_id, user, message_id, handle.expires_ms, now_ms, now_ms + left_ms
+        self._put(
+            TrackedLease(
+                handle, client_id, user, message_id, handle.expires_ms, now_ms, now_ms + left_ms
+            )
         )
 
     def due_in_ms(self) -> float | None:
@@ -105,15 +109,28 @@ class LeaseRenewal:
                 return lease.handle
         return None
 
-    def is_tracked(self, key: LeaseKey) -> bool:
-        return key in self._tracked
+    def held_by(self, client_id: str, user: str = "") -> int:
+        """How many leases are renewed for a client."""
+        return self._held[client_id, user]
 
     def untrack(self, key: LeaseKey) -> TrackedLease | None:
         """Stops renewal, because the client acts on the lease. `retrack` it if that fails."""
-        return self._tracked.pop(key, None)
+        lease = self._tracked.pop(key, None)
+        if lease is not None:
+            holder = lease.client_id, lease.user
+            self._held[holder] -= 1
+            if not self._held[holder]:
+                del self._held[holder]
+        return lease
 
     def retrack(self, lease: TrackedLease) -> None:
-        self._tracked[key_of(lease.handle)] = lease
+        self._put(lease)
+
+    def _put(self, lease: TrackedLease) -> None:
+        key = key_of(lease.handle)
+        self.untrack(key)
+        self._tracked[key] = lease
+        self._held[lease.client_id, lease.user] += 1
 
     async def run(self) -> None:
         """Scans all brokers every SCAN_S, for ever. A broker's next scan waits for its last."""
@@ -201,7 +218,7 @@ class LeaseRenewal:
         its group."""
         if not self._is_tracked(lease):
             return
-        self._tracked.pop(key_of(lease.handle), None)
+        self.untrack(key_of(lease.handle))
         change = InvisibleChange(lease=lease_of(lease.handle), by_retry_policy=True)
         if after_ms is not None:
             change = invisible_change(lease.handle, after_ms, counted=True)
@@ -210,7 +227,8 @@ class LeaseRenewal:
             await self._batches.change_invisible_duration(lease.handle.broker_name, change)
         except MqError as error:
             # Tried again at the next scan, unless the lease was tracked anew.
-            self._tracked.setdefault(key_of(lease.handle), lease)
+            if key_of(lease.handle) not in self._tracked:
+                self._put(lease)
             self._failed(lease, error)
 
     def _failed(self, lease: TrackedLease, error: MqError) -> None:
@@ -218,7 +236,7 @@ class LeaseRenewal:
         lease.uncertain = True
         ended = self._clock.monotonic_ms() >= lease.until_ms
         if (ended or error.code is Code.INVALID_RECEIPT_HANDLE) and self._is_tracked(lease):
-            del self._tracked[key_of(lease.handle)]
+            self.untrack(key_of(lease.handle))
         suppressed = self._log_throttle.allow(f"{lease.handle.broker_name} {error.code}")
         if suppressed is None:
             return

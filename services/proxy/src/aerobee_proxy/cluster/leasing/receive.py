@@ -31,7 +31,7 @@ from aerobee_proxy.cluster.leasing.receive_line import (
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
-from aerobee_wire.handles.leases import LeaseKey, handles_of, invisible_change, key_of
+from aerobee_wire.handles.leases import handles_of, invisible_change, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import LITE_POP, NOTIFICATION, POP, Rpc
 from aerobee_wire.status import Code, MqError
@@ -81,7 +81,6 @@ class Receiver:
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
-        self._renewed: dict[tuple[str, str], set[LeaseKey]] = {}  # by client and user
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.
@@ -158,19 +157,8 @@ class Receiver:
             track(handle, client_id, message_id, user)
 
     def renewed_of(self, client_id: str, user: str) -> int:
-        """How many of the leases of `note_renewed` are still renewed for this client."""
-        keys = self._renewed.get((client_id, user))
-        if keys is None:
-            return 0
-        left = {key for key in keys if self._lease_renewal.is_tracked(key)}
-        if left:
-            self._renewed[client_id, user] = left
-        else:
-            del self._renewed[client_id, user]
-        return len(left)
-
-    def note_renewed(self, client_id: str, user: str, keys: Iterable[LeaseKey]) -> None:
-        self._renewed.setdefault((client_id, user), set()).update(keys)
+        """How many leases are renewed for this client."""
+        return self._lease_renewal.held_by(client_id, user)
 
     def delivered(self, messages: int) -> None:
         """The client got this many messages."""

@@ -26,7 +26,7 @@ from aerobee_proxy.v2.settings import PUSH_CONSUMERS
 from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder
 from aerobee_proxy.v2.validation.consumption import polling_ms, receive_duration_ms
-from aerobee_wire.handles.leases import handle_encoder, handle_for, key_of
+from aerobee_wire.handles.leases import handle_encoder, handle_for
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.queues.lite import line_of
 from aerobee_wire.record import Record, iter_records
@@ -77,9 +77,6 @@ async def receive_lite(
     if request.auto_renew:
         # Before the client has them: it may acknowledge the first while the last is being sent.
         receiver.renew(handles, caller.client_id, session.user)
-        receiver.note_renewed(
-            caller.client_id, session.user, [key_of(handle) for handle, _ in handles]
-        )
     written = False
     try:
         await caller.call.write_all(responses, more_follows=True)
