@@ -182,6 +182,24 @@ async def test_only_the_last_settings_are_answered_later() -> None:
     await stream.end()
 
 
+async def test_settings_that_turn_out_to_be_refused_later_end_the_stream() -> None:
+    """Its client waits for an answer, and would wait for ever."""
+    cluster = Cluster()
+    cluster.transport.answers["GetGroup"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
+    proxy = cluster.proxy()
+    stream = Stream(proxy)
+    stream.requests.put(consumer())
+    await asyncio.sleep(5)
+    group = GroupConfig(consumer_group="g", attributes={"lite.bind.topic": "sessions"})
+    cluster.transport.answers["GetGroup"] = GetGroupResponse(group=group)
+    await until(stream.task.done, "the end")
+    with pytest.raises(Refused) as caught:
+        stream.task.result()
+    assert caught.value.code == d.Code.BAD_REQUEST
+    session = proxy.sessions.get(CLIENT_ID)
+    assert session is not None and not session.streams and not stream.call.written
+
+
 async def test_client_that_ends_its_requests_is_still_answered(proxy: Proxy) -> None:
     stream = Stream(proxy)
     stream.requests.put(producer())

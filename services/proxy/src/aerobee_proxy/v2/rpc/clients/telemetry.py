@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import structlog
 from apache.rocketmq.v2.definition_pb2 import Settings
@@ -137,6 +138,8 @@ class Telemetry:
         stream = TelemetryStream(call)
         writer = asyncio.create_task(stream.write())
         later: asyncio.Task[None] | None = None
+        serving = asyncio.current_task()
+        assert serving is not None, "a handler runs in a task"
         caller.session.streams.add(stream)
         try:
             async for command in requests:
@@ -151,8 +154,14 @@ class Telemetry:
                     later = asyncio.create_task(
                         self._answer_later(caller, command.settings, stream)
                     )
+                    later.add_done_callback(partial(_end_refused, serving))
             if stream.end():  # a client that ended its requests still gets the queued commands
                 await asyncio.wait([writer])
+        except asyncio.CancelledError:
+            if (refusal := _refusal(later)) is None:
+                raise
+            serving.uncancel()
+            raise refusal from None
         finally:
             stream.cancel_repetition()
             tasks = [task for task in (writer, later) if task is not None]
@@ -223,3 +232,14 @@ class Telemetry:
             structlog.get_logger().warning(
                 "subscription_conflict", group=group, topic=topic, expressions=expressions
             )
+
+
+def _refusal(later: asyncio.Task[None] | None) -> BaseException | None:
+    """Why settings that were to be answered later cannot be accepted."""
+    return None if later is None or not later.done() or later.cancelled() else later.exception()
+
+
+def _end_refused(serving: asyncio.Task[object], later: asyncio.Task[None]) -> None:
+    """The stream ends as where settings are refused at once: its client waits for an answer."""
+    if _refusal(later) is not None:
+        serving.cancel()
