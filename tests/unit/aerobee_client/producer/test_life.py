@@ -9,7 +9,10 @@ import pytest
 
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
+from aerobee_client.send_result import SendResult
+from aerobee_client.sending.inbox import Arrival
 from aerobee_client.sending.one_way import WINDOW
+from aerobee_client.sending.order.way import Way
 from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
@@ -167,3 +170,21 @@ def test_a_producer_may_start_again_in_another_loop(
     for _ in range(2):
         asyncio.run(life())
     assert len(broker.messages(TOPIC)) == 2 * (WINDOW + 2)
+
+
+@pytest.mark.parametrize("waits_for", ["its route", "a request of its own", "its order"])
+async def test_a_send_that_is_about_to_begin_fails_when_the_producer_gives_up(
+    cluster: MemoryCluster, waits_for: str
+) -> None:
+    """Its task is cancelled before it begins, and somebody waits for its outcome."""
+    in_order, alone = waits_for == "its order", waits_for == "a request of its own"
+    async with producer(cluster) as sender:
+        singles = sender._singles
+        assert singles is not None
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        message = Message(TOPIC, b"x", message_group="g" if in_order else "")
+        way = Way() if in_order else None
+        singles.accept(Arrival(message, None, way, 3, future, alone))
+        await singles.abort()
+        assert isinstance(future.exception(), ClientClosed)
+        assert singles._budget.taken() == (0, 0)

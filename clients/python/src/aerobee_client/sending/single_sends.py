@@ -54,7 +54,7 @@ class SingleSends:
         self._accumulator = Accumulator(self._deliver, budget, clock, fault)
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
         self.one_way = OneWaySends(sender, budget)
-        self._alone: set[asyncio.Task[None]] = set()
+        self._alone: dict[asyncio.Task[None], SingleSend] = {}
         # By topic: sends that wait for its route, and the task that asks for it.
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
@@ -148,8 +148,8 @@ class SingleSends:
             send.fail(self._budget.full())
         elif is_alone:
             task = self._loop.create_task(self._answer_alone(send, queue))
-            self._alone.add(task)
-            task.add_done_callback(self._alone.discard)
+            self._alone[task] = send
+            task.add_done_callback(self._alone.pop)
         elif (info := self._sender.known_route(message.topic)) is not None:
             self._add(send, queue, info)
         elif (waiting := self._without_route.get(message.topic)) is not None:
@@ -222,9 +222,16 @@ class SingleSends:
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
-        for task in self._alone:
+        alone = dict(self._alone)
+        for task in alone:
             task.cancel()
-        await asyncio.gather(*self._alone, return_exceptions=True)
+        await asyncio.gather(*alone, return_exceptions=True)
+        # Those whose task had not begun: they have their room yet, and no outcome.
+        left: list[tuple[SingleSend, MessageQueue | None]]
+        left = [(send, None) for send in alone.values() if not send.future.done()]
+        left += [each for waiting in self._without_route.values() for each in waiting]
+        self._without_route.clear()
+        self._fail(left, ClientClosed("producer"))
         await self.ordered.abort()
         await self._accumulator.abort(ClientClosed("producer"))
 

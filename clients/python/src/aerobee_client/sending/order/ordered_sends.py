@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from weakref import WeakValueDictionary
 
 from aerobee_client.cluster.route_cache import PublishInfo
@@ -92,6 +92,14 @@ class OrderedSends:
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
+        for line in self._lines.values():  # whose task had not begun
+            self._abandon(line)
+        self._lines.clear()
+
+    def _abandon(self, line: Iterable[OrderedSend]) -> None:
+        for send in line:
+            send.fail(ClientClosed("producer"))
+            self._drop(send)
 
     # ---- its place in the order, and its queue ----
 
@@ -166,9 +174,7 @@ class OrderedSends:
                 else:
                     self._place(first, info)
         except asyncio.CancelledError:
-            for send in line:
-                send.fail(ClientClosed("producer"))
-                self._drop(send)
+            self._abandon(line)
             raise
         finally:
             del self._lines[topic]
