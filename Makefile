@@ -60,17 +60,20 @@ demo-failover: install ## the same on three brokers, whose master is killed in t
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 	@exec $(BIN)/aerobee up $(ARGS)
 
+# The tests start hundreds of processes, and each would compile every module anew where the environment keeps no bytecode.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
 # Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
 # A file stays on one worker, so that its services are started once.
 JOBS ?= 3
 test: install java $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
-	@exec $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What ARGS selects is a part, and says nothing about the rest.
 conformance: install java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
-	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) -n $(JOBS) --dist loadfile \
 	  tests/conformance/test_sdk*.py --every-sdk $(ARGS)
-	@$(if $(ARGS),,AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(BIN)/python -m pytest \
+	@$(if $(ARGS),,AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) \
 	  tests/conformance/test_latency_with_two_brokers.py --every-sdk)
 	@$(if $(ARGS),,PYTHONPATH=tests $(BIN)/python -m conformance.catalogue --today)
 
@@ -78,7 +81,7 @@ bench: install ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
 
 fault: install $(OFFICIAL_SDKS) ## the long fault campaign
-	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
+	@exec $(PYTEST) tests/fault --campaign $(ARGS)
 
 # Every version of Spark beside the one of the lock has an environment's worth of it in build/, and so has the S3 server.
 SPARK_VERSIONS := $(patsubst tests/cluster/pyspark-%.in,%,$(wildcard tests/cluster/pyspark-*.in))
@@ -89,8 +92,8 @@ build/%/.installed: tests/cluster/%.lock $(STAMP)
 	@touch $@
 
 cluster: install java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
-	@$(BIN)/python -m pytest tests/cluster $(ARGS)
-	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(BIN)/python -m pytest \
+	@$(PYTEST) tests/cluster $(ARGS)
+	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(PYTEST) \
 	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
 	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
 
