@@ -69,6 +69,22 @@ async def test_an_election_that_is_carried_out_late_is_told_by_a_view(
     assert first.claimed_in(view) is None
 
 
+async def test_a_claim_that_comes_after_a_late_one_of_its_own_does_not_hide_it(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first = await group.join(0)
+    view = await first.read()
+    cluster.faults = Faults(late_write=1.0)
+    with pytest.raises(CoordinatorAway):
+        await first.elect(view)
+    cluster.faults = Faults()
+    await until_view(first, lambda view: view.master)
+
+    assert await first.elect(view) is None, "the view is an old one"
+    mastership = first.claimed_in(await first.read())
+    assert mastership is not None and mastership.epoch == 1
+
+
 async def test_an_election_that_etcd_refuses_is_not_known_to_be_lost(
     cluster: SimulatedEtcd, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:

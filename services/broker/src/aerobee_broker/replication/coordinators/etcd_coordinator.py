@@ -141,8 +141,10 @@ class EtcdCoordinator:
             if mastership is None:  # refused, or it may be carried out yet
                 raise
             return mastership
+        if not revision:  # an earlier claim with this nonce may be what has changed
+            return None
         self._claims.pop(nonce, None)  # forgotten if a later epoch was seen before this answer
-        return Mastership(state, nonce, revision, revision) if revision else None
+        return Mastership(state, nonce, revision, revision)
 
     def claimed_in(self, view: View) -> Mastership | None:
         master, state = view.master, view.state
