@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+import structlog
 from aerobee.broker.v1 import admin_pb2
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
@@ -280,6 +281,25 @@ async def test_a_rejected_broker_is_not_registered() -> None:
     assert await cluster.registration.announce() == ["a"]
     await cluster.registration.stop()
     assert cluster.namesrvs["a"].unregistered == 0
+
+
+async def test_a_rejected_broker_tries_again_once_a_second_until_it_is_taken() -> None:
+    """A name server keeps no stream of one that it does not know."""
+    cluster = Cluster("a")
+    namesrv = cluster.namesrvs["a"]
+    namesrv.rejects = True
+    namesrv.stop()
+    namesrv.up = True
+    with structlog.testing.capture_logs() as logs:
+        await cluster.registration.start()
+        await asyncio.sleep(60)
+    assert 55 < len(namesrv.requests) < 65
+    assert [each["event"] for each in logs] == ["registration_rejected", "namesrv_lost"]
+    namesrv.rejects = False
+    namesrv.come_back()
+    await asyncio.sleep(1)
+    assert cluster.registration._links[0].registered
+    await cluster.registration.stop()
 
 
 async def test_the_broker_serves_without_name_servers() -> None:

@@ -85,6 +85,7 @@ class Link:
         self._permission = permission
         self._timing = timing
         self._epoch = epoch
+        self._is_rejected = False  # another broker has this name and id, said the name server last
         self._known_revision = -1  # of the topics, as the name server has them
         self._changed = asyncio.Event()
         self._updated: asyncio.Future[None] | None = None  # of those that wait in `announce`
@@ -138,12 +139,14 @@ class Link:
         while True:
             try:
                 await self._register(watch_follows=True)
-                structlog.get_logger().info(
-                    "registered", namesrv=self.address, topics=len(self._topics)
-                )
-                back_off_s, lost = FIRST_BACK_OFF_S, False
-                await self._keep_registered()
-                reason = "it ended the stream"
+                reason = "it rejects this broker"
+                if self.registered:
+                    structlog.get_logger().info(
+                        "registered", namesrv=self.address, topics=len(self._topics)
+                    )
+                    back_off_s, lost = FIRST_BACK_OFF_S, False
+                    await self._keep_registered()
+                    reason = "it ended the stream"
             except MqError as error:
                 reason = error.message
             self._on_lost()
@@ -210,13 +213,14 @@ class Link:
         response = await self._caller.call(
             self.address, rpcs.REGISTER_BROKER, request, timeout_s=self._timing.timeout_s
         )
-        if response.rejected:
+        if response.rejected and not self._is_rejected:
             structlog.get_logger().error(
                 "registration_rejected",
                 namesrv=self.address,
                 reason="another address holds this broker name and id with newer state; "
                 "give this broker another brokerName or brokerId",
             )
+        self._is_rejected = response.rejected
         self.registered = not response.rejected
         self._known_revision = revision
         self.tried.set()
