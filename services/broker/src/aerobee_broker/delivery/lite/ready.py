@@ -97,6 +97,7 @@ class ReadyLines:
             return True
         if queue.interrupted:
             queue.interrupted = False
+            self._drop_unused(consumer_group, client_id)
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         queue.waiting[future] = None
@@ -111,6 +112,18 @@ class ReadyLines:
             raise
         finally:
             queue.waiting.pop(future, None)
+            self._drop_unused(consumer_group, client_id)
+
+    def _drop_unused(self, consumer_group: str, client_id: str) -> None:
+        """Whoever receives may have left before, and then nobody else would."""
+        queues = self._queues.get(consumer_group, {})
+        queue = queues.get(client_id)
+        if queue is None or queue.lines or queue.waiting or queue.interrupted:
+            return
+        del queues[client_id]
+        if not queues:
+            del self._queues[consumer_group]
+            self._owners.pop(consumer_group, None)
 
     def interrupt(self, consumer_group: str, client_id: str) -> None:
         """Ends one receive of a client, which has something else to be told: one that waits, else
