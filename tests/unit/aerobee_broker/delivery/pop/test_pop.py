@@ -27,6 +27,7 @@ from support.broker.pop_consumer import (
     lease_set,
     pop_request,
 )
+from support.codes import raises_code
 
 
 async def test_a_leased_message_is_given_to_no_other_pop(consumer: PopConsumer) -> None:
@@ -273,6 +274,14 @@ async def test_repeated_attempt(harness: BrokerHarness, consumer: PopConsumer) -
     assert await repeated(request) and not await repeated(replace(request, attempt_id="y"))
     await consumer.ack(message)
     assert not await repeated(request)
+
+
+async def test_a_topic_that_is_not_there_leaves_nothing_behind(harness: BrokerHarness) -> None:
+    await harness.group(GROUP)
+    consuming = harness.broker.consuming
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await consuming.notifications.is_repeated(replace(wanted(attempt_id="x"), topic="none"))
+    assert not list(consuming.lease_table)
 
 
 async def test_ends_in_time(harness: BrokerHarness) -> None:

@@ -161,6 +161,7 @@ class Notifications:
         """Whether a pop would repeat the leases of the attempt to receive that `request` names.
         Raises as `wait`."""
         await self._checked(request)
+        self.access.topic(request.topic, None)  # the table would keep what is asked for
         group = self.table.group(request.consumer_group, request.topic)
         attempt = group.attempts.get(request.attempt_id)
         return attempt is not None and bool(group.still_leased(attempt))
