@@ -149,7 +149,10 @@ class EtcdClient:
         first, end = _range_of(prefix)
         request = pb.RangeRequest(key=first, range_end=end)
         response = await self._anywhere(lambda endpoint: self._unary(endpoint, RANGE, request))
-        items = (KeyValue(kv.key.decode(), kv.value, kv.mod_revision) for kv in response.kvs)
+        items = (
+            KeyValue(kv.key.decode("utf-8", "replace"), kv.value, kv.mod_revision)
+            for kv in response.kvs
+        )
         return Snapshot(response.header.revision, tuple(items))
 
     async def write(self, conditions: Sequence[Unchanged], writes: Sequence[Write]) -> int | None:

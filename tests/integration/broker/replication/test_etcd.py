@@ -10,7 +10,7 @@ import grpc
 import pytest
 from aerobee.etcd.v3 import etcd_pb2
 
-from aerobee_broker.etcd import EtcdClient, EtcdNoAnswer, Put
+from aerobee_broker.etcd import TXN, EtcdClient, EtcdNoAnswer, Put
 from support.clock.polling import until
 from support.etcd.etcd_contract import EtcdContract, EtcdThatForgets, prefix
 from support.etcd.etcd_process import EtcdMember, etcd_members
@@ -40,6 +40,21 @@ class TestEtcd(EtcdContract, EtcdThatForgets):
                 channel.unary_unary("/etcdserverpb.KV/Compact", None, None)(request, timeout=10)
 
         await asyncio.to_thread(call)
+
+
+async def test_a_key_that_is_no_text_hides_no_other(
+    etcd: EtcdClient, member: EtcdMember, prefix: str
+) -> None:
+    """Put there by hand: the tasks of a coordinator that read it would have ended."""
+    put = etcd_pb2.PutRequest(key=prefix.encode() + b"\xff", value=b"x")
+    request = etcd_pb2.TxnRequest(success=[etcd_pb2.RequestOp(put=put)])
+    await etcd._caller.call(member.endpoint, TXN, request, timeout_s=10)
+    await etcd.write([], [Put(prefix + "a", b"1")])
+    found = (await etcd.read(prefix)).items
+    assert [(item.key, item.value) for item in found] == [
+        (prefix + "a", b"1"),
+        (prefix + "\ufffd", b"x"),
+    ]
 
 
 async def test_without_an_endpoint_that_answers_every_call_says_so(tmp_path: Path) -> None:
