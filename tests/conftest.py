@@ -13,11 +13,14 @@ import signal
 import pytest
 from hypothesis import settings
 
+from support.spark import class_archive
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
+    class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_spark.jvm.session import BRIEF
 from support.repository.tree import ROOT, files
+from support.spark import class_archive
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -240,7 +240,7 @@ class Up:
                 **os.environ,
                 "PATH": f"{BIN}:{os.environ['PATH']}",
                 "NAMESRV_ADDR": self.namesrv,
-                "SPARK_SUBMIT_OPTS": BRIEF,
+                class_archive.VARIABLE: class_archive.java_options(),
             },
             capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_S,
         )  # fmt: skip

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from aerobee_cli.demo import flights
-from aerobee_spark.jvm.session import BRIEF
 from bench import year
 from support.processes.flight_figures import expected
 from support.repository.tree import ROOT
+from support.spark import class_archive
 
 MESSAGES = 600
 WAYS = "local,facts,sql"  # the report by Spark differs from that by local in one argument
@@ -28,7 +28,11 @@ def test_the_table_has_the_figures_of_the_csv() -> None:
         timeout=600,
         check=False,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "SPARK_SUBMIT_OPTS": BRIEF},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "tests"),
+            class_archive.VARIABLE: class_archive.java_options(),
+        },
     )
     assert made.returncode == 0, made.stderr
     wanted = expected(flights.read_rows(MESSAGES))

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_client import Message, Producer
-from aerobee_spark.jvm.session import BRIEF
 from support.repository.tree import ROOT
+from support.spark import class_archive
 
 TIMEOUT_S = 600.0
 TOPIC = "orders"
@@ -52,7 +52,7 @@ class Recipe:
             env={
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
-                "SPARK_SUBMIT_OPTS": BRIEF,
+                class_archive.VARIABLE: class_archive.java_options(),
                 **self.environment,
             },
         )

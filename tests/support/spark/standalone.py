@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from aerobee_spark.jvm import session, standalone
+from aerobee_spark.jvm import standalone
 from support.clock.polling import until_sync
+from support.spark import class_archive
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
@@ -47,7 +48,7 @@ class Daemon:
             "SPARK_HOME": str(spark_home()),
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": session.BRIEF,
+            "SPARK_DAEMON_JAVA_OPTS": class_archive.java_options(),
             "SPARK_WORKER_DIR": str(folder / name),
             "SPARK_LOCAL_IP": HOST,
         }

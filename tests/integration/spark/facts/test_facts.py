@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from aerobee_client import AdminClient
-from aerobee_spark.jvm.session import BRIEF
 from aerobee_spark.table.files import FactsFiles
 from support.client.fake_broker import FakeCluster
 from support.clock.polling import until_sync
 from support.processes.service import namesrv_and_broker
+from support.spark import class_archive
 from support.spark.recipe import TOPIC, Recipe, send
 
 GROUP = "arrivals"
@@ -45,7 +45,7 @@ def test_a_job_that_goes_on_lands_what_comes_until_it_is_stopped(
     landing = ["--namesrv", cluster.namesrv, "--topic", "t", "--table", str(table)]
     broker.put("t", b"first")
     command = [sys.executable, "-m", "aerobee_spark", "facts", *landing, "--every", "1s", "--quiet"]
-    environment = {**os.environ, "SPARK_SUBMIT_OPTS": BRIEF}  # it has little to do here
+    environment = {**os.environ, class_archive.VARIABLE: class_archive.java_options()}
     job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         until_sync(lambda: rows_in(table) == 1, "the first message is landed", timeout_s=START_S)
