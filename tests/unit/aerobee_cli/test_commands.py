@@ -196,11 +196,13 @@ def test_an_illegal_name_is_refused_without_asking_a_server(
     [
         (MqError(Code.TOPIC_NOT_EXIST, "no such topic: create it"), "no such topic: create it"),
         (ProcessEnded("broker: port in use"), "broker: port in use"),
-        (FileNotFoundError(2, "No such file or directory", "x"), "No such file or directory: 'x'"),
+        (FileNotFoundError(2, "No such file or directory", "x"), "x: No such file or directory"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("no address"), "no address"),
     ],
 )
 def test_an_expected_error_is_printed_as_it_is(error: Exception, text: str) -> None:
-    assert main.explain(error).endswith(text)
+    assert main.explain(error) == text
 
 
 def test_an_unexpected_error_names_the_traceback_variable() -> None:

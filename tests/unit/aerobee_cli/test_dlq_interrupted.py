@@ -177,7 +177,28 @@ def test_what_is_wrong_with_a_redrive_is_refused(cluster: MemoryCluster, tmp_pat
     assert run("redrive", "--all", "--to", "orders") == 2
     assert run("redrive", "--all", "--to", "topic:%DLQ%billing") == 2
     assert run("redrive", "--list", str(tmp_path / "absent"), "--to", "origin") == 1
+    assert run("redrive", "--all", "--rate", "inf") == 2
+    assert run("redrive", "--all", "--since", "1h", "--until", "2h") == 2
     assert not cluster.requests("Send")
+
+
+def test_a_peek_shows_every_id_that_it_is_given_and_fails_for_one_that_is_not_there(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ID5 died twice, and both dead letters are before that of ID1200."""
+    for message_id in ("ID5", "ID1200"):
+        encoded = names.encode({names.UNIQUE_KEY: message_id, names.DLQ_ORIGIN_TOPIC: "orders"})
+        broker.append(DEAD, 0, b"again", encoded)
+
+    def shown() -> list[str]:
+        return [each["message_id"] for each in json.loads(capsys.readouterr().out)]
+
+    assert run("peek", "--id", "ID5", "--id", "ID1200", "--json") == 0
+    assert shown() == ["ID5", "ID5", "ID1200"]
+    assert run("peek", "--id", "ID5", "--id", "absent", "--json") == 1
+    assert shown() == ["ID5", "ID5"]
+    assert run("peek", "-n", "2", "--json") == 0
+    assert shown() == ["ID0", "ID1"]
 
 
 def test_failed_export_keeps_the_earlier_file(cluster: MemoryCluster, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ CommandError
 
 from __future__ import annotations
 
+FAILED = 1
 INCOMPLETE = 3  # done, but not everything could be read
 INTERRUPTED = 130  # what a shell reports for a program that ended by SIGINT
 

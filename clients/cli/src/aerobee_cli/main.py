@@ -56,6 +56,8 @@ def _run(arguments: list[str]) -> int:
 def explain(error: Exception) -> str:
     from aerobee_wire.status import MqError
 
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, (CommandError, MqError, OSError)):
         return str(error)
     kind = type(error).__name__

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 import typer
 
 from aerobee_cli import messages, output
-from aerobee_cli.errors import INCOMPLETE, CommandError
+from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import (
     BadOption,
     Group,
@@ -46,6 +46,7 @@ Ids = Annotated[
 Tag = Annotated[str, typer.Option(help="Only with this tag.")]
 Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
+MAX_RATE = 1_000_000_000  # a finite one
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,14 @@ def peek(
 ) -> None:
     """Show dead letters with their properties and bodies."""
     selection = Selection(ids=frozenset(ids or ()))
-    limit = max(count, len(selection.ids))
     query = Query(namesrv_of(context, namesrv), group, selection)
-    items, complete = query.run(partial(_collect, limit, json_lines.full))
+    missing = set(selection.ids)
+    items, complete = query.run(partial(_collect, count, json_lines.full, missing=missing))
     output.show_each(items, as_json=json)
+    for message_id in sorted(missing):
+        output.note(f"error: {group} has no dead letter {message_id}")
+    if missing:
+        raise typer.Exit(FAILED)
     _note_if_empty(items, group, json)
     _exit(complete)
 
@@ -202,7 +207,9 @@ def redrive(
     ] = 0,
     rate: Annotated[
         float | None,
-        typer.Option(min=0.001, metavar="N", help="At most N a second. Default: no limit."),
+        typer.Option(
+            min=0.001, max=MAX_RATE, metavar="N", help="At most N a second. Default: no limit."
+        ),
     ] = None,
     journal: Annotated[
         Path | None,
@@ -223,6 +230,8 @@ def redrive(
     """
     if bool(ids) + everything + (listed is not None) != 1:
         raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
+    if since is not None and until is not None and since > until:
+        raise BadOption("--since is later than --until: no dead letter was stored then")
     from aerobee_cli.redriving import job
 
     request = job.Request(
@@ -271,12 +280,17 @@ async def _collect(
     item_of: Callable[[ReceivedMessage], dict[str, Any]],
     _: AsyncAdminClient,
     dead_letters: DeadLetters,
+    *,
+    missing: set[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """At most `limit` items; 0: all."""
+    """At most `limit` items; 0: all. More only while an id of `missing` is: it loses those that are
+    found."""
     items: list[dict[str, Any]] = []
     async for message in dead_letters.read():
         items.append(item_of(message))
-        if len(items) == limit:
+        if missing:
+            missing -= {message.message_id, message.offset_message_id}
+        if limit and len(items) >= limit and not missing:
             break
     return items
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee_cli import messages, output
-from aerobee_cli.errors import INCOMPLETE, CommandError
+from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import PRODUCER_GROUP
 from aerobee_cli.redriving.progress import Progress
 from aerobee_cli.redriving.showing import JsonObject, Shown, Table
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # A redrive outlasts the restart of a broker.
 SEND_TIMEOUT = timedelta(seconds=30)
-FAILED = 1
 # Objects between two looks for cycles. Each dead letter makes some ten, which are freed without
 # one: with Python's 700 the looks take a seventh of the time of a redrive.
 YOUNG_OBJECTS = 50_000

@@ -156,6 +156,23 @@ def test_damage_before_the_end_is_refused_with_its_line(tmp_path: Path, line: by
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("line", [1, 2, 3, 4, 5])
+def test_damage_before_the_outcome_of_a_later_window_is_refused(tmp_path: Path, line: int) -> None:
+    """What announced the second window was on the disk, with all before it, when "c" was sent: no
+    crash has torn that. Taken for torn, "a" or "c" would be sent again without a word."""
+    path = tmp_path / "j"
+    with opened(path) as (journal, _):
+        window(journal, outcome("a", Status.SENT), outcome("b", Status.FAILED))
+        window(journal, outcome("c", Status.SENT))
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 7
+    path.write_bytes(b"".join([*lines[:line], b"damaged\n", *lines[line + 1 :]]))
+    before = path.read_bytes()
+    with raises_code(Code.INVALID_PARAMETER), opened(path):
+        pass
+    assert path.read_bytes() == before
+
+
 WINDOWS = st.lists(
     st.lists(
         st.sampled_from([(Status.SENT, False), (Status.FAILED, False), (Status.FAILED, True)]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -124,6 +125,7 @@ PLACE: dict[str, Any] = {
         "\xff",
         "[]",
         "{}",
+        "[" * 100_000,
         json.dumps(PLACE | {"topic": "%DLQ%other"}),
         json.dumps(PLACE | {"queue_offset": -1}),
         json.dumps(PLACE | {"queue_offset": "0"}),
@@ -139,6 +141,16 @@ async def test_a_line_that_is_none_is_refused_before_anything_is_read(
     path.write_bytes(json.dumps(PLACE).encode() + b"\n" + line.encode("latin-1") + b"\n")
     with raises_code(Code.INVALID_PARAMETER):
         await found_by(admin, path)
+    assert not cluster.requests("Pull")
+
+
+async def test_a_pipe_is_refused(
+    cluster: MemoryCluster, admin: AsyncAdminClient, tmp_path: Path
+) -> None:
+    """The file is checked before it is read: a pipe would be empty by then, and nothing sent."""
+    os.mkfifo(tmp_path / "pipe")
+    with raises_code(Code.INVALID_PARAMETER):
+        await found_by(admin, tmp_path / "pipe")
     assert not cluster.requests("Pull")
 
 

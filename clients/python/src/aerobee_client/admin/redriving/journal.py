@@ -10,7 +10,8 @@ The lines before are on the disk (fdatasync) before the first message of their w
 after are written when the whole window has its answers, before a further one is announced. So what
 a crash tears is at the end, within MAX_IN_FLIGHT lines that announce and the outcomes of as many:
 it is cut off, and its messages count as in flight. A line elsewhere that is no line of a journal is
-damage.
+damage, and so is one before the outcome of a message that no line before it announces: what
+announced that message was on the disk, with all lines before it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -126,7 +128,7 @@ class Journal:
             if number == 0:
                 self._check_header(line, header)
             elif not _apply(line, pending, rows):
-                self._check_torn(number + 1)
+                self._check_torn(number + 1, pending)
                 break
             end = end_of_line
             if len(rows) >= _ROWS:
@@ -164,10 +166,17 @@ class Journal:
                     f"the {name} {header[name]}: give another file"
                 )
 
-    def _check_torn(self, number: int) -> None:
-        """Raises INVALID_PARAMETER when more lines follow than a crash can have torn."""
-        after = sum(1 for _ in self._lines()) - number
-        if after > _TORN_LINES:
+    def _check_torn(self, number: int, pending: Container[str]) -> None:
+        """Raises INVALID_PARAMETER when the lines that follow cannot be those of a crash: more than
+        it tears, or the outcome of a message that is not `pending` before."""
+        after = 0
+        announced_before = True
+        for line, _ in islice(self._lines(), number, None):
+            after += 1
+            match line:
+                case {"sent": str(message_id)} | {"failed": str(message_id)}:
+                    announced_before = announced_before and message_id in pending
+        if after > _TORN_LINES or not announced_before:
             raise self._refused(
                 f"is damaged: line {number} is no line of a journal, and {after:,} follow it; "
                 "restore the file, or begin another one, which sends everything again"

@@ -74,7 +74,8 @@ class ListedDeadLetters:
         """Those of the selection, in the order of the file, but for neighbours; a list for each
         range that is read. The whole file is checked first.
 
-        Raises INVALID_PARAMETER that names the line which is wrong, or of another group;
+        Raises INVALID_PARAMETER that names the line which is wrong, or of another group, and for a
+        pipe;
         BROKER_NOT_EXIST, TOPIC_NOT_EXIST when no name server knows a broker that it names, or the
         dead-letter topic; OSError.
         """
@@ -88,6 +89,12 @@ class ListedDeadLetters:
 
     def _count(self) -> frozenset[str]:
         """Counts the lines, and returns the names of the brokers in them."""
+        if self._path.is_fifo():  # the second reading would find nothing
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{self._path} is a pipe, and a list is read twice: write it to a file",
+                about="list",
+            )
         per_broker = Counter(place.broker_name for place in self._places())
         self.total = per_broker.total()
         return frozenset(per_broker)
@@ -113,7 +120,7 @@ class ListedDeadLetters:
     def _place(self, number: int, line: bytes) -> Place:
         try:
             item = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._wrong(number, "is no JSON") from None
         match item:
             case {
