@@ -242,7 +242,9 @@ def test_separators_in_keys_as_text_are_refused() -> None:
     refused("a\x02b", "keys", pa.string(), "fine one")
 
 
-@pytest.mark.parametrize("topic", [None, "", "a b", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g"])
+@pytest.mark.parametrize(
+    "topic", [None, "", "a b", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "%DLQ%g"]
+)
 def test_bad_topics_are_refused(topic: str | None) -> None:
     refused(topic, "topic", pa.string(), "fine")
 
@@ -255,6 +257,10 @@ def test_bad_message_groups_are_refused(group: str) -> None:
 @pytest.mark.parametrize("seconds", [-1.0, 259_200.1, float("nan"), float("inf")])
 def test_bad_delays_are_refused(seconds: float) -> None:
     refused(seconds, "delaySeconds", pa.float64(), 259_200.0)
+
+
+def test_a_delay_that_no_float_has_is_refused() -> None:
+    refused((1 << 62) + 1, "delaySeconds", pa.int64(), 259_200)
 
 
 def test_a_time_over_three_days_ahead_is_refused() -> None:

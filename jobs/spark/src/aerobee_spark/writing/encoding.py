@@ -200,6 +200,8 @@ def _topic_problem(topic: str) -> str:
         return f"{topic} is a topic of the system: clients do not send to it"
     if topics.is_retry(topic):
         return f"{topic} belongs to a consumer group: set the option topic to send elsewhere"
+    if topics.is_dead_letter(topic):  # of a read: it would be there twice
+        return f"{topic} holds dead letters: set the option redrive, or topic to send elsewhere"
     return ""
 
 
@@ -259,7 +261,7 @@ def _delays(rows: _Rows, now_ms: int) -> list[pa.Array]:
         rows.refuse(late, "deliverAt is over 3 days ahead: send it later", "deliverAt")
         return [_numbers(names.TIMER_DELIVER_MS, np.maximum(ms, 0), given)]
     if seconds is not None:
-        delays = seconds.cast(pa.float64()).fill_null(0).to_numpy()
+        delays = seconds.cast(pa.float64(), safe=False).fill_null(0).to_numpy()
         given = arrays.valid(seconds)
         good = (delays >= 0) & (delays * 1000 <= _LONGEST_DELAY_MS)  # no NaN is
         rows.refuse(given & ~good, "delaySeconds is not from 0 to 3 days (259200)", "delaySeconds")
