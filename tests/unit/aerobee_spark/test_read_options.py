@@ -81,6 +81,15 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(unknown: str, near: 
         (TOPIC | {"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp"),
         (TOPIC | {"endingOffsets": "latest", "endingTimestamp": "1"}, "endingTimestamp"),
         ({"nameServer": "h:1", "consumerGroup": "g", "kind": "dead"}, "kind"),
+        (TOPIC | {"startingTimestamp": "2", "endingTimestamp": "1"}, "endingTimestamp"),
+        (
+            TOPIC
+            | {
+                "startingOffsets": '{"t": {"a": {"0": 5}}}',
+                "endingOffsets": '{"t": {"a": {"0": 4}}}',
+            },
+            "endingOffsets",
+        ),
     ],
 )
 def test_missing_or_contradictory_options_are_refused(options: dict[str, str], about: str) -> None:
@@ -101,17 +110,33 @@ def test_missing_or_contradictory_options_are_refused(options: dict[str, str], a
         ("endingOffsets", '{"t": {"a": {"0": -3}}}'),
         ("endingOffsets", '{"t": {"a": {"0": "1"}}}'),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", str(1 << 63)),
         ("subExpression", "||"),
         ("topic", "a b"),
         ("topicPattern", "("),
         ("assign", '{"t": ["a"]}'),
         ("assign", "{}"),
+        ("assign", '{"t": {"a": [true]}}'),
     ],
 )
 def test_a_bad_value_is_refused_with_its_option(name: str, value: str) -> None:
     given = {"nameServer": "h:1"} if name in ("topicPattern", "assign") else TOPIC
     with raises_about(OptionError, name):
         ReadOptions.parse({**given, name: value})
+
+
+def test_a_misspelt_position_is_told_what_there_is() -> None:
+    with raises_about(OptionError, "startingOffsets") as raised:
+        parse(startingOffsets="earlyest")
+    assert "earliest" in raised.value.message
+
+
+@pytest.mark.parametrize("ending", ["-1", "-2", "5"])
+def test_an_end_that_is_not_before_the_start_is_taken(ending: str) -> None:
+    """Which offset -1 and -2 are is known when the brokers are asked."""
+    named = f'{{"t": {{"a": {{"0": {ending}}}}}}}'
+    parse(startingOffsets='{"t": {"a": {"0": 5}}}', endingOffsets=named)
+    parse(startingTimestamp="1", endingTimestamp="1")
 
 
 def test_offsets_name_queues_and_the_others_start_at_the_far_end() -> None:

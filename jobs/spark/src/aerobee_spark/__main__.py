@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     which = report.add_mutually_exclusive_group(required=True)
     which.add_argument("--group", type=_checked(_group), metavar="G", help="the consumer group")
     which.add_argument("--all-groups", action="store_true", help="each, and a page above them")
-    add("--out", required=True, type=Path, metavar="DIR", help="where the report goes")
+    add("--out", required=True, type=_checked(_folder), metavar="DIR", help="where the report goes")
     add("--namesrv", metavar="H:P", help="name servers, ; between several (else NAMESRV_ADDR)")
     add("--kind", choices=KINDS, default="both", help="which topics of the group (both)")
     add("--since", type=_checked(_time), metavar="TIME", help="stored at or after; ISO, ms, or 24h")
@@ -171,6 +171,12 @@ def _group(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> Path:
+    if not text:
+        raise ValueError("it is empty: write a folder, . is this one")
+    return Path(text)
+
+
 def _positive(text: str) -> int:
     if not text.isdigit() or not int(text):
         raise ValueError("write a number above 0")
@@ -193,6 +199,8 @@ def _request(given: argparse.Namespace) -> ReportRequest:
     name_server = given.namesrv or environment.name_server()
     if not name_server and given.facts is None:
         _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
+    if given.since is not None and given.until is not None and given.since > given.until:
+        _refuse("--since is later than --until: no message was stored then")
     if given.all_groups and given.extra_json:
         _refuse("--extra-json goes with --group: the figures are of one group")
     if given.all_groups and given.facts:
@@ -218,6 +226,7 @@ def _request(given: argparse.Namespace) -> ReportRequest:
 def _extra(path: Path) -> dict[str, Any]:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(loaded, allow_nan=False)  # Python reads NaN, which no JSON has
     except (OSError, ValueError) as error:
         _refuse(f"--extra-json {path} cannot be read: {error}")
     if not isinstance(loaded, dict):

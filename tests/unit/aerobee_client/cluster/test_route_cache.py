@@ -108,7 +108,7 @@ def test_environment_names_the_name_servers(monkeypatch: pytest.MonkeyPatch) -> 
     assert namesrv_addresses(None) == ("[::1]:9876",)
 
 
-@pytest.mark.parametrize("given", ["", ";", "host", "host:port", ":9876"])
+@pytest.mark.parametrize("given", ["", ";", "host", "host:port", ":9876", "a:1,b:1", "http://a:1"])
 def test_missing_or_bad_address_is_refused(given: str) -> None:
     with raises_code(Code.INVALID_PARAMETER):
         namesrv_addresses(given)

@@ -139,6 +139,7 @@ def test_a_failure_is_one_line_and_exits_with_one(
         ("--local-up-to", "-1"),
         ("--group", "a b"),
         ("--extra-json", "nowhere.json"),
+        ("--out", ""),
     ],
 )
 def test_wrong_arguments_exit_with_two_and_are_named(
@@ -157,6 +158,13 @@ def test_a_missing_name_server_or_bad_extra_exits_with_two(
     (tmp_path / "extra.json").write_text("[1]")
     with pytest.raises(SystemExit) as ended:
         call("--extra-json", str(tmp_path / "extra.json"))
+    assert ended.value.code == 2
+    (tmp_path / "extra.json").write_text('{"sent": NaN, "more": 1e400}')  # of no JSON
+    with pytest.raises(SystemExit) as ended:
+        call("--extra-json", str(tmp_path / "extra.json"))
+    assert ended.value.code == 2
+    with pytest.raises(SystemExit) as ended:
+        call("--since", "1h", "--until", "2h")
     assert ended.value.code == 2
     monkeypatch.delenv("NAMESRV_ADDR")
     with pytest.raises(SystemExit) as ended:

@@ -24,6 +24,9 @@ from aerobee_spark.reading.options import ReadOptions
         ["--table", "t", "--topic", "t", "--batch-size", "0"],
         ["--table", "t", "--topic", "t", "--keep", "90d"],
         ["shrink", "--table", "t"],
+        ["compact", "--table", "t", "--group", "g"],
+        ["compact", "--table", "t", "--every", "1m"],
+        ["compact", "--table", "t", "--no-bodies"],
     ],
 )
 def test_wrong_arguments_are_refused(

@@ -207,8 +207,9 @@ def test_a_table_of_something_else_is_refused(files: FactsFiles, tmp_path: Path)
     files.create(ABOUT)
     with pytest.raises(ReportError):
         files.create({"topics": ["other"]})
-    with pytest.raises(ReportError):
+    with pytest.raises(ReportError) as raised:
         files.create({"group": "g", "kinds": ["dlq"]})
+    assert "None" not in raised.value.message
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "mine.txt").write_text("")
     with pytest.raises(ReportError):

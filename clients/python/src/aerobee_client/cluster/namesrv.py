@@ -28,6 +28,8 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CALL_TIMEOUT_S = 3.0
 NEXT_S = 0.3  # without an answer, until the next name server is asked too
 MAX_PORT = 65_535
+# Of a URL, or of several addresses with the separator of other systems.
+_NOT_OF_A_HOST = frozenset(",/ ")
 
 
 def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -45,7 +47,12 @@ def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
         )
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
+        if (
+            not host
+            or _NOT_OF_A_HOST & set(host)
+            or not (port.isascii() and port.isdigit())
+            or int(port) > MAX_PORT
+        ):
             raise MqError(
                 Code.INVALID_PARAMETER,
                 f"{address!r} is not the address of a name server: write host:port, and ; between "

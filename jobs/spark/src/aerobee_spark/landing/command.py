@@ -113,6 +113,10 @@ def _land(given: argparse.Namespace) -> int:
 
 
 def _compact(given: argparse.Namespace) -> int:
+    for name in ("group", "topic", "kind", "every", "no_bodies"):
+        if getattr(given, name):
+            option = name.replace("_", "-")
+            return _refused(f"--{option} is of a landing: compact takes --table and --keep")
     from aerobee_spark.landing.compaction import compact
 
     with opening.opened(given.table) as files:

@@ -56,6 +56,8 @@ OFFSETS_VERSION = 1
 KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
 ALL_GROUPS = "*"
 _EPOCH_MS = re.compile(r"-?\d+")
+_MAX_MS = (1 << 63) - 1
+_OFFSETS_SHAPE = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": -2}}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class ReadOptions:
             raise OptionError(problem, "kind")
         key = environment.redact_key(environ)
         options = cls(given=frozenset(values), redact_key=key, **fields_of(values, OPTIONS))
+        _check_forwards(options.starting, options.ending)
         least, most = options.min_per_trigger, options.max_per_trigger
         if least is not None and most is not None and least > most:
             raise OptionError(
@@ -180,6 +183,22 @@ def _check_alone(values: Mapping[str, str], *names: str, needed: bool = False) -
     if needed and not found:
         problem = f"nothing says what to read: give one of {', '.join(names)}"
         raise OptionError(problem, names[0])
+
+
+def _check_forwards(starting: Position, ending: Position) -> None:
+    """Raises OptionError for an end that is before the start: nothing would be read."""
+    first_ms, last_ms = starting.timestamp_ms, ending.timestamp_ms
+    if first_ms is not None and last_ms is not None and first_ms > last_ms:
+        problem = "startingTimestamp is later than endingTimestamp: exchange them"
+        raise OptionError(problem, "endingTimestamp")
+    ends = ending.by_queue or {}
+    for queue, first in (starting.by_queue or {}).items():
+        if 0 <= ends.get(queue, LATEST) < first:
+            raise OptionError(
+                f"{queue} starts at queue offset {first} and ends at {ends[queue]}: correct "
+                "startingOffsets or endingOffsets",
+                "endingOffsets",
+            )
 
 
 # ---- values ----
@@ -241,6 +260,8 @@ def timestamp_ms(value: str) -> int:
     Raises ValueError.
     """
     if _EPOCH_MS.fullmatch(value):
+        if abs(int(value)) > _MAX_MS:
+            raise ValueError("write milliseconds since the epoch of 64 bits")
         return int(value)
     try:
         moment = datetime.fromisoformat(value)
@@ -267,13 +288,14 @@ def _position(everywhere: int) -> Callable[[str], Position]:
         named = {"earliest": EARLIEST, "latest": LATEST}
         if value.lower() in named:
             return Position(named[value.lower()])
+        if not value.lstrip().startswith("{"):  # a misspelt word
+            raise ValueError(_OFFSETS_SHAPE)
         return Position(everywhere, by_queue=by_queue(_offsets(_json(value))))
 
     return parse
 
 
 def _offsets(loaded: Any) -> OffsetsByTopic:
-    shape = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": -2}}}'
     if isinstance(loaded, dict) and isinstance(version := loaded.get("v"), int):
         # As in a checkpoint.
         if version > OFFSETS_VERSION:
@@ -288,7 +310,7 @@ def _offsets(loaded: Any) -> OffsetsByTopic:
             for topic, brokers in loaded.items()
         }
     except (AttributeError, ValueError):
-        raise ValueError(shape) from None
+        raise ValueError(_OFFSETS_SHAPE) from None
     for offset in by_queue(parsed).values():
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
             raise ValueError(f"{offset!r} is no queue offset, nor -2 (earliest) or -1 (latest)")
@@ -306,6 +328,7 @@ def _assigned(value: str) -> frozenset[Queue]:
             for topic, brokers in _json(value).items()
             for broker, queue_ids in brokers.items()
             for queue_id in queue_ids
+            if not isinstance(queue_id, bool)
         )
     except (AttributeError, TypeError):
         queues = frozenset()

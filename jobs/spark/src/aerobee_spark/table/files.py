@@ -47,13 +47,12 @@ class FactsFiles:
             if self.storage.create(ABOUT, json.dumps({"v": 1, **about}).encode()):
                 return
         found = self.about()
-        for key, value in about.items():
-            if found.get(key) != value:
-                raise ReportError(
-                    f"{self.where} is a table of {key} {found.get(key)}, and this is {key} "
-                    f"{value}: give another --table",
-                    self.where,
-                )
+        if any(found.get(key) != value for key, value in about.items()):
+            raise ReportError(
+                f"{self.where} is a table of {_told(found)}, and this is {_told(about)}: give "
+                "another --table",
+                self.where,
+            )
 
     def about(self) -> dict[str, Any]:
         """What the table is of. Raises ReportError when the folder is no table."""
@@ -132,3 +131,10 @@ class FactsFiles:
 
 def _file_of(commit: str) -> str:
     return f"{COMMITS}/{commit}.json"
+
+
+def _told(about: Mapping[str, Any]) -> str:
+    """What a table is of."""
+    if topics := about.get("topics"):
+        return f"the topics {', '.join(topics)}"
+    return f"the group {about.get('group')} ({', '.join(about.get('kinds', ()))})"
