@@ -20,6 +20,7 @@ from aerobee.broker.v1 import admin_pb2, client_pb2
 import aerobee_client
 from aerobee_cli import main, output
 from aerobee_cli.errors import INTERRUPTED
+from aerobee_cli.redriving.progress import Progress
 from aerobee_client.admin import dead_letters
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
@@ -137,6 +138,29 @@ def test_interrupted_redrive_goes_on_by_its_journal(
     counts = (second["sent"], second["sent_before"], second["perhaps_twice"])
     assert counts == (COUNT - first["sent"], first["sent"], 0)
     assert sorted(stored(broker)) == sorted(f"ID{n}" for n in range(COUNT))
+
+
+def test_a_redrive_in_the_background_of_a_script_ends_at_sigterm(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell without job control has such a command ignore SIGINT."""
+    cluster.answers["Send"] = signal_once(signal.SIGTERM)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert run("redrive", "--all", "--to", "origin", "--json") == INTERRUPTED
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert 0 < json.loads(capsys.readouterr().out)["sent"] == len(stored(broker)) < COUNT
+
+
+def test_progress_has_not_looked_at_fewer_than_it_sent(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, int]] = []
+    monkeypatch.setattr(Progress, "update", lambda _, **numbers: told.append(numbers))
+    assert run("redrive", "--all", "--to", "origin", "--rate", "3000") == 0
+    assert told and all(each["looked_at"] >= each["sent"] for each in told)
 
 
 def test_a_list_is_redriven_and_what_is_gone_is_told(

@@ -150,7 +150,7 @@ class _Job:
                 async for outcomes in windows:
                     self._take(outcomes)
                     progress.update(
-                        looked_at=source.scanned,
+                        looked_at=max(source.scanned, redrive.tally.total),  # of a page begun
                         total=source.total,
                         sent=redrive.tally.by_status[Status.SENT],
                     )
@@ -238,13 +238,16 @@ def fewer_looks_for_cycles() -> Iterator[None]:
 
 @contextmanager
 def _stopped_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM is as SIGINT: what is in flight is waited for, and shown."""
+    """SIGTERM is as SIGINT: what is in flight is waited for, and shown. So SIGINT is not ignored,
+    as a shell has it of a command that a script starts in the background."""
 
     def interrupt(*_: Any) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    handlers = {signal.SIGTERM: interrupt, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
