@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
 
+import pytest
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.broker_link import BrokerLink
+from aerobee_client.errors import BrokerUnreachable
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
 from support.clock.polling import until
+from support.clock.virtual_loop import VirtualLoop
 
 ADDRESS = "10.0.0.11:10911"
 
@@ -50,3 +56,30 @@ async def test_a_broker_that_sees_the_end_of_a_stream_late_knows_the_client_all_
     await until(lambda: bool(broker.watchers), "it is open again")
     await until(lambda: "client" in broker.clients, "the broker knows the client")
     await link.close(None)
+
+
+def test_a_broker_that_refuses_streams_is_asked_ever_more_slowly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It takes heartbeats: what lies between lets no streams through."""
+
+    class WithoutStreams(MemoryCluster):
+        async def stream(self, address: str, rpc: Any, request: Any) -> AsyncGenerator[Any, None]:
+            if address == ADDRESS:
+                raise BrokerUnreachable(address, "no streams")
+            yield
+
+    cluster = WithoutStreams(MemoryBroker("a", ADDRESS))
+
+    async def stay() -> None:
+        link = BrokerLink(
+            ADDRESS, cluster, client_pb2.HeartbeatRequest, lambda address, notice: None
+        )
+        link.watch()
+        await asyncio.sleep(60)
+        await link.close(None)
+
+    with caplog.at_level(logging.WARNING), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(stay())
+    assert len(cluster.requests("Heartbeat")) < 40
+    assert len(caplog.records) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -33,6 +34,7 @@ def ignore_link(_address: str, _is_up: bool) -> None: ...
 
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
+STEADY_S = 10.0  # a link that broke earlier is opened again ever more slowly
 
 
 class BrokerLink:
@@ -103,17 +105,24 @@ class BrokerLink:
             log.debug("not unregistered at %s: %s", self.address, error)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         backoff = Backoff(0.2, 2.0)
+        said = ""
         while True:
+            steady_at = math.inf
             try:
                 await self.beat()
                 self.refusal = None
                 self._tried.set()
-                backoff.reset()
+                steady_at = loop.time() + STEADY_S
                 await self._hold_open()
             except MqError as error:
-                if self.refusal is None or self.refusal.message != error.message:
+                if loop.time() >= steady_at:
+                    backoff.reset()
+                    said = ""
+                if error.message != said:
                     log.warning("link to broker %s is down: %s", self.address, error)
+                    said = error.message
                 self.refusal = error
             except Exception:
                 log.exception("link to broker %s failed", self.address)
