@@ -71,6 +71,13 @@ def test_new_is_what_lies_beyond_the_earlier_report() -> None:
     assert summary_of(earlier=earlier, wanted=(0, 5))["new_dead_letters"] == 0
 
 
+def test_after_a_purge_all_are_new() -> None:
+    """The dead-letter topic is made again then, and its offsets begin at 0."""
+    earlier = Earlier("2026-01-01T00:00:00.000Z", {("broker-a", 0): 29})
+    assert summary_of(earlier=earlier)["new_dead_letters"] == 10
+    assert summary_of(earlier=earlier, wanted=(0, 5))["new_dead_letters"] == 5
+
+
 def test_messages_without_a_tag_count_under_the_empty_text() -> None:
     rows: list[dict[str, Any]] = [
         {"kind": DLQ, "tags": None, "messages": 2},

@@ -140,7 +140,8 @@ def _moment(ms: int | None, now_ms: int) -> Summary | None:
 
 
 def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) -> Summary:
-    """Dead letters that the previous report did not read; all of them, when there is none."""
+    """Dead letters that the previous report did not read; all of them, when there is none. A queue
+    that ends before what was read had been purged since: of it all are new."""
     if DLQ not in request.kinds:
         return {"new_dead_letters": None, "new_since": None}
     new = 0
@@ -148,6 +149,8 @@ def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) ->
         if covered.wanted is None or kind_of(covered.queue.topic) != DLQ:
             continue
         read_to = earlier.read_to.get(covered.queue[1:], 0) if earlier else 0
+        if covered.bounds is not None and covered.bounds.max_offset < read_to:
+            read_to = 0
         new += max(covered.wanted.end - max(covered.wanted.start, read_to), 0)
     return {"new_dead_letters": new, "new_since": earlier.generated_at if earlier else None}
 
