@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from aerobee_spark.__main__ import main
-from aerobee_spark.landing.job import LandRequest
+from aerobee_spark.errors import Code, MqError, ReportError
+from aerobee_spark.landing.job import LandRequest, check_not_made_again
+from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.table.commits import Span
+from support.codes import raises_about
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,17 @@ def test_without_a_name_server_nothing_is_written(
     assert main(["facts", "compact", "--table", str(tmp_path / "t")]) == 1
     assert main(["facts", "--table", str(tmp_path / "t"), "--group", "g", "--namesrv", "h:1"]) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_queue_that_was_made_again_needs_a_new_table() -> None:
+    """Its new messages would have the keys of those that are in the table."""
+    queue, away = Queue("%DLQ%g", "a", 0), Queue("%DLQ%g", "b", 0)
+    landed = [Span(queue, 0, 29, 0, 1), Span(away, 0, 29, 0, 1)]
+    down = MqError(Code.BROKER_NOT_EXIST, "it is down")
+    check_not_made_again({queue: Bounds(3, 29), away: down}, landed)
+    check_not_made_again({queue: Bounds(0, 40)}, landed)
+    with raises_about(ReportError, str(queue)):
+        check_not_made_again({queue: Bounds(0, 20), away: down}, landed)
 
 
 def test_the_options_of_a_job_are_those_of_the_stream() -> None:

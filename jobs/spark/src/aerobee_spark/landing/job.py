@@ -116,6 +116,7 @@ def _land(
     request: LandRequest, files: FactsFiles, stream: Callable[[Sequence[int]], None]
 ) -> LandResult:
     asked = _ask(request, files)
+    check_not_made_again(asked, spans(_known(files)))
     files.create(request.about())
     with files.lock() as held:
         before = {commit.name for commit in files.commits()}
@@ -149,6 +150,20 @@ def _ask(request: LandRequest, files: FactsFiles) -> dict[Queue, Bounds | MqErro
                 raise
             queues = set()
         return planning.bounds_of_queues(admin, sorted(known | queues))
+
+
+def check_not_made_again(answers: Mapping[Queue, Bounds | MqError], landed: Sequence[Span]) -> None:
+    """Raises ReportError for a queue that ends before what the table has of it: its next messages
+    have the queue offsets, and so the keys, of earlier ones, which readers would no longer see."""
+    for span in landed:
+        bounds = answers.get(span.queue)
+        if isinstance(bounds, Bounds) and bounds.max_offset < span.end:
+            raise ReportError(
+                f"{span.queue} ends at queue offset {bounds.max_offset}, and the table has it up "
+                f"to {span.end}: the topic was deleted, or purged, and made again; give a new "
+                "--table",
+                str(span.queue),
+            )
 
 
 def _problems(answers: Mapping[Queue, Bounds | MqError]) -> list[str]:
