@@ -81,6 +81,8 @@ def test_what_is_no_full_replica_does_not_count() -> None:
     for missing in (empty, copying, learner):
         with raises_code(Code.ILLEGAL_OPERATION):
             check_enough([status(1), missing], keys)
+    # What it cut nobody had acknowledged: tables alone are missing.
+    check_enough([status(1), replace(copying, has_its_log=True)], keys)
 
 
 def test_the_newest_epoch_goes_before_the_longest_log() -> None:

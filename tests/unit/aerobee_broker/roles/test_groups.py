@@ -158,6 +158,34 @@ def test_an_empty_disk_does_not_count_among_those_that_answer() -> None:
     simulate(1, scenario)
 
 
+def test_a_replica_that_has_cut_its_log_counts_among_those_that_answer() -> None:
+    """Of what was acknowledged it has cut nothing; its master's tables are all that it lacks."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        old, new, third = cluster.nodes
+        cut_off(cluster, old.number)
+        with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
+            await client.send("orders", b"on one disk alone")
+        await asyncio.sleep(130)
+        assert await cluster.promote(new) is None
+        cluster.heal()
+        while old.roles is None or not (old.roles.own.is_open and old.roles.own.is_unfinished):
+            await asyncio.sleep(0.001)
+        new.lose_power()
+        await asyncio.sleep(5)
+        assert old.roles.own.is_unfinished and await cluster.promote(old) is not None
+        assert await cluster.promote(third) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
 def test_a_replica_whose_disk_is_full_says_that_it_cannot_note_the_epoch() -> None:
     """Two of three have to note it: the promotion waits until there is room."""
 

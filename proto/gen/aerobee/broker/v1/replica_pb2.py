@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from aerobee.broker.v1 import replication_pb2 as aerobee_dot_broker_dot_v1_dot_replication__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61\x65robee/broker/v1/replica.proto\x12\x11\x61\x65robee.broker.v1\x1a#aerobee/broker/v1/replication.proto\"\x1d\n\x1bGetReplicationStatusRequest\"\xb0\x03\n\x1cGetReplicationStatusResponse\x12.\n\x07replica\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\x0emaster_address\x18\x05 \x01(\t\x12\x15\n\rsynced_offset\x18\x06 \x01(\x03\x12\x16\n\x0etotal_replicas\x18\x07 \x01(\x05\x12\x0f\n\x07\x65lected\x18\x08 \x01(\x08\x12\x11\n\tfollowing\x18\t \x01(\x08\x12\x0f\n\x07\x63opying\x18\n \x01(\x08\x12\x19\n\x11master_end_offset\x18\x0b \x01(\x03\x12/\n\x06master\x18\x0c \x01(\x0b\x32\x1f.aerobee.broker.v1.MasterStatus\x12\x0f\n\x07learner\x18\r \x01(\x08\x12\"\n\x15\x63oordinator_reachable\x18\x0e \x01(\x08H\x00\x88\x01\x01\x12\x1a\n\x12set_at_coordinator\x18\x0f \x03(\x05\x42\x18\n\x16_coordinator_reachable\"\x85\x01\n\x0cMasterStatus\x12\x13\n\x0bsynchronous\x18\x01 \x01(\x08\x12\x19\n\x11required_replicas\x18\x02 \x01(\x05\x12\x0f\n\x07in_sync\x18\x03 \x03(\x05\x12\x34\n\tfollowers\x18\x04 \x03(\x0b\x32!.aerobee.broker.v1.FollowerStatus\"\xda\x01\n\x0e\x46ollowerStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x0f\n\x07learner\x18\x05 \x01(\x08\x12\x15\n\rsynced_offset\x18\x06 \x01(\x03\x12\x11\n\tlag_bytes\x18\x07 \x01(\x03\x12\x11\n\tbehind_ms\x18\x08 \x01(\x03\x12\x1c\n\x0f\x63lock_offset_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_clock_offset_ms\"!\n\x0ePromoteRequest\x12\x0f\n\x07unclean\x18\x01 \x01(\x08\"I\n\x0fPromoteResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x13\n\x0bhanded_over\x18\x02 \x01(\x08\x12\x12\n\nwas_master\x18\x03 \x01(\x08\"F\n\x0fHandOverRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x12\n\nreplica_id\x18\x02 \x01(\x05\x12\x10\n\x08store_id\x18\x03 \x01(\t\"&\n\x10HandOverResponse\x12\x12\n\nend_offset\x18\x01 \x01(\x03\"!\n\x10NoteEpochRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\"C\n\x11NoteEpochResponse\x12.\n\x07replica\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\"\x15\n\x13ListDivergedRequest\"F\n\x14ListDivergedResponse\x12.\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1f.aerobee.broker.v1.DivergedFile\"O\n\x0c\x44ivergedFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x14\n\x0c\x62\x65gin_offset\x18\x03 \x01(\x03\x12\x0c\n\x04size\x18\x04 \x01(\x03\"5\n\x13ReadDivergedRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\"$\n\x14ReadDivergedResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xca\x04\n\x0eReplicaService\x12w\n\x14GetReplicationStatus\x12..aerobee.broker.v1.GetReplicationStatusRequest\x1a/.aerobee.broker.v1.GetReplicationStatusResponse\x12P\n\x07Promote\x12!.aerobee.broker.v1.PromoteRequest\x1a\".aerobee.broker.v1.PromoteResponse\x12S\n\x08HandOver\x12\".aerobee.broker.v1.HandOverRequest\x1a#.aerobee.broker.v1.HandOverResponse\x12V\n\tNoteEpoch\x12#.aerobee.broker.v1.NoteEpochRequest\x1a$.aerobee.broker.v1.NoteEpochResponse\x12_\n\x0cListDiverged\x12&.aerobee.broker.v1.ListDivergedRequest\x1a\'.aerobee.broker.v1.ListDivergedResponse\x12_\n\x0cReadDiverged\x12&.aerobee.broker.v1.ReadDivergedRequest\x1a\'.aerobee.broker.v1.ReadDivergedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61\x65robee/broker/v1/replica.proto\x12\x11\x61\x65robee.broker.v1\x1a#aerobee/broker/v1/replication.proto\"\x1d\n\x1bGetReplicationStatusRequest\"\xc5\x03\n\x1cGetReplicationStatusResponse\x12.\n\x07replica\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\x0emaster_address\x18\x05 \x01(\t\x12\x15\n\rsynced_offset\x18\x06 \x01(\x03\x12\x16\n\x0etotal_replicas\x18\x07 \x01(\x05\x12\x0f\n\x07\x65lected\x18\x08 \x01(\x08\x12\x11\n\tfollowing\x18\t \x01(\x08\x12\x0f\n\x07\x63opying\x18\n \x01(\x08\x12\x19\n\x11master_end_offset\x18\x0b \x01(\x03\x12/\n\x06master\x18\x0c \x01(\x0b\x32\x1f.aerobee.broker.v1.MasterStatus\x12\x0f\n\x07learner\x18\r \x01(\x08\x12\"\n\x15\x63oordinator_reachable\x18\x0e \x01(\x08H\x00\x88\x01\x01\x12\x1a\n\x12set_at_coordinator\x18\x0f \x03(\x05\x12\x13\n\x0bhas_its_log\x18\x10 \x01(\x08\x42\x18\n\x16_coordinator_reachable\"\x85\x01\n\x0cMasterStatus\x12\x13\n\x0bsynchronous\x18\x01 \x01(\x08\x12\x19\n\x11required_replicas\x18\x02 \x01(\x05\x12\x0f\n\x07in_sync\x18\x03 \x03(\x05\x12\x34\n\tfollowers\x18\x04 \x03(\x0b\x32!.aerobee.broker.v1.FollowerStatus\"\xda\x01\n\x0e\x46ollowerStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x0f\n\x07learner\x18\x05 \x01(\x08\x12\x15\n\rsynced_offset\x18\x06 \x01(\x03\x12\x11\n\tlag_bytes\x18\x07 \x01(\x03\x12\x11\n\tbehind_ms\x18\x08 \x01(\x03\x12\x1c\n\x0f\x63lock_offset_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_clock_offset_ms\"!\n\x0ePromoteRequest\x12\x0f\n\x07unclean\x18\x01 \x01(\x08\"I\n\x0fPromoteResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x13\n\x0bhanded_over\x18\x02 \x01(\x08\x12\x12\n\nwas_master\x18\x03 \x01(\x08\"F\n\x0fHandOverRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x12\n\nreplica_id\x18\x02 \x01(\x05\x12\x10\n\x08store_id\x18\x03 \x01(\t\"&\n\x10HandOverResponse\x12\x12\n\nend_offset\x18\x01 \x01(\x03\"!\n\x10NoteEpochRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\"C\n\x11NoteEpochResponse\x12.\n\x07replica\x18\x01 \x01(\x0b\x32\x1d.aerobee.broker.v1.LogReplica\"\x15\n\x13ListDivergedRequest\"F\n\x14ListDivergedResponse\x12.\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1f.aerobee.broker.v1.DivergedFile\"O\n\x0c\x44ivergedFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x14\n\x0c\x62\x65gin_offset\x18\x03 \x01(\x03\x12\x0c\n\x04size\x18\x04 \x01(\x03\"5\n\x13ReadDivergedRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\"$\n\x14ReadDivergedResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xca\x04\n\x0eReplicaService\x12w\n\x14GetReplicationStatus\x12..aerobee.broker.v1.GetReplicationStatusRequest\x1a/.aerobee.broker.v1.GetReplicationStatusResponse\x12P\n\x07Promote\x12!.aerobee.broker.v1.PromoteRequest\x1a\".aerobee.broker.v1.PromoteResponse\x12S\n\x08HandOver\x12\".aerobee.broker.v1.HandOverRequest\x1a#.aerobee.broker.v1.HandOverResponse\x12V\n\tNoteEpoch\x12#.aerobee.broker.v1.NoteEpochRequest\x1a$.aerobee.broker.v1.NoteEpochResponse\x12_\n\x0cListDiverged\x12&.aerobee.broker.v1.ListDivergedRequest\x1a\'.aerobee.broker.v1.ListDivergedResponse\x12_\n\x0cReadDiverged\x12&.aerobee.broker.v1.ReadDivergedRequest\x1a\'.aerobee.broker.v1.ReadDivergedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,33 +35,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETREPLICATIONSTATUSREQUEST']._serialized_start=91
   _globals['_GETREPLICATIONSTATUSREQUEST']._serialized_end=120
   _globals['_GETREPLICATIONSTATUSRESPONSE']._serialized_start=123
-  _globals['_GETREPLICATIONSTATUSRESPONSE']._serialized_end=555
-  _globals['_MASTERSTATUS']._serialized_start=558
-  _globals['_MASTERSTATUS']._serialized_end=691
-  _globals['_FOLLOWERSTATUS']._serialized_start=694
-  _globals['_FOLLOWERSTATUS']._serialized_end=912
-  _globals['_PROMOTEREQUEST']._serialized_start=914
-  _globals['_PROMOTEREQUEST']._serialized_end=947
-  _globals['_PROMOTERESPONSE']._serialized_start=949
-  _globals['_PROMOTERESPONSE']._serialized_end=1022
-  _globals['_HANDOVERREQUEST']._serialized_start=1024
-  _globals['_HANDOVERREQUEST']._serialized_end=1094
-  _globals['_HANDOVERRESPONSE']._serialized_start=1096
-  _globals['_HANDOVERRESPONSE']._serialized_end=1134
-  _globals['_NOTEEPOCHREQUEST']._serialized_start=1136
-  _globals['_NOTEEPOCHREQUEST']._serialized_end=1169
-  _globals['_NOTEEPOCHRESPONSE']._serialized_start=1171
-  _globals['_NOTEEPOCHRESPONSE']._serialized_end=1238
-  _globals['_LISTDIVERGEDREQUEST']._serialized_start=1240
-  _globals['_LISTDIVERGEDREQUEST']._serialized_end=1261
-  _globals['_LISTDIVERGEDRESPONSE']._serialized_start=1263
-  _globals['_LISTDIVERGEDRESPONSE']._serialized_end=1333
-  _globals['_DIVERGEDFILE']._serialized_start=1335
-  _globals['_DIVERGEDFILE']._serialized_end=1414
-  _globals['_READDIVERGEDREQUEST']._serialized_start=1416
-  _globals['_READDIVERGEDREQUEST']._serialized_end=1469
-  _globals['_READDIVERGEDRESPONSE']._serialized_start=1471
-  _globals['_READDIVERGEDRESPONSE']._serialized_end=1507
-  _globals['_REPLICASERVICE']._serialized_start=1510
-  _globals['_REPLICASERVICE']._serialized_end=2096
+  _globals['_GETREPLICATIONSTATUSRESPONSE']._serialized_end=576
+  _globals['_MASTERSTATUS']._serialized_start=579
+  _globals['_MASTERSTATUS']._serialized_end=712
+  _globals['_FOLLOWERSTATUS']._serialized_start=715
+  _globals['_FOLLOWERSTATUS']._serialized_end=933
+  _globals['_PROMOTEREQUEST']._serialized_start=935
+  _globals['_PROMOTEREQUEST']._serialized_end=968
+  _globals['_PROMOTERESPONSE']._serialized_start=970
+  _globals['_PROMOTERESPONSE']._serialized_end=1043
+  _globals['_HANDOVERREQUEST']._serialized_start=1045
+  _globals['_HANDOVERREQUEST']._serialized_end=1115
+  _globals['_HANDOVERRESPONSE']._serialized_start=1117
+  _globals['_HANDOVERRESPONSE']._serialized_end=1155
+  _globals['_NOTEEPOCHREQUEST']._serialized_start=1157
+  _globals['_NOTEEPOCHREQUEST']._serialized_end=1190
+  _globals['_NOTEEPOCHRESPONSE']._serialized_start=1192
+  _globals['_NOTEEPOCHRESPONSE']._serialized_end=1259
+  _globals['_LISTDIVERGEDREQUEST']._serialized_start=1261
+  _globals['_LISTDIVERGEDREQUEST']._serialized_end=1282
+  _globals['_LISTDIVERGEDRESPONSE']._serialized_start=1284
+  _globals['_LISTDIVERGEDRESPONSE']._serialized_end=1354
+  _globals['_DIVERGEDFILE']._serialized_start=1356
+  _globals['_DIVERGEDFILE']._serialized_end=1435
+  _globals['_READDIVERGEDREQUEST']._serialized_start=1437
+  _globals['_READDIVERGEDREQUEST']._serialized_end=1490
+  _globals['_READDIVERGEDRESPONSE']._serialized_start=1492
+  _globals['_READDIVERGEDRESPONSE']._serialized_end=1528
+  _globals['_REPLICASERVICE']._serialized_start=1531
+  _globals['_REPLICASERVICE']._serialized_end=2117
 # @@protoc_insertion_point(module_scope)

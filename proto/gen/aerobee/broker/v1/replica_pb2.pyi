@@ -12,7 +12,7 @@ class GetReplicationStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetReplicationStatusResponse(_message.Message):
-    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner", "coordinator_reachable", "set_at_coordinator")
+    __slots__ = ("replica", "address", "role", "reason", "master_address", "synced_offset", "total_replicas", "elected", "following", "copying", "master_end_offset", "master", "learner", "coordinator_reachable", "set_at_coordinator", "has_its_log")
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class GetReplicationStatusResponse(_message.Message):
     LEARNER_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     SET_AT_COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    HAS_ITS_LOG_FIELD_NUMBER: _ClassVar[int]
     replica: _replication_pb2.LogReplica
     address: str
     role: str
@@ -43,7 +44,8 @@ class GetReplicationStatusResponse(_message.Message):
     learner: bool
     coordinator_reachable: bool
     set_at_coordinator: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ..., coordinator_reachable: _Optional[bool] = ..., set_at_coordinator: _Optional[_Iterable[int]] = ...) -> None: ...
+    has_its_log: bool
+    def __init__(self, replica: _Optional[_Union[_replication_pb2.LogReplica, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., reason: _Optional[str] = ..., master_address: _Optional[str] = ..., synced_offset: _Optional[int] = ..., total_replicas: _Optional[int] = ..., elected: _Optional[bool] = ..., following: _Optional[bool] = ..., copying: _Optional[bool] = ..., master_end_offset: _Optional[int] = ..., master: _Optional[_Union[MasterStatus, _Mapping]] = ..., learner: _Optional[bool] = ..., coordinator_reachable: _Optional[bool] = ..., set_at_coordinator: _Optional[_Iterable[int]] = ..., has_its_log: _Optional[bool] = ...) -> None: ...
 
 class MasterStatus(_message.Message):
     __slots__ = ("synchronous", "required_replicas", "in_sync", "followers")

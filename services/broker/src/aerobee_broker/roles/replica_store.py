@@ -153,6 +153,13 @@ class ReplicaStore:
         """Whether this replica lacks what it was to take from its master, besides its log."""
         return self.unfinished.is_due(self.store.end_offset)
 
+    @property
+    def has_its_log(self) -> bool:
+        """Whether it has all of the log that it ever confirmed: a cut takes nothing of that, while
+        a copy begins with an empty log."""
+        current = self.unfinished.current
+        return current is None or not (current.copies and self.is_unfinished)
+
     def check_finished(self) -> None:
         """Before it becomes master. Raises ReplicaRefused."""
         if self.unfinished.is_due(self.store.end_offset):

@@ -88,8 +88,10 @@ def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> Non
 
 
 def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
-    """Not a replica whose disk is another one, and has followed no master yet, or is copying."""
-    return bool(found.log.history.entries) and not (found.copying or found.learner)
+    """Not a replica whose disk is another one, and has followed no master yet, or is copying its
+    log."""
+    lacks_log = found.copying and not found.has_its_log
+    return bool(found.log.history.entries) and not (lacks_log or found.learner)
 
 
 def _reach(log: LogDescription) -> tuple[int, int]:

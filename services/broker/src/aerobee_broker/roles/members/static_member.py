@@ -246,6 +246,7 @@ class StaticMember(Member):
                 check_furthest(
                     self._roles.own.describe(), [log for log in noted if log.replica in whole]
                 )
+            self.check_finished()  # the old master may be back, and this replica has cut its log
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
                 tell_given_up(self._roles.own, epoch, lacks, None)
@@ -292,7 +293,8 @@ class StaticMember(Member):
 
     async def note_epoch(self, epoch: int) -> LogDescription:
         own = self._roles.own
-        self.check_finished()
+        if not (own.is_open and own.has_its_log):
+            self.check_finished()
 
         def note(history: EpochHistory) -> EpochHistory:
             if epoch <= history.highest:  # of another promotion, perhaps
