@@ -13,6 +13,7 @@ from aerobee_broker.disk import Usage
 from aerobee_broker.replication.epochs import PROMOTION_STEP
 from aerobee_broker.rpc.replication.replica import ReplicaCalls
 from aerobee_wire.status import Code, MqError
+from support.clock.polling import until
 from support.codes import raises_code
 from support.disk.simulated_disk import never
 from support.disk.stores import LOG, visible
@@ -174,11 +175,12 @@ def test_a_replica_that_has_cut_its_log_counts_among_those_that_answer() -> None
         await asyncio.sleep(130)
         assert await cluster.promote(new) is None
         cluster.heal()
-        while old.roles is None or not (old.roles.own.is_open and old.roles.own.is_unfinished):
-            await asyncio.sleep(0.001)
+        roles = old.roles
+        assert roles is not None
+        await until(lambda: roles.own.is_open and roles.own.is_unfinished, "it cuts its log")
         new.lose_power()
         await asyncio.sleep(5)
-        assert old.roles.own.is_unfinished and await cluster.promote(old) is not None
+        assert roles.own.is_unfinished and await cluster.promote(old) is not None
         assert await cluster.promote(third) is None
         cluster.heal()
         cluster.check_alike(await cluster.settle())
