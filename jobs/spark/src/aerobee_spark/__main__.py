@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 import signal
 import sys
@@ -38,9 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     given = _parser().parse_args(arguments)
     try:
-        return facts.run(given) if given.command == "facts" else _report(given)
+        code = facts.run(given) if given.command == "facts" else _report(given)
+        sys.stdout.flush()
+        return code
     except MqError as error:
         print(f"error: {error.message}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        # The reader of the output is gone; without this, flushing stdout at exit would raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted: no report was written", file=sys.stderr)
