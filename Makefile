@@ -63,13 +63,13 @@ up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 # The tests start hundreds of processes, and each would compile every module anew where the environment keeps no bytecode.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-# Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
-# A file stays on one worker, so that its services are started once.
-JOBS ?= 3
 build/spark.jsa: tests/support/spark/class_archive.py $(STAMP) | java
 	@echo "archiving the classes of Spark, with which each of the suite's sessions starts faster"
 	@mkdir -p $(@D); PYTHONPATH=tests $(BIN)/python -m support.spark.class_archive $@ 2>$@.log || { cat $@.log >&2; exit 1; }
 
+# Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
+# A file stays on one worker, so that its services are started once.
+JOBS ?= 3
 test: install java build/spark.jsa $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

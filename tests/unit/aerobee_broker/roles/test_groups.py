@@ -32,6 +32,19 @@ def cut_off(cluster: SimulatedCluster, number: int) -> None:
             cluster.network.cut(other, number)
 
 
+async def begun_with_a_tail(cluster: SimulatedCluster) -> SimulatedClient:
+    """Three without etcd: their master is cut off, and has a message that no other has."""
+    await cluster.begin(3, STRICT, elected=False)
+    await cluster.settle()
+    client = SimulatedClient(cluster)
+    await client.put_topic("orders")
+    await cluster.settle()
+    cut_off(cluster, cluster.nodes[0].number)
+    with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
+        await client.send("orders", b"on one disk alone")
+    return client
+
+
 def test_a_master_that_was_cut_off_during_a_promotion_finds_its_successor() -> None:
     """Nobody follows it that would tell it, and the name servers have another one."""
 
@@ -54,15 +67,8 @@ def test_a_master_that_starts_again_where_nobody_answers_shows_nothing() -> None
     """Its whole log counts once it leads: another one may have been promoted without that."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
+        client = await begun_with_a_tail(cluster)
         old, new, _ = cluster.nodes
-        cut_off(cluster, old.number)
-        with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
-            await client.send("orders", b"on one disk alone")
         old.kill()
         await asyncio.sleep(20)
         assert await cluster.promote(new) is None
@@ -163,15 +169,8 @@ def test_a_replica_that_has_cut_its_log_counts_among_those_that_answer() -> None
     """Of what was acknowledged it has cut nothing; its master's tables are all that it lacks."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
-        await cluster.begin(3, STRICT, elected=False)
-        await cluster.settle()
-        client = SimulatedClient(cluster)
-        await client.put_topic("orders")
-        await cluster.settle()
+        await begun_with_a_tail(cluster)
         old, new, third = cluster.nodes
-        cut_off(cluster, old.number)
-        with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
-            await client.send("orders", b"on one disk alone")
         await asyncio.sleep(130)
         assert await cluster.promote(new) is None
         cluster.heal()

@@ -111,6 +111,9 @@ def test_with_etcd_only_who_is_in_sync_is_waited_for() -> None:
     assert "replica 3" in step and "replica 4" not in step and "--unclean" in step
     member = described(status(2, "candidate", set_at_coordinator=[2, 3], **given))
     assert PROMOTE not in no_master(NAME, outside + member, away)[1], "2 is elected"
+    cut_off = {**given, "coordinator_reachable": False}
+    member = described(status(2, "candidate", set_at_coordinator=[2, 3], **cut_off))
+    assert PROMOTE in no_master(NAME, outside + member, away)[1], "2 does not reach etcd"
     registered = {1: 1}
     assert absent(registered, status(1, set_at_coordinator=[2, 3], **given)) == [(2, ""), (3, "")]
 

@@ -120,7 +120,9 @@ def no_master(
         return f"has no master; {answer}", f"aerobee broker promote {name}"
     if all(each.coordinator_reachable is False for each in found):
         step = "etcd does not answer, so nobody is elected: start it, or see why it is not reached"
-    elif able := [str(each.replica_id) for each in found if each.in_sync]:
+    elif able := [
+        str(each.replica_id) for each in found if each.in_sync and each.coordinator_reachable
+    ]:
         step = f"etcd elects one of those in sync that answer ({', '.join(able)}) within seconds"
     else:
         step = "etcd elects one of the in-sync replicas"

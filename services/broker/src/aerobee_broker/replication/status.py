@@ -53,9 +53,9 @@ class ReplicaStatus:
     not become master. `master_address`: "" while none is known. `total_replicas`: 1 where the
     options do not say. `elected`: by etcd. `master_end`: of a slave, where its master's log
     ended when it last told; 0: it has not. `learner`: it never joins the in-sync set.
-    `has_its_log`: while it is copying, it lacks tables alone. `coordinator_reachable`: None
-    where there is none. `set_at_coordinator`: replica ids, as last read there, its own only with
-    the store that it has; empty: nothing is known."""
+    `has_its_log`: all that it ever confirmed; while it is copying, it lacks tables alone then.
+    `coordinator_reachable`: None where there is none. `set_at_coordinator`: replica ids, as last
+    read there, its own only with the store that it has; empty: nothing is known."""
 
     log: LogDescription
     address: str

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from aerobee_broker.etcd import EtcdRefused, Put, Write
-from aerobee_broker.replication.coordinators.coordinator import CoordinatorAway
+from aerobee_broker.replication.coordinators.coordinator import CoordinatorAway, View
+from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock
 from support.etcd.coordinator_contract import (
@@ -52,15 +53,21 @@ async def test_an_election_whose_answer_is_lost_is_found_by_its_nonce(
     assert elected.seen_in(await first.read()) == elected
 
 
+async def claim_late(cluster: SimulatedEtcd, replica: EtcdCoordinator) -> View:
+    """Etcd carries the claim out once nobody waits for its answer. The view that it was made by."""
+    view = await replica.read()
+    cluster.faults = Faults(late_write=1.0)
+    with pytest.raises(CoordinatorAway):
+        await replica.elect(view)
+    cluster.faults = Faults()
+    return view
+
+
 async def test_an_election_that_is_carried_out_late_is_told_by_a_view(
     cluster: SimulatedEtcd, group: Group
 ) -> None:
     first = await group.join(0)
-    view = await first.read()
-    cluster.faults = Faults(late_write=1.0)
-    with pytest.raises(CoordinatorAway):
-        await first.elect(view)
-    cluster.faults = Faults()
+    await claim_late(cluster, first)
 
     view = await until_view(first, lambda view: view.master)
 
@@ -73,11 +80,7 @@ async def test_a_claim_that_comes_after_a_late_one_of_its_own_does_not_hide_it(
     cluster: SimulatedEtcd, group: Group
 ) -> None:
     first = await group.join(0)
-    view = await first.read()
-    cluster.faults = Faults(late_write=1.0)
-    with pytest.raises(CoordinatorAway):
-        await first.elect(view)
-    cluster.faults = Faults()
+    view = await claim_late(cluster, first)
     await until_view(first, lambda view: view.master)
 
     assert await first.elect(view) is None, "the view is an old one"

@@ -127,14 +127,20 @@ async def test_settings_are_answered_while_no_broker_answers() -> None:
     await stream.end()
 
 
-async def test_push_consumer_is_answered_once_the_group_policy_is_known() -> None:
-    """Push consumers heed the first answer only."""
+async def begun_without_a_broker() -> tuple[Cluster, Proxy, Stream]:
+    """A push consumer has sent its settings, and no broker tells of its group."""
     cluster = Cluster()
     cluster.transport.answers["GetGroup"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
     proxy = cluster.proxy()
     stream = Stream(proxy)
     stream.requests.put(consumer())
     await asyncio.sleep(5)
+    return cluster, proxy, stream
+
+
+async def test_push_consumer_is_answered_once_the_group_policy_is_known() -> None:
+    """Push consumers heed the first answer only."""
+    cluster, proxy, stream = await begun_without_a_broker()
     assert not stream.call.written
     session = proxy.sessions.get(CLIENT_ID)
     assert session is not None and session.consumer_group == "g"
@@ -184,12 +190,7 @@ async def test_only_the_last_settings_are_answered_later() -> None:
 
 async def test_settings_that_turn_out_to_be_refused_later_end_the_stream() -> None:
     """Its client waits for an answer, and would wait for ever."""
-    cluster = Cluster()
-    cluster.transport.answers["GetGroup"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    proxy = cluster.proxy()
-    stream = Stream(proxy)
-    stream.requests.put(consumer())
-    await asyncio.sleep(5)
+    cluster, proxy, stream = await begun_without_a_broker()
     group = GroupConfig(consumer_group="g", attributes={"lite.bind.topic": "sessions"})
     cluster.transport.answers["GetGroup"] = GetGroupResponse(group=group)
     await until(stream.task.done, "the end")

@@ -40,7 +40,7 @@ def replica_status(
         master_address=address if master else slave.master_address if slave else "",
         following=roles.is_following,
         copying=own.is_unfinished,
-        has_its_log=own.is_unfinished and own.has_its_log,
+        has_its_log=own.has_its_log,
         master_end=slave.master_end if slave else 0,
         learner=options.is_learner or bool(own.unfinished.since),
         master=None if master is None else master.status(),
