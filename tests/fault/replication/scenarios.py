@@ -17,15 +17,21 @@ TOPIC, BODY = "orders", b"acknowledged"
 
 
 class Scenario:
-    """Brokers without etcd. `begin` before anything else."""
+    """Brokers of one group. `begin` before anything else."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
         self.client = SimulatedClient(cluster)
 
-    async def begin(self, count: int = 3, options: Mapping[str, Any] = STRICT) -> None:
-        """By default three copies, of which two must have what is acknowledged."""
-        await self.cluster.begin(count, options, elected=False)
+    async def begin(
+        self, count: int = 3, options: Mapping[str, Any] = STRICT, *, elected: bool = False
+    ) -> None:
+        """By default three copies, of which two must have what is acknowledged.
+
+        Args:
+            elected: etcd says who is master; else the options and promotions do.
+        """
+        await self.cluster.begin(count, options, elected=elected)
         await self.cluster.settle()
         await self.client.put_topic(TOPIC)
         await self.cluster.settle()
@@ -57,7 +63,8 @@ class Scenario:
             if self.cluster.master is not None:
                 break
             for node in self.cluster.nodes:
-                await self.cluster.promote(node)
+                if not self.cluster.is_elected:
+                    await self.cluster.promote(node)
         master = await self.cluster.settle()
         self.cluster.check_alike(master)
 

@@ -14,7 +14,12 @@ from typing import Protocol
 import pytest
 
 from aerobee_broker.etcd import Etcd, Put
-from aerobee_broker.replication.coordinators.coordinator import Candidacy, CoordinatorDamaged, View
+from aerobee_broker.replication.coordinators.coordinator import (
+    NOTHING,
+    Candidacy,
+    CoordinatorDamaged,
+    View,
+)
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.identity import Replica
 from aerobee_chassis.clock import Clock
@@ -65,8 +70,8 @@ def replica_of(replica_id: int, store_id: str = "") -> Replica:
     return Replica(replica_id, store_id or f"store-{replica_id}")
 
 
-def candidacy(replica: Replica, *, end: int = 0) -> Candidacy:
-    return Candidacy(replica, f"127.0.0.1:{replica.replica_id}", epoch=0, end=end, priority=0)
+def candidacy(replica: Replica, *, epoch: int = 0, end: int = 0) -> Candidacy:
+    return Candidacy(replica, f"127.0.0.1:{replica.replica_id}", epoch, end, priority=0)
 
 
 async def until_view(coordinator: EtcdCoordinator, condition: Callable[[View], object]) -> View:
@@ -128,14 +133,14 @@ class CoordinatorContract:
         first, second = await group.join(0), await group.join(1)
         old = await first.elect(await first.read())
         assert old
-        old = await first.change_in_sync(old, frozenset({replica_of(0), replica_of(1)}))
+        old = await first.change_in_sync(old, frozenset({replica_of(0), replica_of(1)}), NOTHING)
         assert old
 
         new = await second.elect(await second.read())
 
         assert new and new.epoch == 2
         assert new.state.in_sync == {replica_of(1)}
-        assert await first.change_in_sync(old, frozenset({replica_of(0)})) is None
+        assert await first.change_in_sync(old, frozenset({replica_of(0)}), NOTHING) is None
         await first.resign(old)
         view = await second.read()
         assert view.master and view.master.nonce == new.nonce
@@ -145,12 +150,14 @@ class CoordinatorContract:
         first = await group.join(0)
         alone = await first.elect(await first.read())
         assert alone
-        two = await first.change_in_sync(alone, frozenset({replica_of(0), replica_of(1)}))
+        both = frozenset({replica_of(0), replica_of(1)})
+        two = await first.change_in_sync(alone, both, NOTHING)
         assert two and two.epoch == 1
-        assert await first.change_in_sync(alone, frozenset({replica_of(0)})) is None
+        assert await first.change_in_sync(alone, frozenset({replica_of(0)}), NOTHING) is None
         view = await first.read()
         assert view.state == two.state
-        assert view.may_be_elected(replica_of(1)) and not view.may_be_elected(replica_of(2))
+        assert view.may_be_elected(candidacy(replica_of(1)))
+        assert not view.may_be_elected(candidacy(replica_of(2)))
 
     async def test_a_key_without_a_lease_is_put_again_in_the_same_epoch(self, group: Group) -> None:
         first, second = await group.join(0), await group.join(1)
@@ -158,7 +165,8 @@ class CoordinatorContract:
         assert elected
         await first.resign(elected)  # as when its lease ends
         gone = elected.seen_in(await first.read())
-        assert gone and gone.revisions == (0, elected.state_revision)
+        assert gone
+        assert (gone.master_revision, gone.state_revision) == (0, elected.state_revision)
 
         again = await first.reclaim(gone)
 
@@ -173,7 +181,7 @@ class CoordinatorContract:
         both = frozenset({replica_of(0), replica_of(1)})
         elected = await first.elect(await first.read())
         assert elected
-        elected = await first.change_in_sync(elected, both)
+        elected = await first.change_in_sync(elected, both, NOTHING)
         assert elected
         new = await second.elect(await second.read())
         assert new

@@ -80,6 +80,8 @@ class Process:
                     view = await self._coordinator.changed(view)
             if view is None:
                 continue
+            if view.state is not None:  # as a log that has followed each master
+                self._coordinator.announce(candidacy(self.replica, epoch=view.state.epoch))
             with contextlib.suppress(CoordinatorAway):
                 elected = self._coordinator.claimed_in(view) or await self._elect(view)
                 if elected is not None:
@@ -90,7 +92,8 @@ class Process:
         rng = self._model.rng
         await asyncio.sleep(rng.uniform(0, 0.5))
         first = view.state is None and self.replica.replica_id == 0
-        if not (first or view.may_be_elected(self.replica)):
+        epoch = 0 if view.state is None else view.state.epoch
+        if not (first or view.may_be_elected(candidacy(self.replica, epoch=epoch))):
             return None
         if view.master is not None and rng.random() < 0.7:
             return None
@@ -108,7 +111,7 @@ class Process:
                     await self._coordinator.resign(keeper.mastership)
                     return
                 others = [each for each in self._model.replicas if rng.random() < 0.6]
-                keeper.want(frozenset(others))
+                keeper.want(frozenset(others), 0)
         finally:
             self.keeper = None
             keeping.cancel()

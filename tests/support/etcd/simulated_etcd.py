@@ -4,7 +4,8 @@ What is real: every write is one change with one revision, carried out whole or 
 go wrong, by `Faults` and by hand: an answer is lost although the write was carried out, a write is
 carried out after its caller has given up, a lease ends early or late, a watch lags, all of etcd or
 one client's way to it is away. While etcd is away no lease ends, and when it is back each starts
-anew, as with a new leader of the real one.
+anew, as with a new leader of the real one. Its data can be wiped, or replaced by an older copy
+(`SavedEtcd`): then revisions count from a lower number, and leases granted since are unknown.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import itertools
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from aerobee_broker.etcd import (
@@ -54,6 +56,18 @@ class _Lease:
     end: asyncio.TimerHandle | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SavedEtcd:
+    """A backup: the keys with their leases, and the duration of each lease in seconds."""
+
+    revision: int
+    items: dict[str, tuple[KeyValue, int]]
+    leases: dict[int, int]
+
+
+EMPTY = SavedEtcd(1, {}, {})
+
+
 class SimulatedEtcd:
     """The cluster. Its clients are made by `client`."""
 
@@ -70,6 +84,8 @@ class SimulatedEtcd:
         # nobody who writes may see it.
         self.on_write: Callable[[str, bytes | None], None] | None = None
         self.broken: AssertionError | None = None
+        self.on_restore: Callable[[], None] | None = None  # after the data was replaced
+        self.generation = 0  # of the data: how often it was replaced
         self._items: dict[str, tuple[KeyValue, int]] = {}  # with the lease
         self._leases: dict[int, _Lease] = {}
         self._lease_ids = itertools.count(1)
@@ -97,6 +113,37 @@ class SimulatedEtcd:
         """All at once, long before their time."""
         for lease_id in list(self._leases):
             self._end_lease(lease_id)
+
+    def save(self) -> SavedEtcd:
+        """Return a backup of the present data."""
+        leases = {lease_id: lease.ttl_s for lease_id, lease in self._leases.items()}
+        return SavedEtcd(self.revision, dict(self._items), leases)
+
+    def restore(self, saved: SavedEtcd = EMPTY) -> None:
+        """Replace all data by a backup, as an operator does; by default by nothing.
+
+        Writes under way are lost with the old data.
+        """
+        self.generation += 1
+        for lease in self._leases.values():
+            if lease.end is not None:
+                lease.end.cancel()
+        self.revision, self._items = saved.revision, dict(saved.items)
+        self.history = [
+            (item.mod_revision, key, item.value) for key, (item, _) in saved.items.items()
+        ]
+        self.history.sort(key=lambda change: change[0])
+        self.compacted = 0
+        self._leases = {lease_id: _Lease(ttl_s) for lease_id, ttl_s in saved.leases.items()}
+        for key, (_, lease_id) in saved.items.items():
+            if lease_id:
+                self._leases[lease_id].keys.add(key)
+        if not self.away:
+            for lease_id, lease in self._leases.items():
+                self._schedule(lease_id, lease)
+        if self.on_restore is not None:
+            self.on_restore()
+        self._wake()
 
     def compact(self) -> None:
         """Forgets every change so far: only what the keys hold now stays."""
@@ -223,9 +270,8 @@ class SimulatedEtcdClient:
         if etcd.rng.random() < etcd.faults.late_write:
             after_s = self._timeout_s * etcd.rng.uniform(1, 3)
             loop = asyncio.get_running_loop()
-            loop.call_later(
-                after_s, self._write_late, conditions, writes, context=contextvars.Context()
-            )
+            late = partial(self._write_late, etcd.generation, conditions, writes)
+            loop.call_later(after_s, late, context=contextvars.Context())
             await self._never()
         return await self._call(lambda: etcd.write(conditions, writes))
 
@@ -240,8 +286,9 @@ class SimulatedEtcdClient:
 
     async def watch(self, prefix: str, start_revision: int) -> AsyncGenerator[int, None]:
         etcd, seen = self._etcd, start_revision - 1
+        generation = etcd.generation
         while True:
-            if etcd.away:
+            if etcd.away or etcd.generation != generation:
                 raise EtcdNoAnswer("the watch broke")
             if seen < etcd.compacted and any(
                 seen < at <= etcd.compacted for at, *_ in etcd.history
@@ -259,9 +306,10 @@ class SimulatedEtcdClient:
         pass
 
     async def _call(self, request: Callable[[], T]) -> T:
-        etcd = self._etcd
+        etcd, generation = self._etcd, self._etcd.generation
         await self._delay()
-        if etcd.away or self.cut or etcd.rng.random() < etcd.faults.lost_request:
+        lost = etcd.generation != generation
+        if etcd.away or self.cut or lost or etcd.rng.random() < etcd.faults.lost_request:
             await self._never()
         answer = request()
         if etcd.rng.random() < etcd.faults.lost_answer:
@@ -271,8 +319,10 @@ class SimulatedEtcdClient:
             await self._never()
         return answer
 
-    def _write_late(self, conditions: Sequence[Unchanged], writes: Sequence[Write]) -> None:
-        if self._etcd.away:
+    def _write_late(
+        self, generation: int, conditions: Sequence[Unchanged], writes: Sequence[Write]
+    ) -> None:
+        if self._etcd.away or self._etcd.generation != generation:
             return
         try:
             self._etcd.write(conditions, writes)

@@ -120,7 +120,7 @@ class SetOfEpoch:
         self._epoch = epoch
         self._rng = random.Random(epoch)
 
-    async def write(self, members: Members) -> Members | None:
+    async def write(self, members: Members, confirmed: int) -> Members | None:
         await asyncio.sleep(0.003)
         if not self._answers():
             return None

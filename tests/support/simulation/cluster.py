@@ -60,8 +60,10 @@ class SimulatedCluster:
         self.outside = contextvars.Context()
         self.etcd = SimulatedEtcd(random.Random(seed + 1))
         self.etcd.on_write = self._check_state
+        self.etcd.on_restore = self._read_state
         self.etcd_clients: dict[int, SimulatedEtcdClient] = {}
         self.state: dict[str, Any] = {"epoch": 0, "inSync": []}  # at etcd
+        self._is_replaced = False
         self.nodes: list[BrokerNode] = []
         self.failures: list[BaseException] = []  # of tasks that nobody waits for
         self.shown: dict[Place, bytes] = {}
@@ -71,7 +73,7 @@ class SimulatedCluster:
         self.client = loop.process(CLIENT)
         self.caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))  # of that process
         self._directory = directory
-        self._is_elected = False
+        self.is_elected = False
         self._may_elect_unclean = False
         self.namesrv = loop.process(NAMESRV)
         transport.machines[NAMESRV_ADDRESS] = NAMESRV
@@ -80,7 +82,7 @@ class SimulatedCluster:
 
     async def begin(self, count: int, common: Mapping[str, Any], *, elected: bool) -> None:
         self.loop.create_task(self.transport.keep_alive(), context=self.outside)
-        self._is_elected = elected
+        self.is_elected = elected
         self._may_elect_unclean = bool(common.get("enableElectUncleanMaster"))
         await self.start_namesrv()
         first = 1 if elected else 0
@@ -136,13 +138,20 @@ class SimulatedCluster:
         in_sync = self.state["inSync"]
         return int(in_sync[0]["id"]) if len(in_sync) == 1 else None
 
+    def _read_state(self) -> None:
+        """The data of etcd was replaced: the next state need not follow that one."""
+        self._is_replaced = True
+        found = [item for item in self.etcd.snapshot("/").items if item.key.endswith("/state")]
+        self.state = json.loads(found[0].value) if found else {"epoch": 0, "inSync": []}
+
     def _check_state(self, key: str, value: bytes | None) -> None:
         """R6, of each write at etcd: who is elected is of the set."""
         if not key.endswith("/state"):
             return
         assert value is not None, "the state was deleted"
         before, self.state = self.state, json.loads(value)
-        if self.state["epoch"] != before["epoch"] and before["epoch"]:
+        was_replaced, self._is_replaced = self._is_replaced, False
+        if self.state["epoch"] != before["epoch"] and before["epoch"] and not was_replaced:
             assert self.state["epoch"] == before["epoch"] + 1, f"{self.state} follows {before}"
             clean = self.state["master"] in before["inSync"] or self._may_elect_unclean
             assert clean, f"R6: {self.state} follows {before}"
@@ -289,7 +298,7 @@ class SimulatedCluster:
         """Whether no promotion takes back a settlement, or a change of a topic or group, that was
         answered just now. Without etcd one may, where the master has too few replicas, or another
         one (decision 22): that is left out here also where it cannot be told."""
-        if self._is_elected:
+        if self.is_elected:
             return True
         leading = [node for node in self.nodes if node.epoch_as_master]
         if len(leading) != 1 or leading[0].store is None:

@@ -192,6 +192,12 @@ class BrokerNode:
         assert self.process is None
         self.disk = SimulatedDisk(self._cluster.rng.randrange(1 << 30))
 
+    def put_disk_back(self, copy: SimulatedDisk) -> None:
+        """Replace its disk by an earlier copy of it, as an operator does. It is off."""
+        assert self.process is None
+        self.disk = copy.copy()
+        self.has_torn_log = False
+
     def fail_syncs(self) -> None:
         """From now on fdatasync of the log fails, until the process ends."""
         self.disk.fail_syncs = lambda path: path.parent == LOG

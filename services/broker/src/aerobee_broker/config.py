@@ -139,6 +139,8 @@ class BrokerOptions(Options):
     etcd_cert_path: str = ""
     etcd_key_path: str = ""
     ha_fast_failover: bool = True
+    # After all members of the in-sync set were gone, the first to come back waits for the others.
+    election_wait_for_set: Milliseconds = 10_000
     broker_election_priority: int = Field(default=2**31 - 1, ge=0)
     enable_elect_unclean_master: bool = False
 

@@ -83,7 +83,10 @@ class Follower:
         flusher: Worker,
         clock: Clock,
         on_arrivals: OnArrivals,
+        on_current: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`on_current` is called with the epoch whenever the disk has all that the master has
+        confirmed, as far as it has told."""
         self.lowest_of_master = 0  # physical offset: log files reaching beyond it are kept
         self.end_of_master = 0  # as it told last
         self._received = 0  # bytes since they were last taken
@@ -95,6 +98,8 @@ class Follower:
         self._flusher = flusher
         self._clock = clock
         self._on_arrivals = on_arrivals
+        self._on_current = on_current
+        self._told_confirmed: int | None = None  # by the master of this stream
         self._unwritten = asyncio.Event()  # something was appended
         self._written = asyncio.Event()  # since it was last waited for
         self._confirmed = asyncio.Event()  # the master has told an offset
@@ -112,6 +117,7 @@ class Follower:
     async def follow(self, link: MasterLink, hello: Hello) -> None:
         """Until the stream ends. Raises ReplicaRefused, MasterOutdated, StreamBroken, what the
         store and the link raise; OSError."""
+        self._told_confirmed = None
         welcome = await self._receive(link)
         if not isinstance(welcome, Welcome):
             raise StreamBroken("the master's first message is no welcome")
@@ -176,6 +182,8 @@ class Follower:
                     await self._written.wait()
             self.lowest_of_master, self.end_of_master = chunk.lowest, chunk.end
             store.follower.confirm(chunk.confirmed, self._clock.monotonic_ms())
+            self._told_confirmed = chunk.confirmed
+            self._look_whether_current(epoch)
             self._confirmed.set()
 
     async def _flush(self, link: MasterLink, epoch: int) -> None:
@@ -210,8 +218,14 @@ class Follower:
         highest = self._epochs.history.highest
         if highest > epoch:  # noted since: nothing is confirmed in this epoch any more
             raise MasterOutdated("the master", epoch, highest)
+        self._look_whether_current(epoch)
         store, time_ms = self._store, self._clock.now_ms()
         await link.send(Report(epoch, store.end_offset, store.flushed_offset, time_ms))
+
+    def _look_whether_current(self, epoch: int) -> None:
+        confirmed = self._told_confirmed
+        if confirmed is not None and self._store.flushed_offset >= confirmed:
+            self._on_current(epoch)
 
     async def _derive(self) -> None:
         """What is confirmed: large pieces at once, and the rest when it has waited long enough."""

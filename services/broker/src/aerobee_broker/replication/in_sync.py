@@ -301,9 +301,11 @@ class _Follower:
         return max(self.synced, self._begin)
 
     def take_over(self, before: _Follower) -> None:
-        """Its stream is another one, its log the same."""
-        self.synced, self.caught_up_ms = before.synced, before.caught_up_ms
-        self.heard_ms = before.heard_ms
+        """Its stream is another one. Its log is the same, unless its disk went back in time: then
+        it counts from where it begins."""
+        self.synced, self.heard_ms = min(before.synced, self._begin), before.heard_ms
+        if self.synced == before.synced:
+            self.caught_up_ms = before.caught_up_ms
 
     def report(self, synced: int, caught_up_ms: int, now_ms: int) -> None:
         self.heard_ms = now_ms

@@ -66,7 +66,7 @@ class SlaveLink(Protocol):
 class SetAtCoordinator(Protocol):
     """The in-sync set of this master's epoch. Neither raises."""
 
-    async def write(self, members: Members) -> Members | None:
+    async def write(self, members: Members, confirmed: int) -> Members | None:
         """Returns the set as it is then; None: unknown."""
 
     async def read(self) -> Members | None: ...
@@ -182,7 +182,7 @@ class Leader:
             if wanted is None:
                 return
             before = self.in_sync.members
-            members = await self._members.write(wanted)
+            members = await self._members.write(wanted, self.in_sync.confirmed)
             structlog.get_logger().info(
                 "in_sync_set_changed",
                 joined=sorted(str(replica) for replica in wanted - before),

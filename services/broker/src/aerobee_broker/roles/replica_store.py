@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -14,8 +15,10 @@ from aerobee_broker.delivery.standby import WarmLeases
 from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.errors import ReplicaRefused
 from aerobee_broker.metadata.table_journal import SavedTables
+from aerobee_broker.replication.coordinators.coordinator import Reach
 from aerobee_broker.replication.counts import ReplicaCounts
 from aerobee_broker.replication.diverged import DivergedFiles
+from aerobee_broker.replication.enrollment import EnrollmentFile
 from aerobee_broker.replication.epochs import EpochFile
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
@@ -56,6 +59,8 @@ class ReplicaStore:
         self._table_upkeep: TableUpkeep | None = None
         self._leases: WarmLeases | None = None
         self._lite: WarmLite | None = None
+        self.enrollment = EnrollmentFile(disk, config / "enrollment.json")
+        self._current_epoch = 0
         self._needed_from: Callable[[], int | None] = lambda: 0
         self._given_up_below: Callable[[], int] = lambda: 0
 
@@ -122,6 +127,7 @@ class ReplicaStore:
             store.cleaning.give_up(self._log_given_up_below)
             self.replica = Replica(environment.options.broker_id, self._identity.load())
             self.epochs.load()
+            self.enrollment.load()
             self.tables = Tables(environment, replicated=True)
             self.tables.restore()
             lite = WarmLite(environment, store, self.tables)
@@ -147,6 +153,44 @@ class ReplicaStore:
                 disk.remove(file)
                 disk.sync_directory(file.parent)
         disk.sync_directory(path)
+
+    # ---- its disk, beside what the coordinator knows of it ----
+
+    @property
+    def current_epoch(self) -> int:
+        """The last epoch in which this process had all that the master had confirmed; 0: none. A
+        process that has just started cannot know that: its disk may be an older copy."""
+        return self._current_epoch
+
+    def note_current(self, epoch: int) -> None:
+        self._current_epoch = max(self._current_epoch, epoch)
+
+    @property
+    def reach(self) -> Reach:
+        """How far its log goes on the disk."""
+        return Reach(self.epochs.history.newest_epoch, self.store.flushed_offset)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its log has no damaged record, and nothing is to be taken from a master."""
+        return not (self.damaged or self.is_unfinished or self.unfinished.since)
+
+    async def renew_identity(self) -> None:
+        """Make this store a new replica, durably: it is in no in-sync set. Raises OSError."""
+        store_id = await self.environment.writer(self._identity.renew)
+        self.replica = Replica(self.replica.replica_id, store_id)
+
+    async def raise_generation(self, known: int) -> int:
+        """Return the generation of this start: above its own last one, and above `known`. Durable
+        on return. Raises OSError."""
+        generation = max(self.enrollment.generation, known) + 1
+        await self.environment.writer(partial(self.enrollment.start, generation))
+        return generation
+
+    async def note_seen(self, version: int) -> None:
+        """The coordinator has a state of this version. Raises OSError."""
+        if version > self.enrollment.seen:
+            await self.environment.writer(partial(self.enrollment.see, version))
 
     @property
     def is_unfinished(self) -> bool:

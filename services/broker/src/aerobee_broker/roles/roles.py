@@ -70,6 +70,7 @@ class Roles:
             self._served = await role.start(epoch, self._server)
             self._switch.serve(self._served)
             self.master, self.epoch = role, epoch
+            self.own.note_current(epoch)
             self._moved.set()
             structlog.get_logger().info("role_taken", role="master", epoch=epoch)
             self.taken.set()

@@ -74,6 +74,7 @@ class SlaveRole:
             flusher=own.environment.flusher,
             clock=own.environment.clock.real,
             on_arrivals=self._on_arrivals,
+            on_current=own.note_current,
         )
 
     @property

@@ -162,6 +162,7 @@ class ReplicaProcess:
             address,
             coordinator_reachable=member.coordinator_reachable,
             set_at_coordinator=member.set_at_coordinator,
+            waits_because=member.waits_because,
         )
 
     def _promotable(self) -> Member:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from aerobee_broker.etcd import EtcdRefused, Put, Write
-from aerobee_broker.replication.coordinators.coordinator import CoordinatorAway, View
+from aerobee_broker.replication.coordinators.coordinator import NOTHING, CoordinatorAway, View
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock
@@ -121,7 +121,7 @@ async def test_while_etcd_is_away_every_call_says_so_and_nothing_ends(
     with pytest.raises(CoordinatorAway):
         await first.read()
     with pytest.raises(CoordinatorAway):
-        await first.change_in_sync(elected, frozenset({replica_of(0), replica_of(1)}))
+        await first.change_in_sync(elected, frozenset({replica_of(0), replica_of(1)}), NOTHING)
     await asyncio.sleep(10 * LEASE_TTL_S)
     assert first.alive_until_ms() < LoopClock().monotonic_ms()
 

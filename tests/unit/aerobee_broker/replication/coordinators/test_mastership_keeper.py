@@ -14,7 +14,7 @@ import pytest
 from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
 from support.clock.polling import until
 from support.clock.virtual_loop import LoopClock
-from support.etcd.coordinator_contract import Group, replica_of
+from support.etcd.coordinator_contract import Group, candidacy, replica_of
 from support.etcd.simulated_etcd import Faults, SimulatedEtcd
 
 ALONE = frozenset({replica_of(0)})
@@ -52,7 +52,7 @@ async def running(keeper: MastershipKeeper) -> AsyncIterator[asyncio.Task[None]]
 async def test_a_replica_that_joins_is_awaited_before_it_is_in_the_set(
     keeper: MastershipKeeper,
 ) -> None:
-    keeper.want(BOTH)
+    keeper.want(BOTH, 0)
     assert (keeper.in_sync, keeper.awaited) == (ALONE, BOTH)
     await until(lambda: keeper.is_settled)
     assert keeper.in_sync == BOTH
@@ -61,10 +61,10 @@ async def test_a_replica_that_joins_is_awaited_before_it_is_in_the_set(
 async def test_a_replica_that_leaves_is_awaited_until_it_is_not_in_the_set(
     cluster: SimulatedEtcd, keeper: MastershipKeeper
 ) -> None:
-    keeper.want(BOTH)
+    keeper.want(BOTH, 0)
     await until(lambda: keeper.is_settled)
     cluster.go_away()
-    keeper.want(ALONE)
+    keeper.want(ALONE, 0)
     await asyncio.sleep(60)
     assert (keeper.awaited, keeper.is_settled) == (BOTH, False)
     cluster.come_back()
@@ -76,9 +76,9 @@ async def test_what_is_not_wanted_any_more_may_still_be_written(
     cluster: SimulatedEtcd, keeper: MastershipKeeper
 ) -> None:
     cluster.faults = Faults(late_write=1.0)
-    keeper.want(BOTH)
+    keeper.want(BOTH, 0)
     await asyncio.sleep(0.01)
-    keeper.want(ALONE)
+    keeper.want(ALONE, 0)
     assert (keeper.in_sync, keeper.awaited, keeper.is_settled) == (ALONE, BOTH, False)
     cluster.faults = Faults()
     await until(lambda: keeper.is_settled)
@@ -98,8 +98,9 @@ async def test_a_key_that_ended_is_put_again(
 async def test_it_ends_when_another_replica_is_elected(
     group: Group, keeper: MastershipKeeper, running: asyncio.Task[None]
 ) -> None:
-    keeper.want(BOTH)
+    keeper.want(BOTH, 0)
     await until(lambda: keeper.is_settled)
     second = await group.join(1)
+    second.announce(candidacy(replica_of(1), epoch=keeper.mastership.epoch))
     assert await second.elect(await second.read())
     await running

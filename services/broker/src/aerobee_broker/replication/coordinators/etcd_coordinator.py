@@ -1,13 +1,19 @@
-"""The coordinator on etcd: three kinds of keys below the prefix of a broker group.
+"""The coordinator on etcd: five kinds of keys below the prefix of a broker group.
 
-    state           {epoch, master, inSync}        for ever
-    master          {replica, address, epoch, nonce}   under the lease of the master's process
-    replicas/ID     {replica, address, epoch, end, priority}   under the lease of each
+    state           {epoch, master, inSync, version, floor}    permanent
+    master          {replica, address, epoch, nonce}           lease of the master's process
+    replicas/ID     {replica, address, epoch, end, ...}        lease of each replica's process
+    stores/STORE    {id, generation}                           permanent: the last start of a store
+    ends/STORE      {epoch, end}                               permanent: how far its log went
 
 Every change compares revisions of `master` and `state` in one transaction. A key is compared by the
 revision of its last put, not of its creation: an election over a master key that still stands puts
 that key without deleting it. One lease for each process, renewed every third of its duration; with
 each renewal the keys are read again, so that a watch which is silent delays news by that much.
+
+etcd may lose its data, or get an older copy of it back. A linearizable read never has a lower
+revision than one that was known before it was asked; if it has, the data is another one, and what
+was known of it before holds no more (`incarnation`).
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import json
 import random
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -33,18 +40,22 @@ from aerobee_broker.etcd import (
     Write,
 )
 from aerobee_broker.replication.coordinators.coordinator import (
+    NOTHING,
     Candidacy,
     CoordinatorAway,
     CoordinatorDamaged,
     MasterKey,
     Mastership,
+    Reach,
     State,
+    StoreOpenedElsewhere,
+    StoreRecord,
     View,
 )
 from aerobee_broker.replication.identity import Replica
 from aerobee_chassis.clock import Clock, real_time
 
-_REPLICAS = "replicas/"
+_REPLICAS, _STORES, _ENDS = "replicas/", "stores/", "ends/"
 _NONCE_BITS = 64
 _RENEWALS = 3  # within the duration of a lease
 _REWATCH_S = 0.2  # after a watch broke
@@ -67,12 +78,18 @@ class EtcdCoordinator:
         self._etcd = etcd
         self._prefix = prefix
         self._key_of_master, self._key_of_state = prefix + "master", prefix + "state"
+        self._key_of_store = f"{prefix}{_STORES}{replica.store_id}"
+        self._key_of_end = f"{prefix}{_ENDS}{replica.store_id}"
         self._replica = replica
         self._ttl_s = lease_ttl_s
         self._clock = clock.real
         self._rng = rng
         self._view: View | None = None
         self._read_revision = 0
+        self._incarnation = 0
+        self._store_revision = 0  # of the own record, as this process has written it
+        self._generation = 0
+        self._recorded_end: Reach | None = None  # as it is in etcd, of the own log
         self._news = asyncio.Event()
         self._candidacy: Candidacy | None = None
         self._announced: Candidacy | None = None  # as it is in etcd, under `_lease`
@@ -102,15 +119,34 @@ class EtcdCoordinator:
         return self._view
 
     async def read(self) -> View:
-        try:
-            snapshot = await self._etcd.read(self._prefix)
-        except EtcdError as error:
-            raise CoordinatorAway(str(error)) from error
-        view = _view_of(snapshot, self._prefix)
+        while True:
+            incarnation, known = self._incarnation, self._read_revision
+            snapshot = await self._snapshot()
+            if incarnation != self._incarnation:
+                continue  # asked before it was known that the data went back
+            if snapshot.revision < known:
+                self._went_back(known, snapshot.revision)
+            break
+        view = _view_of(snapshot, self._prefix, self._incarnation)
         if snapshot.revision >= self._read_revision:  # else a slow answer, after a newer one
             self._read_revision = snapshot.revision
             self._publish(view)
         return view
+
+    async def _snapshot(self) -> Snapshot:
+        try:
+            return await self._etcd.read(self._prefix)
+        except EtcdError as error:
+            raise CoordinatorAway(str(error)) from error
+
+    def _went_back(self, known: int, revision: int) -> None:
+        _log().warning("coordinator_went_back", known_revision=known, revision=revision)
+        self._incarnation += 1
+        self._read_revision = self._store_revision = 0
+        self._claims.clear()
+        self._recorded_end = None
+        self._announced = None
+        self._wake.set()
 
     def _publish(self, view: View) -> None:
         if view == self._view:
@@ -123,17 +159,23 @@ class EtcdCoordinator:
     # ---- elections ----
 
     async def elect(self, view: View, *, unclean: bool = False) -> Mastership | None:
-        if not (view.state is None or view.may_be_elected(self._replica) or unclean):
+        own = self._own_candidacy()
+        trusted = view.trusted_state(own.seen)
+        if not (trusted is None or view.may_be_elected(own) or unclean):
             raise ValueError(f"replica {self._replica} is not in sync")
-        epoch = 1 if view.state is None else view.state.epoch + 1
+        epoch = view.next_epoch(own)
         # At most one of the claims of an epoch is carried out, so they have one nonce: a candidate
         # claims again and again while etcd answers no write.
         known = (nonce for nonce, at in self._claims.items() if at == epoch)
         nonce = next(known, None) or f"{self._rng.getrandbits(_NONCE_BITS):016x}"
-        state = State(epoch, self._replica, frozenset({self._replica}))
+        alone = frozenset({self._replica})
+        state = State(epoch, self._replica, alone, view.next_version(own), own.reach)
         master = self._put_master(epoch, nonce)
         self._claims[nonce] = epoch
         conditions = self._unchanged(view.master_revision, view.state_revision)
+        if self._store_revision:
+            conditions.append(Unchanged(self._key_of_store, self._store_revision))
+        incarnation = self._incarnation
         try:
             revision = await self._write(conditions, master, self._put_state(state))
         except CoordinatorAway:
@@ -144,24 +186,43 @@ class EtcdCoordinator:
         if not revision:  # an earlier claim with this nonce may be what has changed
             return None
         self._claims.pop(nonce, None)  # forgotten if a later epoch was seen before this answer
-        return Mastership(state, nonce, revision, revision)
+        return Mastership(state, nonce, revision, revision, incarnation)
 
     def claimed_in(self, view: View) -> Mastership | None:
         master, state = view.master, view.state
         if master is None or state is None or master.nonce not in self._claims:
             return None
         del self._claims[master.nonce]
-        return Mastership(state, master.nonce, view.master_revision, view.state_revision)
+        revisions = view.master_revision, view.state_revision
+        return Mastership(state, master.nonce, *revisions, view.incarnation)
 
     async def change_in_sync(
-        self, mastership: Mastership, in_sync: frozenset[Replica]
+        self, mastership: Mastership, in_sync: frozenset[Replica], floor: Reach
     ) -> Mastership | None:
-        state = State(mastership.epoch, self._replica, in_sync)
+        version = mastership.state.version + 1
+        state = State(mastership.epoch, self._replica, in_sync, version, floor)
         conditions = self._unchanged(mastership.master_revision, mastership.state_revision)
         revision = await self._write(conditions, self._put_state(state))
         if not revision:
             return None
-        return Mastership(state, mastership.nonce, mastership.master_revision, revision)
+        return replace(mastership, state=state, state_revision=revision)
+
+    async def restore(self, mastership: Mastership) -> Mastership | None:
+        before = mastership.state
+        state = replace(before, version=before.version + 1)
+        conditions = self._unchanged(mastership.master_revision, mastership.state_revision)
+        master = self._put_master(mastership.epoch, mastership.nonce)
+        revision = await self._write(conditions, master, self._put_state(state))
+        if not revision:
+            return None
+        _log().warning("state_written_back", epoch=state.epoch, version=state.version)
+        return replace(
+            mastership,
+            state=state,
+            master_revision=revision,
+            state_revision=revision,
+            is_forgotten=False,
+        )
 
     async def reclaim(self, mastership: Mastership) -> Mastership | None:
         conditions = self._unchanged(0, mastership.state_revision)
@@ -169,7 +230,7 @@ class EtcdCoordinator:
         revision = await self._write(conditions, master)
         if not revision:
             return None
-        return Mastership(mastership.state, mastership.nonce, revision, mastership.state_revision)
+        return replace(mastership, master_revision=revision)
 
     async def resign(self, mastership: Mastership) -> None:
         condition = Unchanged(self._key_of_master, mastership.master_revision)
@@ -183,15 +244,21 @@ class EtcdCoordinator:
 
     def _put_master(self, epoch: int, nonce: str) -> Put:
         """Under this process' lease. Raises CoordinatorAway when it has none."""
-        if self._candidacy is None or not self._lease:
+        address = self._own_candidacy().address
+        if not self._lease:
             raise CoordinatorAway("this replica has no lease at etcd yet")
-        content = {**_of_replica(self._replica), "address": self._candidacy.address}
+        content = {**_of_replica(self._replica), "address": address}
         value = _encoded({**content, "epoch": epoch, "nonce": nonce})
         return Put(self._key_of_master, value, self._lease)
 
     def _put_state(self, state: State) -> Put:
-        members = [_of_replica(member) for member in sorted(state.in_sync)]
-        content = {"epoch": state.epoch, "master": _of_replica(state.master), "inSync": members}
+        content = {
+            "epoch": state.epoch,
+            "master": _of_replica(state.master),
+            "inSync": [_of_replica(member) for member in sorted(state.in_sync)],
+            "version": state.version,
+            "floor": state.floor._asdict(),
+        }
         return Put(self._key_of_state, _encoded(content))
 
     async def _write(self, conditions: list[Unchanged], *writes: Write) -> int | None:
@@ -209,6 +276,49 @@ class EtcdCoordinator:
         replaced, and not by them."""
         epoch = view.state.epoch if view.state else 0
         self._claims = {nonce: at for nonce, at in self._claims.items() if at >= epoch}
+
+    # ---- the store of this replica ----
+
+    async def recorded(self) -> StoreRecord:
+        found = {item.key: item for item in (await self._snapshot()).items}
+        store, end = found.get(self._key_of_store), found.get(self._key_of_end)
+        try:
+            generation = 0 if store is None else int(json.loads(store.value)["generation"])
+            reach = NOTHING if end is None else _reach(json.loads(end.value))
+        except (ValueError, TypeError, KeyError) as error:
+            text = f"etcd's record of store {self._replica.store_id} is invalid: {error!r}"
+            raise CoordinatorDamaged(text) from error
+        return StoreRecord(generation, reach)
+
+    async def enroll(self, generation: int) -> None:
+        await self._write_record(generation, is_first=True)
+        self._generation = generation
+
+    async def _write_record(self, generation: int, *, is_first: bool) -> None:
+        """Raises CoordinatorAway, StoreOpenedElsewhere."""
+        found = {item.key: item for item in (await self._snapshot()).items}
+        store = found.get(self._key_of_store)
+        known = 0 if store is None else int(json.loads(store.value)["generation"])
+        if known > generation or (is_first and known == generation):
+            raise StoreOpenedElsewhere(
+                f"another process has started with a copy of store {self._replica.store_id}: "
+                "stop one of the two, and give it an empty storePathRootDir"
+            )
+        if store is not None and known == generation:  # an older copy of etcd's data has it
+            self._store_revision = store.mod_revision
+            return
+        before = 0 if store is None else store.mod_revision
+        content = {**_of_replica(self._replica), "generation": generation}
+        put = Put(self._key_of_store, _encoded(content))
+        revision = await self._write([Unchanged(self._key_of_store, before)], put)
+        if not revision:
+            raise CoordinatorAway(f"store {self._replica.store_id} is being enrolled elsewhere")
+        self._store_revision = revision
+
+    def _own_candidacy(self) -> Candidacy:
+        if self._candidacy is None:
+            raise CoordinatorAway("this replica has not announced itself to etcd yet")
+        return self._candidacy
 
     # ---- this replica as alive ----
 
@@ -229,9 +339,16 @@ class EtcdCoordinator:
         lease, self._lease = self._lease, 0
         if lease:
             try:
+                await self._record_end()
                 await self._etcd.revoke(lease)
-            except EtcdError as error:
+            except (CoordinatorAway, EtcdError) as error:
                 _log().warning("lease_not_revoked", reason=str(error))
+
+    async def _record_end(self) -> None:
+        """At the end of a process, which may have written its log since the last renewal. Raises
+        CoordinatorAway."""
+        if self._candidacy is not None and self._candidacy.reach != self._recorded_end:
+            await self._write([], self._put_end(self._candidacy.reach))
 
     async def _keep(self) -> None:
         while True:
@@ -239,7 +356,7 @@ class EtcdCoordinator:
             try:
                 await self._renew()
                 await self.read()
-            except (CoordinatorAway, CoordinatorDamaged) as error:
+            except (CoordinatorAway, CoordinatorDamaged, StoreOpenedElsewhere) as error:
                 if self._is_reachable:
                     _log().warning("coordinator_away", reason=str(error))
                 self._is_reachable = False
@@ -258,13 +375,21 @@ class EtcdCoordinator:
             await self._renew_lease()
         except EtcdError as error:
             raise CoordinatorAway(str(error)) from error
+        if self._generation and not self._store_revision:  # etcd has lost its data
+            await self._write_record(self._generation, is_first=False)
         if self._candidacy != self._announced:
             candidacy = self._candidacy
             assert candidacy is not None, "announced before this task began"
             key = f"{self._prefix}{_REPLICAS}{self._replica.replica_id}"
-            await self._write([], Put(key, _of_candidacy(candidacy), self._lease))
-            self._announced = candidacy
+            writes = [Put(key, _of_candidacy(candidacy), self._lease)]
+            if candidacy.reach != self._recorded_end:
+                writes.append(self._put_end(candidacy.reach))
+            await self._write([], *writes)
+            self._announced, self._recorded_end = candidacy, candidacy.reach
         self._alive_until_ms = asked_ms + self._ttl_s * 1000
+
+    def _put_end(self, reach: Reach) -> Put:
+        return Put(self._key_of_end, _encoded(reach._asdict()))
 
     async def _renew_lease(self) -> None:
         if self._lease:
@@ -295,7 +420,7 @@ class EtcdCoordinator:
 # ---- values ----
 
 
-def _view_of(snapshot: Snapshot, prefix: str) -> View:
+def _view_of(snapshot: Snapshot, prefix: str, incarnation: int) -> View:
     """Raises CoordinatorDamaged."""
     state: State | None = None
     master: MasterKey | None = None
@@ -321,6 +446,7 @@ def _view_of(snapshot: Snapshot, prefix: str) -> View:
         master,
         revisions["master"],
         candidacies,
+        incarnation,
         revision=snapshot.revision,
     )
 
@@ -341,6 +467,10 @@ def _of_candidacy(candidacy: Candidacy) -> bytes:
             "epoch": candidacy.epoch,
             "end": candidacy.end,
             "priority": candidacy.priority,
+            "heard": candidacy.heard,
+            "seen": candidacy.seen,
+            "whole": candidacy.whole,
+            "learner": candidacy.learner,
         }
     )
 
@@ -351,7 +481,18 @@ def _replica(content: Mapping[str, Any]) -> Replica:
 
 def _state(content: Mapping[str, Any]) -> State:
     in_sync = frozenset(_replica(member) for member in content["inSync"])
-    return State(int(content["epoch"]), _replica(content["master"]), in_sync)
+    version, floor = int(content.get("version", 0)), content.get("floor")
+    return State(
+        int(content["epoch"]),
+        _replica(content["master"]),
+        in_sync,
+        version,
+        NOTHING if floor is None else _reach(floor),
+    )
+
+
+def _reach(content: Mapping[str, Any]) -> Reach:
+    return Reach(int(content["epoch"]), int(content["end"]))
 
 
 def _master(content: Mapping[str, Any]) -> MasterKey:
@@ -366,6 +507,10 @@ def _candidacy(content: Mapping[str, Any]) -> Candidacy:
         int(content["epoch"]),
         int(content["end"]),
         int(content["priority"]),
+        int(content.get("heard", 0)),
+        int(content.get("seen", 0)),
+        bool(content.get("whole", True)),
+        bool(content.get("learner", False)),
     )
 
 

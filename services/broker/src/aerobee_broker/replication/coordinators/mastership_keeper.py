@@ -17,6 +17,7 @@ from aerobee_broker.replication.coordinators.coordinator import (
     CoordinatorAway,
     CoordinatorDamaged,
     Mastership,
+    Reach,
 )
 from aerobee_broker.replication.identity import Replica
 
@@ -37,6 +38,7 @@ class MastershipKeeper:
         self._mastership = mastership
         self._on_change = on_change
         self._wanted = mastership.state.in_sync
+        self._floor = mastership.state.floor
         # Sets whose writes have no answer: one of them may be at the coordinator, or may yet be.
         self._unanswered: frozenset[Replica] = frozenset()
         self._asked = asyncio.Event()
@@ -64,11 +66,18 @@ class MastershipKeeper:
         any more. Only then `in_sync` may be taken for the answer to what was wanted: a set that was
         merely read may still be replaced by a write that is carried out late."""
         known = self.in_sync == self._wanted and not self._unanswered
-        return known and self._mastership.master_revision != 0
+        held = self._mastership.master_revision != 0 and not self._mastership.is_forgotten
+        return known and held
 
-    def want(self, in_sync: frozenset[Replica]) -> None:
-        """From now on the set is to be this one; the master is a member of it."""
+    def want(self, in_sync: frozenset[Replica], confirmed: int) -> None:
+        """From now on the set is to be this one; the master is a member of it.
+
+        Args:
+            in_sync: the set.
+            confirmed: a physical offset: each of the set has everything below it on its disk.
+        """
         self._wanted = in_sync | {self._mastership.state.master}
+        self._floor = Reach(self._mastership.epoch, confirmed)
         self._asked.set()
 
     async def settled(self) -> frozenset[Replica]:
@@ -99,11 +108,13 @@ class MastershipKeeper:
     async def _write(self) -> Mastership | None:
         """One step to what is wanted, or what stands in its way."""
         before = self._mastership
-        if not before.master_revision:
+        if before.is_forgotten:
+            written = await self._coordinator.restore(before)
+        elif not before.master_revision:
             written = await self._coordinator.reclaim(before)
         else:
             self._unanswered |= self._wanted
-            written = await self._coordinator.change_in_sync(before, self._wanted)
+            written = await self._coordinator.change_in_sync(before, self._wanted, self._floor)
         return written or before.seen_in(await self._coordinator.read())
 
     async def _news(self) -> Mastership | None:

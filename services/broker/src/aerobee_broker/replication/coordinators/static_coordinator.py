@@ -64,7 +64,8 @@ class StaticCoordinator:
             await self._save(self.state, role)
             self.configured = role
 
-    async def write(self, members: Members) -> Members | None:
+    async def write(self, members: Members, confirmed: int = 0) -> Members | None:
+        """`confirmed` is not kept: no other process reads the file."""
         state = self.state
         assert state is not None, "a master has begun its epoch"
         try:

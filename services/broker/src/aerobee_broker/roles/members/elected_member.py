@@ -1,7 +1,8 @@
 """A member of a group with etcd: candidate, master or slave, as elections make it.
 
+it has started               → enrolled at the coordinator, which may know that its disk is old
 a master is known            → its slave, until it is another one, or its port refuses
-none, and in the set         → candidate: after its wait, a claim at the coordinator
+none, and it may be elected  → candidate: after its wait, a claim at the coordinator
 elected                      → master, until another is elected, or its disk fails
 promoted                     → the master hands over, then this replica claims its key
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -17,8 +19,10 @@ import structlog
 from aerobee_broker.errors import StoreReadOnly
 from aerobee_broker.replication.coordinators.candidates import (
     RANK_MS,
+    Decision,
+    Standing,
+    decide,
     rank,
-    wait_before_election,
 )
 from aerobee_broker.replication.coordinators.coordinator import (
     Candidacy,
@@ -35,7 +39,9 @@ from aerobee_broker.replication.errors import NotElectable, NotPromoted
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import Members
+from aerobee_broker.replication.status import ReplicaStatus
 from aerobee_broker.roles.master import MasterRole
+from aerobee_broker.roles.members.enrolling import Enrollment
 from aerobee_broker.roles.members.member import Member
 from aerobee_broker.roles.members.probe import refuses
 from aerobee_broker.roles.members.unclean import (
@@ -54,6 +60,7 @@ AGAIN_S = 1.0  # after a role that could not be taken
 COORDINATOR_PAUSE_S = 0.2  # after an answer of the coordinator that did not come
 CANDIDACY_S = 1.0  # between two looks at what this replica says of itself
 CONTACT_S = 0.5  # between two looks whether a master is cut off
+ASK_AGAIN_MS = 300  # the others, how far their logs go
 CLAIMS = 5  # of a promotion: the in-sync set may change between a look and a claim
 
 
@@ -69,10 +76,10 @@ class ElectedMember(Member):
         calls: ReplicaCalls,
     ) -> None:
         super().__init__(roles, calls)
-        self._coordinator: Coordinator | None = None
+        self._coordinator: Coordinator | None = None  # since it knows of this start
+        self._enrollment = Enrollment(roles.own, make_coordinator)
         self._claiming = asyncio.Lock()
         self._won: Mastership | None = None  # by a promotion, until the role is taken
-        self._make_coordinator = make_coordinator
         self._address = address
         self._options = roles.own.environment.options
         self._clock = roles.own.environment.clock.real
@@ -80,24 +87,29 @@ class ElectedMember(Member):
         self._task: asyncio.Task[None] | None = None
         self._vacant_since_ms: int | None = None  # the group has no master, as far as is known
         self._told = ""
+        self._waits_because = ""
         self._unclean = UncleanElection(self._options.broker_id)
 
     @property
     def coordinator_reachable(self) -> bool:
-        return self._coordinator is not None and self._coordinator.is_reachable
+        if self._coordinator is None:
+            return self._enrollment.is_reachable
+        return self._coordinator.is_reachable
 
     @property
     def set_at_coordinator(self) -> frozenset[int]:
         view = None if self._coordinator is None else self._coordinator.view
         return frozenset() if view is None else view.in_sync_ids(self._roles.own.replica)
 
+    @property
+    def waits_because(self) -> str:
+        if self._coordinator is None:
+            return self._enrollment.trouble
+        return "" if self._roles.master or self._roles.slave else self._waits_because
+
     async def start(self) -> None:
-        coordinator = self._coordinator = self._make_coordinator(self._roles.own.replica)
-        coordinator.announce(self._candidacy())
-        await self._lifecycle.start(
-            PeriodicTask("candidacy", CANDIDACY_S, lambda: self._announce(coordinator))
-        )
-        self._task = asyncio.create_task(self._run(coordinator), name="role")
+        await self._lifecycle.start(PeriodicTask("candidacy", CANDIDACY_S, self._announce))
+        self._task = asyncio.create_task(self._run(), name="role")
 
     async def stop(self) -> None:
         await self._lifecycle.stop()
@@ -107,12 +119,24 @@ class ElectedMember(Member):
         await super().stop()
 
     def _candidacy(self) -> Candidacy:
-        own = self._roles.own
-        history, end = own.epochs.history, own.store.end_offset
-        priority = self._options.broker_election_priority
-        return Candidacy(own.replica, self._address, history.newest_epoch, end, priority)
+        own, reach = self._roles.own, self._roles.own.reach
+        return Candidacy(
+            own.replica,
+            self._address,
+            reach.epoch,
+            reach.end,
+            self._options.broker_election_priority,
+            heard=own.highest_epoch(),
+            seen=own.enrollment.seen,
+            whole=own.is_whole,
+            learner=self._options.is_learner,
+        )
 
-    async def _announce(self, coordinator: Coordinator) -> None:
+    async def _announce(self) -> None:
+        if (coordinator := self._coordinator) is None:
+            return
+        if coordinator.view is not None:
+            await self._note_seen(coordinator.view)
         if self._roles.own.is_open:
             coordinator.announce(self._candidacy())
         now_ms, slave = self._clock.monotonic_ms(), self._roles.slave
@@ -121,9 +145,22 @@ class ElectedMember(Member):
         if coordinator.view is not None:
             self._unclean.look(coordinator.view, now_ms)
 
+    async def _note_seen(self, view: View) -> None:
+        if view.state is None:
+            return
+        try:
+            await self._roles.own.note_seen(view.state.version)
+        except OSError as error:  # an election by an older state then waits for fewer replicas
+            structlog.get_logger().error("state_not_noted", reason=str(error))
+
     # ---- which role ----
 
-    async def _run(self, coordinator: Coordinator) -> None:
+    async def _run(self) -> None:
+        coordinator = self._coordinator = await self._enrollment.enrolled()
+        if self._enrollment.older_than is not None:
+            now_ms = self._clock.monotonic_ms()
+            self._unclean.heard_of(self._enrollment.older_than.end, now_ms)
+        coordinator.announce(self._candidacy())
         try:
             while True:
                 try:
@@ -141,11 +178,14 @@ class ElectedMember(Member):
                 await asyncio.sleep(AGAIN_S)
                 await self.until_open()
         finally:
+            if self._roles.own.is_open:  # with the end of the log, as it is after the last write
+                coordinator.announce(self._candidacy())
             await coordinator.close()
 
     async def _take_role(self, coordinator: Coordinator) -> None:
         """By the present view; returns when another one is to be looked at."""
         view = coordinator.view or await coordinator.changed(None)
+        await self._note_seen(view)
         async with self._claiming:
             mastership, self._won = self._won, None
         if mastership is None and (mastership := coordinator.claimed_in(view)) is not None:
@@ -170,18 +210,55 @@ class ElectedMember(Member):
         now_ms = self._clock.monotonic_ms()
         if self._vacant_since_ms is None:
             self._vacant_since_ms = now_ms
-        me, copies = self._roles.own.replica, self._options.total_replicas
-        wait_ms = wait_before_election(view, me, copies)
-        if wait_ms is None and view.state is None and not view.shows(me):
+        decision = self._decide(view)
+        self._waits_because = decision.reason
+        if decision.wait_ms is None and not view.shows(self._roles.own.replica):
             await coordinator.changed(view)  # this has started just now
             return None
-        if wait_ms is None:
-            self._tell_not_electable(view)
+        self._log_waiting(view, decision)
+        if decision.wait_ms is None:
             return await self._stand_outside(coordinator, view)
-        left_ms = self._vacant_since_ms + wait_ms - now_ms
+        await self._roles.appear(self._options.broker_id)
+        left_ms = self._vacant_since_ms + decision.wait_ms - now_ms
         if await self._has_changed(coordinator, view, left_ms):
             return None
+        if not self._is_current(view):
+            decision = self._decide(await self._asked(view))
+            waited_ms = self._clock.monotonic_ms() - self._vacant_since_ms
+            if decision.wait_ms is None or decision.wait_ms > waited_ms:
+                self._waits_because = decision.reason
+                self._log_waiting(view, decision)
+                await self._has_changed(coordinator, view, ASK_AGAIN_MS)
+                return None
         return await self._elect(coordinator, view, Reason.NO_MASTER)
+
+    async def _asked(self, view: View) -> View:
+        """Return the view with how far the logs of the others go now, without those that do not
+        answer: candidacies at etcd are some seconds old."""
+        others = [
+            each
+            for each in view.candidacies.values()
+            if each.replica.replica_id != self._options.broker_id
+        ]
+        asked = (self.calls.status(each.address) for each in others)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = {self._options.broker_id: self._candidacy()}
+        for each, answer in zip(others, answers, strict=True):
+            if isinstance(answer, ReplicaStatus):
+                epoch, end = answer.log.history.newest_epoch, answer.synced
+                found[each.replica.replica_id] = replace(each, epoch=epoch, end=end)
+            elif not isinstance(answer, MqError):
+                raise answer
+        return replace(view, candidacies=found)
+
+    def _decide(self, view: View) -> Decision:
+        copies, wait_ms = self._options.total_replicas, self._options.election_wait_for_set
+        is_current = self._is_current(view)
+        return decide(view, Standing(self._candidacy(), is_current, copies, wait_ms))
+
+    def _is_current(self, view: View) -> bool:
+        """Whether this process has had all that was confirmed in the epoch of the state."""
+        return view.state is not None and self._roles.own.current_epoch == view.state.epoch
 
     async def _stand_outside(self, coordinator: Coordinator, view: View) -> Mastership | None:
         """Not in the set: master only where that may lose what was acknowledged."""
@@ -198,6 +275,7 @@ class ElectedMember(Member):
             seen = await coordinator.read()  # a member may be back
             if seen != view:
                 return None
+            coordinator.announce(self._candidacy())
             mastership = await coordinator.elect(seen, unclean=True)
         if mastership is not None:
             self._tell_elected(mastership.epoch, Reason.UNCLEAN)
@@ -223,6 +301,7 @@ class ElectedMember(Member):
         self, coordinator: Coordinator, view: View, reason: Reason
     ) -> Mastership | None:
         async with self._claiming:
+            coordinator.announce(self._candidacy())
             mastership = await coordinator.elect(view)
         if mastership is None:
             # The view is an old one: the watch is late, and may be so for the time of a lease.
@@ -257,22 +336,31 @@ class ElectedMember(Member):
         me = self._roles.own.replica
         for _ in range(CLAIMS):
             view = await coordinator.read()
-            if not (unclean or view.may_be_elected(me)):
-                raise NotElectable(not_in_sync(view, me))
+            if not (unclean or self._is_electable(view)):
+                raise NotElectable(not_in_sync(me, self._decide(view).reason))
             handed_over = await self._ask_master(view, me, unclean=unclean)
             async with self._claiming:
                 seen = await coordinator.read()  # the set may have changed while it handed over
-                if seen.master != view.master or not (unclean or seen.may_be_elected(me)):
+                if seen.master != view.master or not (unclean or self._is_electable(seen)):
                     continue
+                gives_up = not self._is_electable(seen)
+                coordinator.announce(self._candidacy())
                 mastership = await coordinator.elect(seen, unclean=unclean)
                 if mastership is not None:
                     reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
                     self._tell_elected(mastership.epoch, reason)
-                    if not seen.may_be_elected(me):
+                    if gives_up:
                         self._tell_given_up(mastership.epoch)
                     self._won = mastership
                     return mastership.epoch, handed_over
         raise NotPromoted("the coordinator's state changes all the time")
+
+    def _is_electable(self, view: View) -> bool:
+        """Whether an election of this replica loses nothing that was acknowledged."""
+        own = self._candidacy()
+        if view.trusted_state(own.seen) is not None:
+            return view.may_be_elected(own)
+        return self._decide(view).wait_ms is not None
 
     async def _ask_master(self, view: View, me: Replica, *, unclean: bool) -> bool:
         """Whether it has handed over. One that does not answer is replaced all the same, which
@@ -292,21 +380,20 @@ class ElectedMember(Member):
     async def note_epoch(self, epoch: int) -> LogDescription:
         raise NotElectable("etcd decides who is master of this group, not options")
 
-    def _tell_not_electable(self, view: View) -> None:
-        """Once for each in-sync set."""
+    def _log_waiting(self, view: View, decision: Decision) -> None:
+        """Once for each reason and each in-sync set."""
         members = sorted(map(str, view.state.in_sync)) if view.state is not None else []
-        if str(members) != self._told:
-            self._told = str(members)
-            name, me = self._options.broker_name, self._roles.own.replica
-            promote = f"aerobee broker promote {name} --to {me.replica_id}"
-            advice = (
-                f"start one of {', '.join(members)}, or, if they are gone for good, {promote} "
-                "--unclean; a group with new stores needs another brokerName or etcdKeyPrefix"
-                if members
-                else "another replica of this new group has messages, and is to be elected"
-            )
-            log = structlog.get_logger().bind(replica=str(me), in_sync=members)
-            log.warning("not_electable", advice=advice)
+        if not decision.reason or (told := f"{members} {decision.reason}") == self._told:
+            return
+        self._told = told
+        log = structlog.get_logger().bind(replica=str(self._roles.own.replica), in_sync=members)
+        if decision.wait_ms is not None:
+            log.warning("waits_for_set", reason=decision.reason)
+            return
+        name, number = self._options.broker_name, self._options.broker_id
+        promote = f"aerobee broker promote {name} --to {number} --unclean"
+        advice = f"if the others are gone for good, {promote} gives up what only they have"
+        log.warning("not_electable", reason=decision.reason, advice=advice)
 
     # ---- slave ----
 
@@ -345,25 +432,26 @@ class ElectedMember(Member):
         self, coordinator: Coordinator, view: View, master: MasterKey, ended: asyncio.Event
     ) -> None:
         """Until another master is known, or none. One whose key is gone and whose stream goes on
-        may put the key back, as after an outage of etcd: it has a lease's duration for that."""
+        may put the key back, as after an outage of etcd: it has a lease's duration for that, and
+        more where etcd has lost the state."""
         while True:
-            if view.master is not None and view.master.nonce != master.nonce:
+            is_lost = view.trusted_state(self._roles.own.enrollment.seen) is None
+            if view.master is not None and view.master.nonce != master.nonce and not is_lost:
                 return
-            if view.master is not None:
+            if view.master is not None and view.master.nonce == master.nonce:
                 view = await coordinator.changed(view)
                 continue
             ended.clear()
             if not self._roles.is_following:
                 return
+            timeout_s = None if is_lost else self._options.etcd_lease_ttl
             waits = [
                 asyncio.ensure_future(ended.wait()),
-                asyncio.ensure_future(self._until_master_again(coordinator, view)),
+                asyncio.ensure_future(self._until_news(coordinator, view, is_lost=is_lost)),
             ]
             try:
                 done, _ = await asyncio.wait(
-                    waits,
-                    timeout=self._options.etcd_lease_ttl,
-                    return_when=asyncio.FIRST_COMPLETED,
+                    waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
                 )
             finally:
                 for wait in waits:
@@ -372,15 +460,18 @@ class ElectedMember(Member):
                 return
             view = coordinator.view
 
-    async def _until_master_again(self, coordinator: Coordinator, view: View) -> bool:
-        while view.master is None:
+    async def _until_news(self, coordinator: Coordinator, view: View, *, is_lost: bool) -> None:
+        """Until a master is known again; of a state that was lost, until anything has changed."""
+        before = view
+        while view is before or (view.master is None and not is_lost):
             view = await coordinator.changed(view)
-        return True
 
     async def _claim(self, coordinator: Coordinator, master: MasterKey) -> list[Mastership]:
         """Over the key of a master whose port refuses: harmless if it lives."""
         view, me = coordinator.view, self._roles.own.replica
-        if view is None or not view.may_be_elected(me) or view.master != master:
+        if view is None or view.master != master or not view.may_be_elected(self._candidacy()):
+            return []
+        if not self._is_current(view):
             return []
         if await self._has_changed(coordinator, view, rank(view, me) * RANK_MS):
             return []
@@ -442,8 +533,8 @@ class KeptSet:
     def __init__(self, keeper: MastershipKeeper) -> None:
         self._keeper = keeper
 
-    async def write(self, members: Members) -> Members | None:
-        self._keeper.want(members)
+    async def write(self, members: Members, confirmed: int) -> Members | None:
+        self._keeper.want(members, confirmed)
         return await self._keeper.settled()
 
     async def read(self) -> Members | None:

@@ -40,6 +40,11 @@ class Member(Component):
         """As `ReplicaStatus` has it."""
         return frozenset()
 
+    @property
+    def waits_because(self) -> str:
+        """Why this replica has no role, and what is safe to do; "" if it has one."""
+        return ""
+
     async def promote(self, *, unclean: bool) -> Promotion:
         """Returns once this replica serves as master. Raises NotElectable, NotPromoted,
         ReplicaRefused (it is unfinished), what the master raises that hands over."""

@@ -13,6 +13,7 @@ def replica_status(
     *,
     coordinator_reachable: bool | None = None,
     set_at_coordinator: frozenset[int] = frozenset(),
+    waits_because: str = "",
 ) -> ReplicaStatus:
     """`address`: "host:port" of this replica. Raises NotServed while its store opens."""
     own, options = roles.own, roles.own.environment.options
@@ -21,14 +22,15 @@ def replica_status(
     if not own.is_open:
         raise NotServed("about to open its store", "")
     store, slave, master = own.store, roles.slave, roles.master
-    role, reason = Role.CANDIDATE, store.flush.read_only_reason
+    role, reason = Role.CANDIDATE, store.flush.read_only_reason or waits_because
     if master is not None:
         role = Role.MASTER
-        reason = reason or (CUT_OFF if roles.is_cut_off else "")
+        reason = store.flush.read_only_reason or (CUT_OFF if roles.is_cut_off else "")
     elif slave is not None:
         role = Role.REFUSED if slave.refusal else Role.SLAVE
         trouble = "" if slave.is_following else slave.trouble
-        reason = slave.refusal or reason or store.disk_full_reason or trouble
+        read_only = store.flush.read_only_reason
+        reason = slave.refusal or read_only or store.disk_full_reason or trouble
     return ReplicaStatus(
         own.describe(),
         address,

@@ -75,12 +75,9 @@ def tell_given_up(own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: 
     )
 
 
-def not_in_sync(view: View, me: Replica) -> str:
+def not_in_sync(me: Replica, reason: str) -> str:
     """Why `me` is not promoted without a loss."""
-    if view.state is None:
-        return "no master of this group was ever elected: its replicas elect the first one alone"
-    members = ", ".join(sorted(map(str, view.state.in_sync)))
     return (
-        f"replica {me} is not in sync, {members} are: wait until it has caught up, promote one of "
-        "these, or, if they are gone for good, give up what only they have (--unclean)"
+        f"replica {me} may lack acknowledged messages: {reason}; or, if the others are gone for "
+        "good, give up what only they have (--unclean)"
     )

@@ -1,0 +1,47 @@
+"""What a store remembers of its group's coordinator: `config/enrollment.json`.
+
+`generation` rises at each start, here first and then at the coordinator. A copy of the disk that is
+put back has a lower one than the coordinator knows. `seen` is the highest version of a state that
+this replica has read: a coordinator that shows a lower one has lost what came between.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_wire.checked_json import decode, encode
+
+
+class EnrollmentFile:
+    """`generation`, `seen`: as they are on the disk, since `load`; 0 where there is no file."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.generation = 0
+        self.seen = 0
+        self._disk = disk
+        self._path = path
+
+    def load(self) -> None:
+        """Raises ConfigFileDamaged, OSError."""
+        try:
+            content = decode(read_file(self._disk, self._path))
+            self.generation, self.seen = int(content["generation"]), int(content["seen"])
+        except FileNotFoundError:
+            self.generation = self.seen = 0
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigFileDamaged(self._path, f"{self._path}: {error!r}") from error
+
+    def start(self, generation: int) -> None:
+        """Keep the generation of a start, durably. Raises OSError."""
+        self._save(generation, self.seen)
+
+    def see(self, version: int) -> None:
+        """Keep the version of a state, durably. Raises OSError."""
+        self._save(self.generation, version)
+
+    def _save(self, generation: int, seen: int) -> None:
+        self._disk.make_directory(self._path.parent)
+        replace_file(self._disk, self._path, encode({"generation": generation, "seen": seen}))
+        self.generation, self.seen = generation, seen
