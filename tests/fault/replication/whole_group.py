@@ -10,7 +10,8 @@ from typing import Any
 from unittest import mock
 
 from aerobee_broker.delivery.lite import ttl
-from support.etcd.simulated_etcd import NO_FAULTS, Faults
+from support.disk.simulated_disk import SimulatedDisk
+from support.etcd.simulated_etcd import NO_FAULTS, Faults, SavedEtcd
 from support.lite.derived_files import lose_derived_files
 from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
 from support.simulation.lite_workload import LiteWorkload
@@ -61,6 +62,9 @@ class GroupHistory:
             cluster, synchronous=synchronous, required=required, ttl_ms=MINUTE_MS
         )
         self.disks_lost = 0
+        self.copies: list[tuple[BrokerNode, int, SimulatedDisk]] = []  # with its starts by then
+        self.has_unreliable_disk: BrokerNode | None = None  # of one broker at most: see `lose_disk`
+        self.older_etcd: SavedEtcd | None = None
         self.steps: list[str] = []
 
     async def live(self) -> None:
@@ -78,7 +82,11 @@ class GroupHistory:
             self.pause_namesrv, self.lose_derived, *(self.recover,) * 4,
         ]  # fmt: skip
         if self.elected:
-            actions += [self.cut_etcd, self.etcd_away, self.end_leases]
+            actions += [
+                self.cut_etcd, self.etcd_away, self.end_leases, self.wipe_etcd,
+                self.copy_disk, self.copy_disk, self.put_disk_back, self.put_disk_back,
+                self.save_etcd, self.restore_etcd,
+            ]  # fmt: skip
         for _ in range(STEPS):
             self.act(rng.choice((2, 5, 12)))
             action = rng.choice(actions)
@@ -209,9 +217,53 @@ class GroupHistory:
         off = [
             node for node in self.cluster.nodes if not node.is_up and node.number not in (0, last)
         ]
+        off = [node for node in off if self.may_fail(node)]
         if off and self.strict and not self.disks_lost:
             self.disks_lost += 1
-            self.rng.choice(off).lose_disk()
+            self.has_unreliable_disk = self.rng.choice(off)
+            self.has_unreliable_disk.lose_disk()
+
+    def may_fail(self, node: BrokerNode) -> bool:
+        """Of the two replicas that have an acknowledged message, one keeps its disk."""
+        return self.has_unreliable_disk in (None, node)
+
+    async def copy_disk(self) -> None:
+        """Of a broker that is off, as a backup or a snapshot of a machine does."""
+        off = [node for node in self.cluster.nodes if not node.is_up]
+        if off:
+            node = self.rng.choice(off)
+            self.copies.append((node, node.starts, node.disk.copy()))
+
+    async def put_disk_back(self) -> None:
+        """A copy of before the last start of a broker, which is off. Not of the last replica that
+        may be elected."""
+        last = self.cluster.only_electable
+        old = [
+            (node, copy)
+            for node, starts, copy in self.copies
+            if not node.is_up and node.starts > starts and node.number != last
+        ]
+        old = [(node, copy) for node, copy in old if self.may_fail(node)]
+        if old and self.strict and self.older_etcd is None:
+            self.has_unreliable_disk, copy = self.rng.choice(old)
+            self.has_unreliable_disk.put_disk_back(copy)
+
+    async def wipe_etcd(self) -> None:
+        if self.rng.random() < 0.3:
+            self.cluster.etcd.restore()
+
+    async def save_etcd(self) -> None:
+        if not self.copies:
+            self.older_etcd = self.cluster.etcd.save()
+
+    async def restore_etcd(self) -> None:
+        """An older copy, under a master that lives: it has time to write its state back."""
+        if self.older_etcd is None or self.copies or self.cluster.master is None:
+            return
+        await self.recover()
+        if self.cluster.is_settled():
+            self.cluster.etcd.restore(self.older_etcd)
+            await asyncio.sleep(self.rng.choice((4, 10)))
 
     async def lose_derived(self) -> None:
         """Some of what a broker that is off has derived."""

@@ -88,6 +88,7 @@ class EtcdMember:
         self.endpoint = f"{host}:{ports[0]}"
         self._health = f"{client}/health"
         self._log = data / f"{name}.log"
+        self._data = data / name
         self._command = [
             *prefix,
             *("etcd", "--name", name, "--data-dir", str(data / name)),
@@ -119,6 +120,18 @@ class EtcdMember:
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
+
+    def copy_data(self, to: Path) -> None:
+        """Copy its data, as a backup does. It does not run."""
+        shutil.copytree(self._data, to)
+
+    def lose_data(self, older: Path | None = None) -> None:
+        """Kill it, and start it again without its data, or with an older copy of it."""
+        self.kill()
+        shutil.rmtree(self._data)
+        if older is not None:
+            shutil.copytree(older, self._data)
+        self.start()
 
     def send_signal(self, number: signal.Signals) -> None:
         """For example SIGSTOP."""

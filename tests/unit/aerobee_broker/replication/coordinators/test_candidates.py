@@ -15,6 +15,7 @@ from aerobee_broker.replication.coordinators.candidates import (
     rank,
 )
 from aerobee_broker.replication.coordinators.coordinator import (
+    NOTHING,
     Candidacy,
     MasterKey,
     Reach,
@@ -39,7 +40,7 @@ def view_of(
     *alive: Candidacy,
     in_sync: tuple[int, ...] = (),
     master: int | None = None,
-    floor: Reach = Reach(0, 0),
+    floor: Reach = NOTHING,
 ) -> View:
     """`in_sync` empty: the coordinator has no state."""
     members = frozenset(replica_of(number) for number in in_sync)

@@ -224,6 +224,8 @@ class ElectedMember(Member):
             return None
         if not self._is_current(view):
             decision = self._decide(await self._asked(view))
+            if await coordinator.read() != view:  # a master may have been elected meanwhile
+                return None
             waited_ms = self._clock.monotonic_ms() - self._vacant_since_ms
             if decision.wait_ms is None or decision.wait_ms > waited_ms:
                 self._waits_because = decision.reason
