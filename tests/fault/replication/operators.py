@@ -10,6 +10,7 @@ import asyncio
 import random
 
 from fault.replication.scenarios import Scenario
+from support.clock.polling import until
 from support.disk.simulated_disk import SimulatedDisk
 from support.simulation.node import BrokerNode
 
@@ -46,10 +47,11 @@ def start_all(played: Scenario) -> None:
 
 
 async def start_one_first(played: Scenario, node: BrokerNode, rng: random.Random) -> None:
-    """Leases end before it starts, or have not ended yet; the others follow 1 to 8 s later."""
+    """Leases end before it starts, or have not ended yet; the others follow within
+    electionWaitForSet, or later."""
     await asyncio.sleep(rng.choice((0.5, 6)))
     node.start()
-    await asyncio.sleep(rng.uniform(1, 8))
+    await asyncio.sleep(rng.choice((1, 5, 25)))
     played.cluster.look()
     start_all(played)
 
@@ -60,6 +62,20 @@ async def put_back_a_copy_of_a_stopped_disk(played: Scenario, rng: random.Random
     slave.kill()
     copy = slave.disk.copy()
     await send_some(played, rng.randint(0, 5))
+    slave.start()
+    await played.cluster.settle()
+    await send_some(played)
+    kill_all(played)
+    slave.put_disk_back(copy)
+    await start_one_first(played, slave, rng)
+
+
+async def put_back_a_copy_that_lacks_the_last_moment(played: Scenario, rng: random.Random) -> None:
+    """A slave is copied while it is off, and has all. Messages come after it is in sync again, and
+    all are killed before any lease is renewed."""
+    _, slave, _ = await begin(played)
+    slave.kill()
+    copy = slave.disk.copy()
     slave.start()
     await played.cluster.settle()
     await send_some(played)
@@ -160,6 +176,55 @@ async def wipe_etcd_under_a_living_group(played: Scenario, rng: random.Random) -
     await send_some(played)
 
 
+async def give_an_older_etcd_to_one_that_knows_better(played: Scenario, rng: random.Random) -> None:
+    """A slave has left the set, and has read that. It starts alone, beside an older etcd that still
+    has it in the set."""
+    master, slave, _ = await begin(played)
+    etcd = played.cluster.etcd
+    saved = etcd.save()
+    for source, target in ((master, slave), (slave, master)):
+        played.cluster.network.cut(source.number, target.number)
+    await asyncio.sleep(5)
+    await send_some(played)
+    kill_all(played)
+    played.cluster.network.heal()
+    await asyncio.sleep(6)
+    etcd.restore(saved)
+    await asyncio.sleep(rng.choice((0, 5)))
+    slave.start()
+    await asyncio.sleep(25)
+    played.cluster.look()
+    start_all(played)
+
+
+async def put_back_a_copy_of_a_slave_that_has_just_joined(
+    played: Scenario, rng: random.Random
+) -> None:
+    """The copy is of its running disk, just before it had caught up; all are killed before it has
+    renewed its lease, and the others stay off for longer than electionWaitForSet."""
+    master, slave, _ = await begin(played)
+    slave.kill()
+    await asyncio.sleep(3)
+    await send_some(played)
+    slave.slowest_job_ms = 300
+    slave.start()
+    await until(lambda: slave.roles is not None and slave.roles.slave is not None)
+    copy = slave.disk.copy()
+
+    def has_joined() -> bool:
+        roles = master.roles
+        assert roles is not None and roles.master is not None
+        return len(roles.master.status().in_sync) == len(played.cluster.nodes)
+
+    await until(has_joined)
+    kill_all(played)
+    slave.put_disk_back(copy)
+    slave.start()
+    await asyncio.sleep(rng.choice((5, 25)))
+    played.cluster.look()
+    start_all(played)
+
+
 async def give_a_living_group_an_older_etcd(played: Scenario, rng: random.Random) -> None:
     """The copy is of before a slave left the set, or of an older epoch; the master may die before
     it hears of it."""
@@ -208,12 +273,15 @@ async def begin_again_with_an_empty_etcd_and_an_old_disk(
 
 SCENARIOS = (
     put_back_a_copy_of_a_stopped_disk,
+    put_back_a_copy_that_lacks_the_last_moment,
     put_back_a_copy_of_an_older_epoch,
     put_back_a_copy_of_a_running_disk,
     put_back_a_copy_of_the_master,
     put_back_a_copy_under_a_living_master,
     wipe_etcd_while_all_are_off,
     wipe_etcd_under_a_living_group,
+    put_back_a_copy_of_a_slave_that_has_just_joined,
     give_a_living_group_an_older_etcd,
+    give_an_older_etcd_to_one_that_knows_better,
     begin_again_with_an_empty_etcd_and_an_old_disk,
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fault.conftest import Campaign
+from fault.mutations import Mutation, name_of
 from fault.replication import operators, scenarios
+from fault.replication.going_back_mutations import MUTATIONS
+from fault.test_mutations import assert_caught
 
 
 @pytest.mark.parametrize(
@@ -19,3 +22,16 @@ def test_what_goes_back_in_time_loses_nothing(scenario: scenarios.Play, campaign
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
     campaign.tell(f"{len(seeds)} histories")
+
+
+@pytest.mark.parametrize(
+    ("mutation", "scenario"), MUTATIONS, ids=[name_of(mutation) for mutation, _ in MUTATIONS]
+)
+def test_a_broken_rule_is_caught(
+    mutation: Mutation,
+    scenario: scenarios.Play,
+    monkeypatch: pytest.MonkeyPatch,
+    campaign: Campaign,
+) -> None:
+    mutation(monkeypatch)
+    assert_caught(lambda seed: scenarios.run(scenario, seed), campaign)

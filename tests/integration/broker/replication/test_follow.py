@@ -97,7 +97,7 @@ async def no_snapshot(epoch: int, log_begin: int) -> Snapshot:
 class InMemory:
     """A coordinator that always answers."""
 
-    async def write(self, members: Members) -> Members | None:
+    async def write(self, members: Members, confirmed: int) -> Members | None:
         return members
 
     async def read(self) -> Members | None:

@@ -349,3 +349,23 @@ def test_whatever_happens_the_rules_hold_and_in_the_end_all_are_in_sync(
     model.settle()
     assert model.set.members == {ME, *OTHERS}
     assert model.set.confirmed == model.set.acknowledged == model.set.shown == model.end
+
+
+def test_a_member_that_reconnects_with_a_shorter_log_counts_from_where_it_begins() -> None:
+    replica = Replica(1, "s")
+    members = InSyncSet(Replica(0, "m"), 0, InSyncRules(synchronous=True))
+    members.stored(0, 100, 100, 1)
+    members.began(replica, 0, 100)
+    members.reported(replica, 100, 1)
+    members.change_ended(members.next_change(1))
+    assert members.confirmed == 100
+    members.ended(replica)
+    members.stored(0, 200, 200, 2)
+
+    members.began(replica, 0, 40)  # its disk went back in time
+    members.reported(replica, 60, 3)
+
+    assert members.needed_from() == 60
+    assert members.confirmed == 100
+    members.reported(replica, 200, 4)
+    assert members.confirmed == 200

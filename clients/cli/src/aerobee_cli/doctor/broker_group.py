@@ -118,8 +118,18 @@ def no_master(
     answer = f"{copies} of its {total} replicas {'answers' if copies == 1 else 'answer'}"
     if not any(each.elected for each in found):
         return f"has no master; {answer}", f"aerobee broker promote {name}"
+    waiting = [
+        f"replica {each.replica_id}: {each.reason}"
+        for each in found
+        if each.role == "candidate" and each.reason
+    ]
     if all(each.coordinator_reachable is False for each in found):
         step = "etcd does not answer, so nobody is elected: start it, or see why it is not reached"
+    elif waiting:
+        step = (
+            "; ".join(waiting) + f"; if a replica is gone for good, aerobee broker promote {name} "
+            "--unclean gives up the messages that only it has"
+        )
     elif able := [
         str(each.replica_id) for each in found if each.in_sync and each.coordinator_reachable
     ]:

@@ -72,8 +72,8 @@ class Candidacy:
 
     `epoch`: the newest of its log; `end`: the end of its log on the disk, a physical offset; both
     as of some moment. `priority`: the lower is preferred among equals. `heard`: the highest epoch
-    that it has heard of. `seen`: the highest version of a state that it has read. `whole`: its log has
-    no damaged record, and its tables are complete. `learner`: it never joins the in-sync set.
+    that it has heard of. `seen`: the highest version of a state that it has read. `whole`: its log
+    has no damaged record, and its tables are complete. `learner`: it never joins the in-sync set.
     """
 
     replica: Replica

@@ -76,6 +76,19 @@ def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) 
     return sum(map(_has_what_it_confirmed, found)) >= _least(options) - 1
 
 
+def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
+    """Return a replica by which messages were confirmed that `own` does not have: the disk of this
+    replica is an older copy, or has lost something."""
+    newer = (
+        each
+        for each in others
+        if each.log.history.newest_epoch >= own.history.newest_epoch
+        and each.log.history.newest_common(own.history) is not None
+        and each.log.confirmed > own.end
+    )
+    return max(newer, key=lambda each: each.log.confirmed, default=None)
+
+
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
     """Raises NotElectable: another log goes further."""
     furthest = max(others, key=_reach, default=own)

@@ -29,6 +29,7 @@ from aerobee_broker.roles.members.ballot import (
     check_enough,
     check_furthest,
     knows_of_promotions,
+    lacks_confirmed,
     master_among,
 )
 from aerobee_broker.roles.members.member import Member
@@ -60,6 +61,8 @@ class StaticMember(Member):
         self._masters = masters
         self._address = address
         self._options = roles.own.environment.options
+        self._clock = roles.own.environment.clock.real
+        self._started_ms = self._clock.monotonic_ms()
         self._task: asyncio.Task[None] | None = None
         self._tried = roles.taken  # set too once a role could not be taken
         self._waits_told = False
@@ -191,13 +194,35 @@ class StaticMember(Member):
         if heard > highest:
             structlog.get_logger().warning("master_superseded", epoch=heard, own_epoch=highest)
             return False
-        if not highest or self._was_changed or knows_of_promotions(found, self._options):
+        if not highest or self._was_changed:
+            return True
+        own = self._roles.own.describe()
+        if (knows_more := lacks_confirmed(own, found)) is not None:
+            structlog.get_logger().error(
+                "store_went_back",
+                end=own.end,
+                known_end=knows_more.log.confirmed,
+                known_by=str(knows_more.log.replica),
+                advice="this disk is an older copy, and does not lead: promote another replica",
+            )
+            return False
+        if knows_of_promotions(found, self._options) and self._waited_for_all(found):
             return True
         if not self._waits_told:
             answering = [each.log.replica.replica_id for each in found]
             structlog.get_logger().warning("waits_for_replicas", epoch=highest, answer=answering)
         self._waits_told = True
         return None
+
+    def _waited_for_all(self, found: Sequence[ReplicaStatus]) -> bool:
+        """Whether all others answer, or have had time to: one of them may know that the disk of
+        this replica went back in time."""
+        options = self._options
+        if not (options.namesrvs and options.is_synchronous):
+            return True
+        waited_ms = self._clock.monotonic_ms() - self._started_ms
+        others = sum(not each.learner for each in found)
+        return others >= options.total_replicas - 1 or waited_ms >= options.election_wait_for_set
 
     async def _until_answers(self) -> None:
         """Until others tell whether this replica may lead again."""
