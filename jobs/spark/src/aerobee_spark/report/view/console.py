@@ -1,4 +1,4 @@
-"""The report in a terminal: the main figures in twenty lines. Pure."""
+"""Format the main figures of a report for a terminal, in twenty lines. Pure."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
         rows += [
             ("dead letters", summary["dead_letters"]),
             (f"new{since}", summary["new_dead_letters"]),
-            ("died again", summary["dead_lettered_again"]),
-            ("died after a redrive", summary["dead_lettered_after_redrive"]),
+            ("dead-lettered again", summary["dead_lettered_again"]),
+            ("dead-lettered after redrive", summary["dead_lettered_after_redrive"]),
         ]
     if summary["oldest_dead_letter"]:
         waited = summary["time_to_dead_letter_ms"]
@@ -57,7 +57,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
 
 
 def _outlook(summary: Summary) -> list[tuple[str, Any]]:
-    """What is known of expiry, trend and settings."""
+    """Return the rows about expiry, trend and settings, as far as they are known."""
     expires, trend, group = summary["expires"], summary["trend"], summary["group_settings"]
     rows: list[tuple[str, Any]] = []
     if expires and summary["dead_letters"]:
@@ -66,10 +66,10 @@ def _outlook(summary: Summary) -> list[tuple[str, Any]]:
     if trend:
         more = "" if trend["before_complete"] else "at least "
         before = f"{more}{trend['before_dead_letters']:,}"
-        window = "this time" if summary["window"]["since"] else "the last 24 h"
-        rows.append((f"died in {window}", f"{trend['dead_letters']:,} (before: {before})"))
+        window = "this window" if summary["window"]["since"] else "the last 24 h"
+        rows.append((f"dead letters in {window}", f"{trend['dead_letters']:,} (before: {before})"))
     if group:
-        rows.append(("attempts at most", group["max_attempts"]))
+        rows.append(("maximum attempts", group["max_attempts"]))
     return rows
 
 
