@@ -220,7 +220,7 @@ def test_data_loss_fails_the_read_and_names_queue_and_offsets(
 
 
 def test_an_unknown_option_fails_with_the_nearest_name(read: Read) -> None:
-    with pytest.raises(Exception, match="no option startingoffset: did you mean startingOffsets"):
+    with pytest.raises(Exception, match="startingoffset does not exist: did you mean startingOffsets"):
         read(topic="flights", startingOffset="earliest")
 
 
