@@ -14,7 +14,7 @@ from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
 from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, choose, parse_width
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import build
 from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ, ReportRequest
@@ -122,7 +122,7 @@ def rendered(found: Figures, *, rows: int = 3, problem: str = "", **request: Any
         Coverage((covered,)),
         found,
         engine="local",
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=1_760_000_100_000,
         bucket_ms=1000,
         earlier=None,

@@ -12,7 +12,7 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import KEYS, SCHEMA_VERSION, Earlier, build, check_extra
 from aerobee_spark.report.data.times import iso
@@ -38,7 +38,7 @@ def summary_of(
         Coverage((covered,)),
         figures or Figures(),
         engine="local",
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=NOW_MS,
         bucket_ms=1000,
         earlier=earlier,

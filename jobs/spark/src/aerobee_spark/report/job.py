@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aerobee_spark.report import publishing
-from aerobee_spark.report.data import survey
+from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import Summary, build, check_extra
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
@@ -42,7 +42,7 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
     planned: Sequence[QueueCoverage] = ()
     if not request.table:
-        planned = survey.plan(request, previous.queues(request.kinds))
+        planned = plan.queues(request, previous.queues(request.kinds))
     with publishing.scratch_folder(request.out) as folder:
         if request.table:
             planned = _from_table(request, request.table, folder, on_step)
@@ -77,16 +77,16 @@ def _make(
     rows = figures.rows_by_queue()
     now_ms = round(time.time() * 1000)
     coverage = Coverage(tuple(planned))
-    outlook = Outlook()
+    forecast = Forecast()
     if not request.table:
-        coverage = with_rows(planned, rows, survey.reasons(request, planned, rows))
-        outlook = survey.outlook(request, planned, folder / publishing.FACTS, now_ms)
+        coverage = with_rows(planned, rows, plan.reasons(request, planned, rows))
+        forecast = plan.forecast(request, planned, folder / publishing.FACTS, now_ms)
     summary = build(
         request,
         coverage,
         figures,
         engine=chosen.engine,
-        outlook=outlook,
+        forecast=forecast,
         now_ms=now_ms,
         bucket_ms=bucket_ms,
         earlier=previous.earlier,

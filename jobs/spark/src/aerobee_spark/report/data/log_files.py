@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from aerobee_spark.report.data.outlook import DeadLettersOfFile
+from aerobee_spark.report.data.forecast import DeadLettersOfFile
 from aerobee_spark.report.request import DLQ
 
 BATCH_ROWS = 65_536

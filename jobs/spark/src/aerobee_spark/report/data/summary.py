@@ -14,7 +14,7 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import properties as props
@@ -49,7 +49,7 @@ def build(
     figures: Figures,
     *,
     engine: str,
-    outlook: Outlook,
+    forecast: Forecast,
     now_ms: int,
     bucket_ms: int,
     earlier: Earlier | None,
@@ -61,7 +61,7 @@ def build(
         coverage: the queues and what was read of them.
         figures: the computed figures.
         engine: name of the engine that computed them.
-        outlook: the forecast.
+        forecast: the forecast.
         now_ms: time of the report, in milliseconds since the epoch.
         bucket_ms: width of a bucket of the timeline, in milliseconds.
         earlier: the previous report in the folder; None if there is none.
@@ -82,7 +82,7 @@ def build(
         "queues": [each.as_json() for each in coverage.queues],
         **_dead_letters(request, figures, now_ms),
         **_new(request, coverage, earlier),
-        **outlook.as_json(),
+        **forecast.as_json(),
         "retries": _retries(request, figures),
         "timeline": _timeline(request, figures, bucket_ms),
         "poison_keys": [_poison_key(row) for row in figures.poison_keys],
@@ -231,7 +231,7 @@ KEYS = frozenset(
         Coverage(()),
         Figures(),
         engine="",
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=0,
         bucket_ms=1,
         earlier=None,

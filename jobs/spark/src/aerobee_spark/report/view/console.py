@@ -47,7 +47,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
             ("newest", summary["newest_dead_letter"]["stored_at"]),
             ("time to dead letter", f"{duration(waited['p50'])} (median)"),
         ]
-    rows += _outlook(summary)
+    rows += _forecast(summary)
     if summary["retries"] is not None:
         rows += [
             ("messages retried", summary["retries"]["messages"]),
@@ -56,7 +56,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
     return rows
 
 
-def _outlook(summary: Summary) -> list[tuple[str, Any]]:
+def _forecast(summary: Summary) -> list[tuple[str, Any]]:
     """Return the rows about expiry, trend and settings, as far as they are known."""
     expires, trend, group = summary["expires"], summary["trend"], summary["group_settings"]
     rows: list[tuple[str, Any]] = []

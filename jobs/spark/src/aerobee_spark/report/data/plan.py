@@ -17,7 +17,7 @@ from aerobee_spark.reading.offsets import AT_EARLIEST, AT_LATEST, Bounds, Offset
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.data import log_files
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
-from aerobee_spark.report.data.outlook import BrokerExpiry, DeadLettersOfFile, Outlook, Trend
+from aerobee_spark.report.data.forecast import BrokerExpiry, DeadLettersOfFile, Forecast, Trend
 from aerobee_spark.report.request import DLQ, ReportRequest
 
 if TYPE_CHECKING:
@@ -36,25 +36,25 @@ _VANISHED = (
 )
 
 
-def plan(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCoverage]:
+def queues(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCoverage]:
     """Return every queue of the report with bounds and range, or with a problem; sorted.
 
     Args:
         request: the request for the report.
-        known: the queues of the previous report. They find a broker that is down for so long that
-            no route names it.
+        known: the queues of the previous report. They reveal a broker that has been down until
+            its route expired.
 
     Raises:
         MqError: no name server answers, or the group does not exist.
     """
     with planning.connect(request.name_server) as admin:
-        queues = planning.queues_of_group(admin, request.consumer_group, request.kinds)
-        answers = planning.bounds_of_queues(admin, queues)
-        bounds = {q: found for q, found in answers.items() if not isinstance(found, MqError)}
+        found = planning.queues_of_group(admin, request.consumer_group, request.kinds)
+        answers = planning.bounds_of_queues(admin, found)
+        bounds = {q: each for q, each in answers.items() if not isinstance(each, MqError)}
         ranges = planning.ranges_of(admin, _window(request), bounds)
     of_queue = {offsets.queue: offsets for offsets in ranges}
-    planned = [_planned(queue, answers[queue], of_queue.get(queue)) for queue in queues]
-    gone = set(known) - set(queues)
+    planned = [_planned(queue, answers[queue], of_queue.get(queue)) for queue in found]
+    gone = set(known) - set(found)
     planned += [QueueCoverage(queue, None, None, problem=_VANISHED) for queue in gone]
     return sorted(planned, key=lambda plan: plan.queue)
 
@@ -107,9 +107,9 @@ def _reason(wanted: OffsetRange, answer: Bounds | MqError) -> str:
 # ---- forecast ----
 
 
-def outlook(
+def forecast(
     request: ReportRequest, planned: Sequence[QueueCoverage], facts: Path, now_ms: int
-) -> Outlook:
+) -> Forecast:
     """Return the forecast. Values that a broker does not return are left out.
 
     Args:
@@ -121,9 +121,9 @@ def outlook(
     with planning.connect(request.name_server) as admin:
         group = _or_none(lambda: admin.get_group(request.consumer_group))
         if DLQ not in request.kinds:
-            return Outlook(group)
+            return Forecast(group)
         dead = [plan for plan in planned if kind_of(plan.queue.topic) == DLQ]
-        return Outlook(
+        return Forecast(
             group,
             _or_none(lambda: _trend(admin, request, dead, now_ms)),
             _expiries(admin, dead, facts),

@@ -100,7 +100,7 @@ def used_percent(status: BrokerStatus) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Forecast:
     """The forecast of a report.
 
     `group` and `trend` are None if they are unknown. `expiries` is None if the report does not read
