@@ -124,13 +124,19 @@ def _parser() -> argparse.ArgumentParser:
         "Exit codes: 0 complete, 1 failed, 2 wrong arguments, 3 incomplete, "
         "4 limit of --fail-if-new reached.",
     )
+    _add_selection(report)
+    _add_output(report)
+    return parser
+
+
+def _add_selection(report: argparse.ArgumentParser) -> None:
+    """Add the options that select the messages to read."""
     add = report.add_argument
     which = report.add_mutually_exclusive_group(required=True)
     which.add_argument("--group", type=_checked(_group), metavar="G", help="consumer group")
     which.add_argument(
         "--all-groups", action="store_true", help="report each group, and write an overview page"
     )
-    add("--out", required=True, type=_checked(_folder), metavar="DIR", help="output folder")
     add("--namesrv", metavar="H:P", help="name servers, separated by ; (default: NAMESRV_ADDR)")
     add("--kind", choices=KINDS, default="both", help="topics of the group to read (default: both)")
     add(
@@ -145,6 +151,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="read messages stored before this time",
     )
+    add(
+        "--facts",
+        type=_checked(parse_table),
+        metavar="DIR",
+        help="compute from this facts table (a path or URI) and contact no broker",
+    )
+
+
+def _add_output(report: argparse.ArgumentParser) -> None:
+    """Add the options of the output and of the engine."""
+    add = report.add_argument
+    add("--out", required=True, type=_checked(_folder), metavar="DIR", help="output folder")
     add(
         "--bucket",
         type=_checked(parse_width),
@@ -180,16 +198,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="exit with code 4 if N or more dead letters are newer than the report in DIR",
     )
-    add(
-        "--facts",
-        type=_checked(parse_table),
-        metavar="DIR",
-        help="compute from this facts table (a path or URI) and contact no broker",
-    )
     add("--extra-json", type=Path, metavar="FILE", help="JSON object of figures to add")
     add("--json", action="store_true", help="print summary.json instead of a table")
     add("--quiet", action="store_true", help="print no progress on stderr")
-    return parser
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:

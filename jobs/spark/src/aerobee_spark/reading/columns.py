@@ -159,11 +159,9 @@ class _Rows:
         self._find_tail(starts, starts + sizes, magic, _Spans(body_at, body_at + body_length))
 
     def _starts(self, records: bytes) -> Ints:
-        """Return the start of each record.
+        """Return the start of each record. Raise CorruptRecord if a size does not fit.
 
-        A record begins where the one before it ends. Records of equal size are found together,
-        without
-        a Python step for each. Raise CorruptRecord if a size does not fit.
+        Records of equal size are found together, without a Python step for each.
         """
         found, at, end = [], 0, len(records)
         starts: list[int] = []
@@ -193,10 +191,7 @@ class _Rows:
         return places[: others[0]] if len(others) else places
 
     def _find_tail(self, starts: Ints, ends: Ints, magic: Ints, body: _Spans) -> None:
-        """Locate body, topic and properties.
-
-        Each length is checked before it is used. Raise CorruptRecord if one exceeds the record.
-        """
+        """Locate body, topic and properties. Raise CorruptRecord if a length is too large."""
         wide = magic == record.MAGIC_V2
         topic_at = body.ends + np.where(wide, 2, 1)
         good = (magic == record.MAGIC_V1) | wide
@@ -260,14 +255,12 @@ class _Rows:
 
 
 class _Bodies:
-    """The bodies as an Arrow array, with their uncut sizes and the sys flags that match them.
-
-    Only compressed bodies need a Python step each.
-    """
+    """The bodies as an Arrow array, with their uncut sizes and the sys flags that match them."""
 
     def __init__(self, rows: _Rows, longest: int | None, *, inflate: bool) -> None:
         self.sizes = rows.body.ends - rows.body.starts
         self.sys_flag = rows.sys_flag
+        # Only compressed bodies need a Python step each.
         compressed = np.flatnonzero(rows.sys_flag & record.COMPRESSED if inflate else 0)
         self.array = rows.binaries(rows.body, longest)
         if len(compressed):
