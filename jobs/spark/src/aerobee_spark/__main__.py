@@ -234,7 +234,7 @@ def _positive(text: str) -> int:
 
 def _count(text: str) -> int:
     if not text.isdigit():
-        raise ValueError("write a number")
+        raise ValueError("write a number, 0 or more")
     return int(text)
 
 

@@ -72,7 +72,7 @@ def _make(
     messages = sum(map(len, ranges))
     chosen = choice.choose(request.engine, messages, local_up_to=request.local_up_to)
     where = f"{len(ranges)} queues of {request.consumer_group}"
-    on_step(f"reading {messages:,} messages from {where} with the {chosen}")
+    on_step(f"{messages:,} messages in {where}: using the {chosen}")
     figures, bucket_ms = _ENGINES[chosen.engine](request, ranges, folder, on_step)
     rows = figures.rows_by_queue()
     now_ms = round(time.time() * 1000)

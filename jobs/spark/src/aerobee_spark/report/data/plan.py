@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 MOST_OFFSETS = 4096
 _VANISHED = (
     "the previous report read this queue, but no broker serves it: start its broker, or, if the "
-    "topic was deleted, delete the previous summary.json"
+    "topic was deleted, delete the previous summary.json, which also resets new_dead_letters"
 )
 
 

@@ -79,4 +79,4 @@ def _compute(target: Path, scratch: Path, bucket_ms: int, top: int) -> Figures:
             return figures.compute(query, DUCKDB, bucket_ms=bucket_ms, top=top)
     except duckdb.Error as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ReportError(f"DuckDB failed: {first}") from error
+        raise ReportError(f"DuckDB failed: {first}; use --engine spark, or free memory") from error
