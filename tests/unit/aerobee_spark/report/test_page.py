@@ -1,4 +1,4 @@
-"""The geometry of charts, and the page: well formed, self-contained, escaped."""
+"""Test the geometry of charts, and the page: well-formed, self-contained, escaped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOID = {"meta", "br", "rect", "line", "path", "circle"}
 
 
 class Outline(HTMLParser):
-    """The open elements, and all elements so far."""
+    """Parses a page, and records the open elements and all elements."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The summary: new dead letters, unknown figures, extra figures."""
+"""Test the summary: new dead letters, unknown figures, extra figures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_new_is_what_lies_beyond_the_earlier_report() -> None:
 
 
 def test_after_a_purge_all_are_new() -> None:
-    """The dead-letter topic is made again then, and its offsets begin at 0."""
+    """After a purge the dead-letter topic is created again, and its offsets start at 0."""
     earlier = Earlier("2026-01-01T00:00:00.000Z", {("broker-a", 0): 29})
     assert summary_of(earlier=earlier)["new_dead_letters"] == 10
     assert summary_of(earlier=earlier, wanted=(0, 5))["new_dead_letters"] == 5
