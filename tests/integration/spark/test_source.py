@@ -238,7 +238,7 @@ def test_the_last_line_of_a_failure_is_our_sentence_and_no_secret_is_told(
     cluster["broker-a"].before_pull = expire
     secret = "that nobody may read"
     for options, error in (
-        ({"secretKey": secret}, "OptionError: there is no option "),
+        ({"secretKey": secret}, "OptionError: the option "),
         ({}, "DataLossError: queue 0 of flights "),  # in a task
     ):
         with pytest.raises(Exception) as caught:
