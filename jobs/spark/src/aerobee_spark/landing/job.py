@@ -22,7 +22,7 @@ from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.engines import choice
-from aerobee_spark.report.engines.spark_engine import failure_told, failures_told
+from aerobee_spark.report.engines.spark_engine import spark_failures_converted, with_log_tail
 from aerobee_spark.report.engines.spark_path import spark_path
 from aerobee_spark.report.request import SPARK
 from aerobee_spark.stream.positions import Positions
@@ -230,7 +230,7 @@ def _spark(
         log, scratch = Path(folder) / "spark.log", Path(folder) / "spark"
         scratch.mkdir()
         on_step("starting Spark")
-        with failures_told(log):
+        with with_log_tail(log):
             running = session(scratch, log, brief=not request.every_ms, inherited=inherited)
             spark = stack.enter_context(running)
         yield _Running(spark, log)
@@ -238,7 +238,7 @@ def _spark(
 
 def _stream(running: _Running, landing: Landing) -> None:
     """Run the stream. Raise SystemExit if a signal ended it."""
-    with failures_told(running.log), failure_told(), _signals() as noted:
+    with with_log_tail(running.log), spark_failures_converted(), _signals() as noted:
         query = _start(running.spark, landing)
         _wait(query, noted)
     if noted:

@@ -28,7 +28,7 @@ class Seen:
     # Brokers that answered for a topic: a queue that their answer omits was deleted.
     answered: frozenset[Place] = frozenset()
 
-    def tells(self, queue: Queue) -> bool:
+    def has_answer(self, queue: Queue) -> bool:
         """Return whether the broker of a queue answered, with or without this queue."""
         return queue in self.bounds or queue[:2] in self.absent or queue[:2] in self.answered
 
@@ -62,7 +62,7 @@ def advance(start: Positions, seen: Seen, *, upto: Mapping[Queue, int] | None = 
         bounds = seen.bounds.get(queue)
         if bounds is not None:
             _known(found, queue, offset, bounds, upto)
-        elif seen.tells(queue):
+        elif seen.has_answer(queue):
             found.losses.append(_gone(queue, offset))
         else:
             found.end[queue] = offset  # its broker is unavailable

@@ -104,7 +104,7 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             seen = self._watching().look_until(self._target, before.of)
         found = advance(before, seen, upto=self._target)
-        self._heed(found)
+        self._report_losses(found)
         end = self._admitted(before, found, limit)
         latest = {queue: at.max_offset for queue, at in seen.bounds.items() if queue in end}
         self._latest = Positions({**end, **latest}, before.topics).as_json()
@@ -139,7 +139,7 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._patience = Patience(least, longest_s, time.monotonic)
         return self._patience.waits(sum(found.waiting.values()))
 
-    def _heed(self, found: Advance) -> None:
+    def _report_losses(self, found: Advance) -> None:
         for loss in found.losses:
             if self.options.fail_on_data_loss:
                 raise loss

@@ -93,7 +93,7 @@ class Watch:
         while silent := [
             queue
             for queue, last in target.items()
-            if known.get(queue, -1) < last and not seen.tells(queue)
+            if known.get(queue, -1) < last and not seen.has_answer(queue)
         ]:
             if self.monotonic() >= until:
                 for queue in silent:

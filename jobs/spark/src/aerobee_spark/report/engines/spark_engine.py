@@ -55,11 +55,11 @@ def make(
     from aerobee_spark.jvm.session import session
 
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
-    with failures_told(log), spark_path(folder) as plain:
+    with with_log_tail(log), spark_path(folder) as plain:
         scratch, target = plain / "spark", plain / publishing.FACTS
         scratch.mkdir()
         on_step("starting Spark")
-        with session(scratch, log, brief=brief) as spark, failure_told():
+        with session(scratch, log, brief=brief) as spark, spark_failures_converted():
             if request.table:
                 schema = spark.read.parquet(str(target)).schema
             else:
@@ -125,7 +125,7 @@ def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
 
 
 @contextmanager
-def failure_told() -> Iterator[None]:
+def spark_failures_converted() -> Iterator[None]:
     """Convert a failure inside Spark to a ReportError.
 
     The message is that of this project's error if there is one, else the first line. It must be
@@ -141,7 +141,7 @@ def failure_told() -> Iterator[None]:
 
 
 @contextmanager
-def failures_told(log: Path) -> Iterator[None]:
+def with_log_tail(log: Path) -> Iterator[None]:
     """Add the end of Spark's log to a ReportError."""
     try:
         yield
