@@ -1,6 +1,6 @@
-"""Parse what the options of reads and writes share: names, name servers and simple values. Pure.
+"""Parse what the options of reads and writes share: names, name servers and simple values.
 
-Spark passes options as strings, with their names in lower case.
+Spark passes options as strings, with their names in lower case. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Build Arrow arrays from numpy arrays and bytes, without a Python object for each value. Pure."""
+"""Build Arrow arrays from numpy arrays and bytes, without a Python object for each value.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

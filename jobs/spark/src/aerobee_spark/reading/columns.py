@@ -1,11 +1,10 @@
-"""Decode records of the commit log into Arrow columns, thousands at a time, with numpy. Pure.
+"""Decode records of the commit log into Arrow columns, thousands at a time, with numpy.
 
 The layout is that of `aerobee_wire.record`, which decodes single records; the tests compare the
-two.
-A Python step is needed only to find a record whose size differs from the record before it. All
+two. A Python step is needed only to find a record whose size differs from the record before it. All
 fields are gathered by column: about 400,000 records a second and core, four times the speed of
 decoding single records. Unusual properties (not UTF-8, or not in RocketMQ's form) are decoded by
-`aerobee_wire.properties`.
+`aerobee_wire.properties`. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Derive the queues and offsets to read from the filters of a batch query. Pure.
+"""Derive the queues and offsets to read from the filters of a batch query.
 
-The result may include more than the filters select, never less: Spark filters the rows again.
+The result may include more than the filters select, never less: Spark filters the rows again. This
+module does no I/O.
 """
 
 from __future__ import annotations

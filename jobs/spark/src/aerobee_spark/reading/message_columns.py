@@ -1,7 +1,7 @@
-"""List the columns of a message by name and kind. Pure.
+"""List the columns of a message by name and kind.
 
 The Spark schema (`schema.py`) and the Arrow schema (`columns.py`) are built from this list, each
-without importing the other's library.
+without importing the other's library. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Describe which queues, offsets and store times of a read are needed. Pure."""
+"""Describe which queues, offsets and store times of a read are needed.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

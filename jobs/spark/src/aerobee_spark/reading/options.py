@@ -1,6 +1,7 @@
-"""Parse the options of a read: names, defaults and allowed values. Pure.
+"""Parse the options of a read: names, defaults and allowed values.
 
 docs/spark.md describes them. Aliases are the names in Kafka's and in RocketMQ's older connectors.
+This module does no I/O.
 """
 
 from __future__ import annotations

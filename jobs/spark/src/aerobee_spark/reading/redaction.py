@@ -1,8 +1,8 @@
-"""Replace values of named properties and JSON fields by short hashes. Pure.
+"""Replace values of named properties and JSON fields by short hashes.
 
 This happens before anything is written. Equal values have equal hashes, so keys stay comparable
 within a report and between reports. Without a secret key, a value with few possibilities can be
-guessed by hashing each of them.
+guessed by hashing each of them. This module does no I/O.
 """
 
 from __future__ import annotations

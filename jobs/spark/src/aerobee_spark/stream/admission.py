@@ -1,6 +1,6 @@
-"""Decide where the next batch ends: new messages, changed queues, limits, data loss. Pure.
+"""Decide where the next batch ends: new messages, changed queues, limits, data loss.
 
-The answers of the brokers are a `Seen`, which `watch.py` makes.
+The answers of the brokers are a `Seen`, which `watch.py` makes. This module does no I/O.
 """
 
 from __future__ import annotations

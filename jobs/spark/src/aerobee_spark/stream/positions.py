@@ -1,8 +1,8 @@
-"""Hold the position of a stream: the queue offsets that Spark stores in a checkpoint. Pure.
+"""Hold the position of a stream: the queue offsets that Spark stores in a checkpoint.
 
 As JSON: `{"v": 1, "topics": {topic: {broker name: {"0": 23}}}}`. An offset is that of the next
 message to read. A batch depends only on the positions before and after it, so that a restart reads
-the same messages.
+the same messages. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Compute with the commits of a facts table: which files are valid, and what they hold. Pure.
+"""Compute with the commits of a facts table: which files are valid, and what they hold.
 
 A batch is visible as soon as its commit file exists, and not before. A commit with a higher `seq`
-is
-newer.
+is newer. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Access Arrow arrays as offsets and contiguous bytes. Pure."""
+"""Access Arrow arrays as offsets and contiguous bytes.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Encode dead letters as messages to send again, by the rules of `aerobee dlq redrive`. Pure.
+"""Encode dead letters as messages to send again, by the rules of `aerobee dlq redrive`.
 
 Each row needs a Python step, because its properties decide the destination. Bodies stay in Arrow's
-memory.
+memory. This module does no I/O.
 """
 
 from __future__ import annotations

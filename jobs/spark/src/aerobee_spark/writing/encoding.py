@@ -1,7 +1,7 @@
-"""Encode the rows of a frame as messages, checked by column, with their property strings. Pure.
+"""Encode the rows of a frame as messages, checked by column, with their property strings.
 
 A row that cannot be sent raises RowError with its number. The checks are those of the client's
-messages. Bodies stay in Arrow's memory.
+messages. Bodies stay in Arrow's memory. This module does no I/O.
 """
 
 from __future__ import annotations

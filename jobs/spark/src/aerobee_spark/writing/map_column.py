@@ -1,8 +1,8 @@
-"""Check the column `properties` of a frame and encode it as property strings. Pure.
+"""Check the column `properties` of a frame and encode it as property strings.
 
 A property string is name 0x01 value 0x02 …, contiguous for each row. The checks are those of the
 client's messages. Reserved names are rejected, except in rows of a read: there brokers and clients
-have set them, and they are left out.
+have set them, and they are left out. This module does no I/O.
 """
 
 from __future__ import annotations

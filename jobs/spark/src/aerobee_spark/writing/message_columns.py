@@ -1,7 +1,7 @@
-"""List the columns that a frame to write may have, and find them in a frame. Pure.
+"""List the columns that a frame to write may have, and find them in a frame.
 
 Kinds are Spark's names of types. A frame that was read can be written unchanged: the columns in
-which the broker describes a message are left out.
+which the broker describes a message are left out. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Derive the message ids of a task's rows: a repeated task has equal ids. Pure.
+"""Derive the message ids of a task's rows: a repeated task has equal ids.
 
 An id has 32 hexadecimal digits, as the ids of RocketMQ's clients: 10 bytes of a hash of job and
-partition, and 6 bytes with the number of the row in the partition.
+partition, and 6 bytes with the number of the row in the partition. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Parse the options of a write: names, defaults and allowed values. Pure.
+"""Parse the options of a write: names, defaults and allowed values.
 
-docs/spark.md describes them.
+docs/spark.md describes them. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Group messages into requests, each for one topic and queue. Pure.
+"""Group messages into requests, each for one topic and queue.
 
 A request is large enough to keep the broker busy for a few milliseconds. Messages without a chosen
-queue or message group go to any queue.
+queue or message group go to any queue. This module does no I/O.
 """
 
 from __future__ import annotations

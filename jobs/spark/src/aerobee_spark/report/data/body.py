@@ -1,4 +1,7 @@
-"""Preview a body: JSON indented, text unchanged, other bytes as hex. Pure."""
+"""Preview a body: JSON indented, text unchanged, other bytes as hex.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

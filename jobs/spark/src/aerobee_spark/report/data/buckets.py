@@ -1,4 +1,7 @@
-"""Choose the width of a bucket of the timeline. Pure."""
+"""Choose the width of a bucket of the timeline.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

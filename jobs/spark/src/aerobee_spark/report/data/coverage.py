@@ -1,7 +1,7 @@
-"""Compare what a report had to read with what it read, to decide whether it is complete. Pure.
+"""Compare what a report had to read with what it read, to decide whether it is complete.
 
 A queue is complete if the number of rows equals the number of offsets in its range. A report is
-complete if all its queues are.
+complete if all its queues are. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Translate expressions that differ between the SQL of Spark and of DuckDB. Pure.
+"""Translate expressions that differ between the SQL of Spark and of DuckDB.
 
 The queries of `figures.py` are written once. Each method takes SQL expressions and returns one.
+This module does no I/O.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 All figures are computed from these files, so they agree with each other and with the files. A row
 has the columns of the data source, `kind`, `consumerGroup`, the history of the message from its
-properties, and `producerHost`. Both engines write the same columns. Pure, except for `time_span`.
+properties, and `producerHost`. Both engines write the same columns. Only `time_span` does I/O.
 """
 
 from __future__ import annotations

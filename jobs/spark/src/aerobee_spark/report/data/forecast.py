@@ -1,7 +1,7 @@
-"""Describe the forecast of a report: settings of the group, trend, and expiry. Pure.
+"""Describe the forecast of a report: settings of the group, trend, and expiry.
 
 The brokers answer how the group retries, whether dead letters increase, and when retention deletes
-them.
+them. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Format times for summary.json. Pure."""
+"""Format times for summary.json.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Report every consumer group: one folder for each, and an overview page with a row for each.
 
-The overview only names groups without a dead-letter or retry topic. If the report of a group fails,
+Groups without a dead-letter or retry topic appear in the overview by name only. If the report of a group fails,
 the overview is incomplete, and the other groups are still reported.
 """
 

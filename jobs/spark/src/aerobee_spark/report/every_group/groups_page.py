@@ -1,4 +1,7 @@
-"""Render the overview of all groups as report.html and for a terminal. Pure."""
+"""Render the overview of all groups as report.html and for a terminal.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

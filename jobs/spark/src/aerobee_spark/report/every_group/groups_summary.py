@@ -1,6 +1,6 @@
-"""Build summary.json of all groups, with an entry for each. Pure.
+"""Build summary.json of all groups, with an entry for each.
 
-docs/spark.md describes the keys.
+docs/spark.md describes the keys. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Compute the geometry of the charts: numbers in, coordinates and labels out. Pure.
+"""Compute the geometry of the charts: numbers in, coordinates and labels out.
 
 The template draws them; this module knows neither HTML nor colors. Horizontal coordinates are
-percentages, so that charts follow the width of the page. The timeline has its own units.
+percentages, so that charts follow the width of the page. The timeline has its own units. This
+module does no I/O.
 """
 
 from __future__ import annotations

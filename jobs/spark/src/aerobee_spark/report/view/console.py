@@ -1,4 +1,7 @@
-"""Format the main figures of a report for a terminal, in twenty lines. Pure."""
+"""Format the main figures of a report for a terminal, in twenty lines.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Format durations and sizes for people. Pure."""
+"""Format durations and sizes for people.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Render report.html: one self-contained file without scripts, light or dark. Pure.
+"""Render report.html: one self-contained file without scripts, light or dark.
 
-This module prepares the summary for the template, which escapes every text of a user.
+This module prepares the summary for the template, which escapes every text of a user. This module
+does no I/O.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Build the tables of a report: the same rows as CSV, as HTML, and as text.
 
-A table is a title, column names and rows of plain values. Pure, except for `write_csv`.
+A table is a title, column names and rows of plain values. Only `write_csv` does I/O.
 """
 
 from __future__ import annotations
