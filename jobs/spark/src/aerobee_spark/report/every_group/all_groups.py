@@ -1,7 +1,7 @@
 """Report every consumer group: one folder for each, and an overview page with a row for each.
 
-Groups without a dead-letter or retry topic appear in the overview by name only. If the report of a group fails,
-the overview is incomplete, and the other groups are still reported.
+Groups without a dead-letter or retry topic appear in the overview by name only. If the report of a
+group fails, the overview is incomplete, and the other groups are still reported.
 """
 
 from __future__ import annotations
