@@ -13,7 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy services/suite clients/python clients/cli jobs/spark
-SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py
+SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py docs/prose.py
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
@@ -101,13 +101,14 @@ cluster: install java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.
 	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
 	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
 
-check: install ## format, lint, types, imports, generated code; changes nothing
+check: install ## format, lint, types, imports, generated code, prose; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(SOURCES) tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python docs/file_map.py --check
+	$(BIN)/python docs/prose.py
 
 # A throwaway resolver, so that what resolves is not among what is resolved. The locks of the images are
 # parts of the first; the official SDKs have locks of their own. Hosts of the index stay out of all of them.

@@ -1,4 +1,4 @@
-"""Puts the figures of build/bench.json into docs/benchmarks.md, between its two marks.
+"""Write the figures of build/bench.json into docs/benchmarks.md, between its two marks.
 
 make bench && .venv/bin/python docs/figures.py
 """
@@ -18,12 +18,12 @@ HEAD = "| what | unit | ours | baseline | ratio | how |\n|---|---|---:|---:|---:
 
 
 def number(value: float) -> str:
-    """Three digits that count, thousands separated."""
+    """Format with three significant digits and separated thousands."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def row(result: dict[str, Any]) -> str:
-    """One line of the table. Raises KeyError for a result of another shape."""
+    """Return one row of the table. Raise KeyError if a field of the result is missing."""
     figures = " | ".join(number(result[key]) for key in ("ours", "baseline", "ratio"))
     return f"| `{result['name']}` | {result['unit']} | {figures} | {result.get('note', '')} |\n"
 
@@ -35,11 +35,11 @@ def section(report: dict[str, Any]) -> str:
 
 
 def rewritten(page: str, report: dict[str, Any]) -> str:
-    """The page with these figures. Raises SystemExit when it has no place for them."""
+    """Return the page with these figures. Raise SystemExit if a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{PAGE.name} lacks the lines {BEGIN} and {END}")
+        raise SystemExit(f"{PAGE.name} lacks the marks: add the lines {BEGIN} and {END}")
     return f"{before}{BEGIN}\n\n{section(report)}\n{END}{after}"
 
 
@@ -47,7 +47,7 @@ def main() -> int:
     try:
         report = json.loads(FIGURES.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        print(f"there is no {FIGURES.relative_to(ROOT)} yet: run make bench", file=sys.stderr)
+        print(f"{FIGURES.relative_to(ROOT)} is missing: run make bench", file=sys.stderr)
         return 1
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(rewritten(page, report), encoding="utf-8")

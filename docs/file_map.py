@@ -1,6 +1,6 @@
-"""Writes docs/file_map.md: each module and the first sentence of its docstring.
+"""Write docs/file_map.md: each module and the first sentence of its docstring.
 
-Run it after adding, removing or renaming a module; `make check` fails when the page is stale.
+Run it after you add, remove or rename a module. `make check` fails if the page is stale.
 
     python docs/file_map.py            # rewrite the map
     python docs/file_map.py --check    # compare only
@@ -29,7 +29,7 @@ MAPPED = ("proto/src", "services", "clients", "jobs")
 
 
 def modules() -> list[Path]:
-    """The modules of our distributions that git knows or would take, relative to the root."""
+    """Return the modules of the distributions, relative to the root, without ignored files."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *MAPPED],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -43,21 +43,21 @@ def modules() -> list[Path]:
 
 
 def sentence(path: Path) -> str:
-    """What the module says that it is: the first sentence, on one line. Raises SystemExit."""
+    """Return the first sentence of a module, on one line. Raise SystemExit if it has none."""
     docstring = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8")))
     if not docstring:
-        raise SystemExit(f"{path} does not open with what it is")
+        raise SystemExit(f"{path} has no docstring: begin it with a sentence on its purpose")
     paragraph = " ".join(docstring.split("\n\n")[0].split())
     return re.split(r"(?<=[.])\s+(?=[A-Z])", paragraph)[0].replace("|", "\\|")
 
 
 def package(path: Path) -> Path:
-    """`services/broker/src/aerobee_broker` of any module below it."""
+    """Return the package of a module, such as `services/broker/src/aerobee_broker`."""
     return Path(*path.parts[: path.parts.index("src") + 2])
 
 
 def table(folder: Path, paths: Iterable[Path]) -> str:
-    """The modules of one package, as a section of the page."""
+    """Return the section of the page for one package."""
     rows = "".join(f"| `{path.relative_to(folder)}` | {sentence(path)} |\n" for path in paths)
     return f"**`{folder}`**\n\n| file | what it is |\n|---|---|\n{rows}"
 

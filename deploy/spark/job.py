@@ -1,4 +1,4 @@
-"""`aerobee report` and `aerobee facts` for spark-submit, which takes a file:
+"""Run `aerobee report` and `aerobee facts` with spark-submit, which needs a file.
 
 spark-submit job.py report --group G --out DIR
 """

@@ -82,7 +82,7 @@ def test_a_group_whose_report_fails_makes_the_whole_incomplete(
     summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
     (failed,) = [each for each in summary["groups"] if not each["complete"]]
     assert (failed["group"], failed["dead_letters"], failed["page"]) == ("billing", None, None)
-    assert "cannot be decoded" in failed["problems"][0]
+    assert "cannot decode" in failed["problems"][0]
     assert summary["dead_letters"] is None
     assert "Not complete" in (tmp_path / "report.html").read_text("utf-8")
 

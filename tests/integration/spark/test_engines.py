@@ -72,7 +72,7 @@ def test_what_died_after_a_redrive_is_told(cluster: FakeCluster, tmp_path: Path)
         "ID3": ("2", "1003"),
         "ID4": ("", ""),
     }
-    assert "Died after a redrive" in (tmp_path / "report.html").read_text("utf-8")
+    assert "Dead-lettered after a redrive" in (tmp_path / "report.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("engine", [LOCAL, SPARK])

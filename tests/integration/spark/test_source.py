@@ -17,9 +17,9 @@ from aerobee_client import AdminClient, Message, Producer
 from aerobee_spark import source
 from aerobee_spark.jvm.session import session
 from aerobee_spark.reading.offsets import Queue
-from aerobee_spark.report.data import facts, survey
+from aerobee_spark.report.data import facts, plan
 from aerobee_spark.report.data.coverage import Coverage, with_rows
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import Summary, build
 from aerobee_spark.report.engines.spark_engine import figures_of, write_facts
 from aerobee_spark.report.request import DLQ, RETRY, SPARK, ReportRequest
@@ -220,7 +220,9 @@ def test_data_loss_fails_the_read_and_names_queue_and_offsets(
 
 
 def test_an_unknown_option_fails_with_the_nearest_name(read: Read) -> None:
-    with pytest.raises(Exception, match="no option startingoffset: did you mean startingOffsets"):
+    with pytest.raises(
+        Exception, match="startingoffset does not exist: did you mean startingOffsets"
+    ):
         read(topic="flights", startingOffset="earliest")
 
 
@@ -236,7 +238,7 @@ def test_the_last_line_of_a_failure_is_our_sentence_and_no_secret_is_told(
     cluster["broker-a"].before_pull = expire
     secret = "that nobody may read"
     for options, error in (
-        ({"secretKey": secret}, "OptionError: there is no option "),
+        ({"secretKey": secret}, "OptionError: the option "),
         ({}, "DataLossError: queue 0 of flights "),  # in a task
     ):
         with pytest.raises(Exception) as caught:
@@ -286,18 +288,18 @@ def report_on(
 ) -> tuple[Summary, Path]:
     """Plan, facts, figures and summary, as the job makes them."""
     request = ReportRequest(cluster.namesrv, GROUP, folder, **more)
-    planned = survey.plan(request)
+    planned = plan.queues(request)
     target = folder / "facts"
     schema = write_facts(spark, request, Coverage(tuple(planned)).to_read, target)
     found = figures_of(spark, target, schema, bucket_ms=10_000, top=request.top)
     rows = found.rows_by_queue()
-    coverage = with_rows(planned, rows, survey.reasons(request, planned, rows))
+    coverage = with_rows(planned, rows, plan.reasons(request, planned, rows))
     summary = build(
         request,
         coverage,
         found,
         engine=SPARK,
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=NOW_MS,
         bucket_ms=10_000,
         earlier=None,

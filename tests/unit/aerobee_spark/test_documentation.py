@@ -1,4 +1,4 @@
-"""docs/spark.md has every option, column and key, with its default."""
+"""Test that docs/spark.md has every option, column and key, with its default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text(enc
 
 
 def table(heading: str) -> dict[str, list[str]]:
-    """The first table below a heading: name → cells of its row; a row may have several names."""
+    """Return the first table after a heading as name → cells; a row may have several names."""
     body = PAGE.split(f"# {heading}\n", 1)[1]
     lines = re.search(r"(?:^\|.*\n)+", body, re.MULTILINE)
     assert lines

@@ -1,4 +1,4 @@
-"""The lag out of a progress."""
+"""Test the lag that is computed from the progress of a query."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_lag_is_what_lies_between_the_batch_and_the_ends() -> None:
 
 
 def test_a_progress_may_be_an_object_with_offsets_as_text() -> None:
-    """As Spark hands it to listeners."""
+    """Spark passes progress to listeners in this form."""
     texts = {"endOffset": json.dumps(offsets(q0=5)), "latestOffset": json.dumps(offsets(q0=6))}
     assert lag.of(SimpleNamespace(sources=[SimpleNamespace(**texts)])).total == 1
 
@@ -51,7 +51,7 @@ def event(**queues: int) -> Any:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """In place of the server of the gauge: `start` and its `registry`."""
+    """Replace the server of the gauge: `start` records its `registry`."""
     start = Mock(return_value=(SimpleNamespace(server_port=9), SimpleNamespace()))
     monkeypatch.setattr("prometheus_client.start_http_server", start)
     return start

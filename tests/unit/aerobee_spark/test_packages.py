@@ -1,4 +1,4 @@
-"""A Python that lacks what a read needs is told by name."""
+"""Test the error that names the packages that a Python lacks."""
 
 from __future__ import annotations
 

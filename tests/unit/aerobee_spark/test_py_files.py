@@ -1,4 +1,4 @@
-"""The zip for --py-files has all that the data source imports of ours."""
+"""Test that the zip for --py-files has all modules that the data source imports."""
 
 from __future__ import annotations
 

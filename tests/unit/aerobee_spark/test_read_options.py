@@ -1,4 +1,4 @@
-"""Options of the data source: names, aliases, values, refusals."""
+"""Test options of the data source: names, aliases, values, rejections."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_misspelt_position_is_told_what_there_is() -> None:
 
 @pytest.mark.parametrize("ending", ["-1", "-2", "5"])
 def test_an_end_that_is_not_before_the_start_is_taken(ending: str) -> None:
-    """Which offset -1 and -2 are is known when the brokers are asked."""
+    """Brokers resolve the offsets -1 and -2 when they are asked."""
     named = f'{{"t": {{"a": {{"0": {ending}}}}}}}'
     parse(startingOffsets='{"t": {"a": {"0": 5}}}', endingOffsets=named)
     parse(startingTimestamp="1", endingTimestamp="1")
@@ -174,7 +174,7 @@ def test_a_path_is_the_topic() -> None:
 
 
 def test_the_properties_of_a_table_are_its_options() -> None:
-    """As Spark gives them while it creates the table; when it reads the table there are none."""
+    """Spark passes properties while it creates the table, and none when it reads the table."""
     options = {"option.nameserver": "h:1", "option.topic": "t", "owner": "me", "provider": "p"}
     assert ReadOptions.parse(options).topics == ("t",)
     with raises_about(OptionError, "topic"):

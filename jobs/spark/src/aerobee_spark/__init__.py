@@ -1,5 +1,5 @@
-"""RocketMQ topics for Spark: the data source `format("rocketmq")`, and the dead-letter report.
+"""RocketMQ topics for Spark: the data source `format("rocketmq")` and the dead-letter report.
 
-Nothing is imported here: Spark loads this package in short-lived planner processes, and grpc may
-be loaded only after Spark's daemon has forked its workers.
+This module imports nothing: Spark loads the package in short-lived planner processes, and grpc must
+not be loaded before Spark's daemon has forked its workers.
 """

@@ -1,8 +1,10 @@
-"""The command line of the report: `python -m aerobee_spark report --group G --out DIR`.
+"""Run the command line of the report.
 
-The result (a table, or JSON) goes to stdout, the progress to stderr. Exit codes: 0 complete; 1
-failed, nothing written; 2 wrong arguments; 3 written, but not everything could be read; 4 complete,
-but --fail-if-new was reached; 130 and 143 interrupted.
+    python -m aerobee_spark report --group G --out DIR
+
+The result (a table, or JSON) goes to stdout, the progress to stderr. Exit codes: 0 complete;
+1 failed, nothing written; 2 wrong arguments; 3 written, but some messages could not be read;
+4 complete, but --fail-if-new was reached; 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.message}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader of the output is gone; without this, flushing stdout at exit would raise again.
+        # The reader of the output has closed it. Without this, the flush of stdout at exit raises
+        # again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """Ends like Ctrl-C: the engine is stopped and the unfinished report removed."""
+    """Exit as Ctrl-C does: the engine stops and the unfinished report is removed."""
     raise SystemExit(128 + number)
 
 
@@ -68,7 +71,7 @@ def _report(given: argparse.Namespace) -> int:
     from aerobee_spark.jvm.no_pandas import keep_out_pandas
 
     keep_out_pandas()
-    # What was not read stands in the problems of the report.
+    # The report lists unread messages among its problems, so the log does not repeat them.
     logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
     from aerobee_spark.report import job
     from aerobee_spark.report.every_group import all_groups, groups_page
@@ -80,12 +83,12 @@ def _report(given: argparse.Namespace) -> int:
     if not given.json:
         print(f"\n{request.out / 'report.html'}")
     if not summary["complete"]:
-        print("error: the report is not complete, see its problems", file=sys.stderr)
+        print("error: the report is incomplete: see its problems", file=sys.stderr)
         return INCOMPLETE
     new = summary["new_dead_letters"]
     if given.fail_if_new is not None and new is not None and new >= given.fail_if_new:
         print(
-            f"error: {new} dead letters are new (--fail-if-new {given.fail_if_new})",
+            f"error: {new} new dead letters reach the limit (--fail-if-new {given.fail_if_new})",
             file=sys.stderr,
         )
         return TOO_MANY_NEW
@@ -93,7 +96,7 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _reporter(quiet: bool) -> Callable[[str], None]:
-    """Prints steps with the seconds since the start, unless `quiet`."""
+    """Return a function that prints each step with the seconds since the start, unless `quiet`."""
     start = time.monotonic()
 
     def report(step: str) -> None:
@@ -113,60 +116,95 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser(
         "report",
         prog="aerobee report",
-        help="the dead letters of a consumer group, and why they failed",
-        description="Reads the dead-letter and retry topics of a consumer group and writes "
-        "Parquet, summary.json, CSV and report.html. Consumes nothing. The engine spark needs "
-        "Java 17 or newer, the engine local does not.",
-        epilog="Exit codes: 0 complete, 1 failed, 2 wrong arguments, 3 not complete, "
-        "4 --fail-if-new.",
+        help="report the dead letters of a consumer group and the causes of their failures",
+        description="Read the dead-letter and retry topics of a consumer group and write "
+        "Parquet, summary.json, CSV and report.html. The command consumes nothing. The engine "
+        "'spark' needs Java 17 or newer; the engine 'local' does not.",
+        epilog="Example: aerobee report --group billing --out report. "
+        "Exit codes: 0 complete, 1 failed, 2 wrong arguments, 3 incomplete, "
+        "4 limit of --fail-if-new reached.",
     )
+    _add_selection(report)
+    _add_output(report)
+    return parser
+
+
+def _add_selection(report: argparse.ArgumentParser) -> None:
+    """Add the options that select the messages to read."""
     add = report.add_argument
     which = report.add_mutually_exclusive_group(required=True)
-    which.add_argument("--group", type=_checked(_group), metavar="G", help="the consumer group")
-    which.add_argument("--all-groups", action="store_true", help="each, and a page above them")
-    add("--out", required=True, type=_checked(_folder), metavar="DIR", help="where the report goes")
-    add("--namesrv", metavar="H:P", help="name servers, ; between several (else NAMESRV_ADDR)")
-    add("--kind", choices=KINDS, default="both", help="which topics of the group (both)")
-    add("--since", type=_checked(_time), metavar="TIME", help="stored at or after; ISO, ms, or 24h")
-    add("--until", type=_checked(_time), metavar="TIME", help="stored before")
-    add("--bucket", type=_checked(parse_width), metavar="WIDTH", help="of the timeline: 5m, 1h, 1d")
-    add("--top", type=_checked(_positive), default=20, metavar="N", help="rows of a ranking (20)")
-    add(
-        "--redact",
-        type=_checked(parse_names),
-        default=(),
-        metavar="NAME,...",
-        help="properties and JSON fields whose values become short hashes in every file",
+    which.add_argument("--group", type=_checked(_group), metavar="G", help="consumer group")
+    which.add_argument(
+        "--all-groups", action="store_true", help="report each group, and write an overview page"
     )
-    add("--no-bodies", action="store_true", help="leave message bodies out of every file")
-    add("--engine", choices=ENGINES, default=AUTO, help="what reads and computes (auto)")
+    add("--namesrv", metavar="H:P", help="name servers, separated by ; (default: NAMESRV_ADDR)")
+    add("--kind", choices=KINDS, default="both", help="topics of the group to read (default: both)")
     add(
-        "--local-up-to",
-        type=_checked(_count),
-        default=LOCAL_UP_TO,
-        metavar="N",
-        help=f"with --engine auto: messages up to which it takes local ({LOCAL_UP_TO})",
+        "--since",
+        type=_checked(_time),
+        metavar="TIME",
+        help="read messages stored at or after this time: ISO 8601, ms since the epoch, or 24h",
     )
     add(
-        "--fail-if-new",
-        type=_checked(_positive),
-        metavar="N",
-        help="exit with 4 when N or more dead letters came since the report that DIR holds",
+        "--until",
+        type=_checked(_time),
+        metavar="TIME",
+        help="read messages stored before this time",
     )
     add(
         "--facts",
         type=_checked(parse_table),
         metavar="DIR",
-        help="compute from this facts table (a path, or a URI), ask no broker",
+        help="compute from this facts table (a path or URI) and contact no broker",
     )
-    add("--extra-json", type=Path, metavar="FILE", help="an object of figures to add")
+
+
+def _add_output(report: argparse.ArgumentParser) -> None:
+    """Add the options of the output and of the engine."""
+    add = report.add_argument
+    add("--out", required=True, type=_checked(_folder), metavar="DIR", help="output folder")
+    add(
+        "--bucket",
+        type=_checked(parse_width),
+        metavar="WIDTH",
+        help="width of a bucket of the timeline, such as 5m, 1h or 1d",
+    )
+    add(
+        "--top",
+        type=_checked(_positive),
+        default=20,
+        metavar="N",
+        help="rows of a ranking (default: 20)",
+    )
+    add(
+        "--redact",
+        type=_checked(parse_names),
+        default=(),
+        metavar="NAME,...",
+        help="replace the values of these properties and JSON fields by short hashes in every file",
+    )
+    add("--no-bodies", action="store_true", help="leave message bodies out of every file")
+    add("--engine", choices=ENGINES, default=AUTO, help="engine that reads and computes (auto)")
+    add(
+        "--local-up-to",
+        type=_checked(_count),
+        default=LOCAL_UP_TO,
+        metavar="N",
+        help=f"with --engine auto: use local for up to N messages ({LOCAL_UP_TO})",
+    )
+    add(
+        "--fail-if-new",
+        type=_checked(_positive),
+        metavar="N",
+        help="exit with code 4 if N or more dead letters are newer than the report in DIR",
+    )
+    add("--extra-json", type=Path, metavar="FILE", help="JSON object of figures to add")
     add("--json", action="store_true", help="print summary.json instead of a table")
-    add("--quiet", action="store_true", help="no progress on stderr")
-    return parser
+    add("--quiet", action="store_true", help="print no progress on stderr")
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """`parse`, but argparse prints the message of its error."""
+    """Return `parse` with its errors converted, so that argparse prints their messages."""
 
     def checked(text: str) -> Any:
         try:
@@ -184,7 +222,7 @@ def _group(text: str) -> str:
 
 def _folder(text: str) -> Path:
     if not text:
-        raise ValueError("it is empty: write a folder, . is this one")
+        raise ValueError("empty path: use . for the current directory")
     return Path(text)
 
 
@@ -196,7 +234,7 @@ def _positive(text: str) -> int:
 
 def _count(text: str) -> int:
     if not text.isdigit():
-        raise ValueError("write a number")
+        raise ValueError("write a number, 0 or more")
     return int(text)
 
 
@@ -209,13 +247,13 @@ def _time(text: str) -> int:
 def _request(given: argparse.Namespace) -> ReportRequest:
     name_server = given.namesrv or environment.name_server()
     if not name_server and given.facts is None:
-        _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
+        _refuse("the name server is missing: use --namesrv H:P or set NAMESRV_ADDR")
     if given.since is not None and given.until is not None and given.since > given.until:
-        _refuse("--since is later than --until: no message was stored then")
+        _refuse("--since is later than --until: no message matches, swap the two times")
     if given.all_groups and given.extra_json:
-        _refuse("--extra-json goes with --group: the figures are of one group")
+        _refuse("--extra-json requires --group: its figures belong to one group")
     if given.all_groups and given.facts:
-        _refuse("--facts goes with --group: a facts table is of one group")
+        _refuse("--facts requires --group: a facts table holds one group")
     return ReportRequest(
         name_server,
         given.group or "",
@@ -237,11 +275,11 @@ def _request(given: argparse.Namespace) -> ReportRequest:
 def _extra(path: Path) -> dict[str, Any]:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(loaded, allow_nan=False)  # Python reads NaN, which no JSON has
+        json.dumps(loaded, allow_nan=False)  # Python's parser accepts NaN, which JSON does not have
     except (OSError, ValueError) as error:
-        _refuse(f"--extra-json {path} cannot be read: {error}")
+        _refuse(f"cannot read the JSON file of --extra-json {path}: {error}")
     if not isinstance(loaded, dict):
-        _refuse(f"--extra-json {path} holds no JSON object")
+        _refuse(f'--extra-json {path} must hold a JSON object, such as {{"sent": 3}}')
     return loaded
 
 

@@ -1,12 +1,12 @@
-"""The errors of reads and writes. All are MqError, so that the command can print them as one line.
+"""Define the errors of reads and writes. Each is an MqError, which the command prints as one line.
 
 MqError
-├─ OptionError      an option of the data source is unknown, missing, or has a bad value
-├─ DataLossError    messages that were to be read no longer exist
-├─ CheckpointError  the offsets of a checkpoint are not those of this stream
+├─ OptionError      an option of the data source is unknown, missing, or has an invalid value
+├─ DataLossError    messages in the range to read no longer exist
+├─ CheckpointError  the offsets of a checkpoint do not belong to this stream
 ├─ MissingPackageError  the Python of a task lacks packages
 ├─ RowError         a row cannot be written
-├─ WriteError       a task of a write has failed; says how many messages it has sent
+├─ WriteError       a task of a write failed; carries the number of messages that it sent
 └─ ReportError      the report cannot be made; says what to do
 """
 
@@ -30,14 +30,14 @@ __all__ = [
 
 
 class OptionError(MqError):
-    """`about`: the option, or the column of a schema."""
+    """An invalid option. `about` names the option, or the column of a schema."""
 
     def __init__(self, message: str, about: str) -> None:
         super().__init__(Code.INVALID_PARAMETER, message, about=about)
 
 
 class DataLossError(MqError):
-    """`about`: the queue. `lost`: the queue offsets among which messages are missing."""
+    """Messages are missing. `about` names the queue, `lost` holds the missing queue offsets."""
 
     def __init__(
         self, message: str, about: str, lost: range, code: Code = Code.PULL_OFFSET_MOVED
@@ -52,7 +52,7 @@ class CheckpointError(MqError):
 
 
 class RowError(MqError):
-    """`row`: its number in the partition, from 0."""
+    """A row that cannot be written. `row` is its number in the partition, from 0."""
 
     def __init__(self, row: int, reason: str, about: str) -> None:
         super().__init__(Code.MESSAGE_ILLEGAL, f"row {row}: {reason}", about=about)
@@ -60,12 +60,18 @@ class RowError(MqError):
 
 
 class WriteError(MqError):
-    """`sent`: messages of the task that brokers have acknowledged; up to `unknown` further ones may
-    be stored too."""
+    """A task of a write failed after it had sent messages.
+
+    `sent` counts the messages of the task that brokers acknowledged. Up to `unknown` further
+    messages
+    may be stored too.
+    """
 
     def __init__(self, cause: MqError, partition: int, sent: int, unknown: int) -> None:
         done = (
-            f"{sent} messages of this task were sent before, and stay" if sent else "none is sent"
+            f"{sent} messages of this task were sent before and remain stored"
+            if sent
+            else "none was sent"
         )
         perhaps = f"; {unknown} more may be stored" if unknown else ""
         super().__init__(
@@ -78,7 +84,7 @@ class WriteError(MqError):
 
 
 class MissingPackageError(MqError):
-    """`packages`: what to install. `where`: program and host of the Python that lacks them."""
+    """The Python at `where` (program and host) lacks `packages`, which the user must install."""
 
     def __init__(self, packages: Sequence[str], where: str) -> None:
         named = " and ".join(packages)

@@ -1,9 +1,12 @@
-"""How far a stream is behind: messages that wait, queue by queue, out of the progress that Spark
-reports of a streaming query.
+"""Compute the lag of a stream: unread messages of each queue, from Spark's query progress.
 
-`of` computes it; `LagListener` logs it, serves it as a Prometheus gauge, and commits what is
-finished to a consumer group, where `aerobee group progress` shows it. Nothing here is read back: a
-query stands where its checkpoint says.
+`of` computes the lag. `LagListener` logs it, serves it as a Prometheus gauge, and commits finished
+offsets to a consumer group, where `aerobee group progress` shows them. A query never reads them
+back: it starts from its checkpoint.
+
+Example:
+    listener = LagListener(port=9100, progressGroup="etl", nameServer="127.0.0.1:9876")
+    spark.streams.addListener(listener)
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ GAUGE = "rocketmq_spark_lag_messages"
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Messages behind by queue, as the last trigger saw the ends of the queues."""
+    """Unread messages by queue, against the ends of the queues at the last trigger."""
 
     by_queue: Mapping[Queue, int]
 
@@ -46,8 +49,19 @@ class Lag:
 
 
 def of(progress: Any) -> Lag:
-    """The lag over all sources of this format in a StreamingQueryProgress, or in its JSON as a
-    mapping. A source that has not looked yet counts as not behind."""
+    """Return the lag over all sources of this format.
+
+    A source that has not read the ends of its queues yet counts as 0 messages behind.
+
+    Args:
+        progress: a StreamingQueryProgress, or its JSON as a mapping.
+
+    Returns:
+        The unread messages of each queue.
+
+    Example:
+        of(query.lastProgress).total
+    """
     behind: dict[Queue, int] = {}
     for end, latest in _sources(progress):
         for queue, last in latest.of.items():
@@ -56,12 +70,12 @@ def of(progress: Any) -> Lag:
 
 
 def finished(progress: Any) -> dict[Queue, int]:
-    """The offset of the next message of each queue, of the batch that the progress is about."""
+    """Return the offset after the last message of the reported batch, for each queue."""
     return {queue: offset for end, _ in _sources(progress) for queue, offset in end.of.items()}
 
 
 def _sources(progress: Any) -> Iterator[tuple[Positions, Positions]]:
-    """End of the batch and ends of the queues, of each source of this format."""
+    """Yield the end of the batch and the ends of the queues, for each source of this format."""
     sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
     for source in sources:
         names = ("endOffset", "latestOffset")
@@ -74,7 +88,7 @@ def _sources(progress: Any) -> Iterator[tuple[Positions, Positions]]:
 
 
 def _positions(value: Any) -> Positions | None:
-    """None for nothing, and for the offsets of another format."""
+    """Parse positions. Return None for an empty value and for the offsets of another format."""
     try:
         loaded = json.loads(value) if isinstance(value, str) else value
         return Positions.parse(loaded) if isinstance(loaded, Mapping) else None
@@ -83,13 +97,23 @@ def _positions(value: Any) -> Positions | None:
 
 
 class LagListener(StreamingQueryListener):
-    """`spark.streams.addListener(LagListener(...))`.
+    """A query listener that publishes the lag of streams of this format.
 
-    `port`: serves the gauge GAUGE there, at `host`, with the labels `query`, `topic`, `broker_name`
-    and `queue_id`; 0 takes a free one, which is `listener.port` then; None serves nothing.
-    `progressGroup` with `nameServer`: after each batch, what is finished is committed to this
-    group, which must exist. `queryName`: only queries of this name. Raises MqError: no such group,
-    no name server.
+    Args:
+        port: TCP port on which to serve the gauge `rocketmq_spark_lag_messages`, with the labels
+            `query`, `topic`, `broker_name` and `queue_id`. 0 chooses a free port, which
+            `listener.port` then holds. None serves no gauge.
+        host: address on which to serve the gauge.
+        progressGroup: existing consumer group to which each batch commits its finished offsets.
+            Empty: commit nothing.
+        nameServer: name servers of the group, as "host:port;host:port".
+        queryName: publish only queries of this name. None publishes all queries.
+
+    Raises:
+        MqError: the group does not exist, or no name server is available.
+
+    Example:
+        spark.streams.addListener(LagListener(port=9100))
     """
 
     def __init__(
@@ -137,15 +161,14 @@ class LagListener(StreamingQueryListener):
         pass
 
     def close(self) -> None:
-        """Ends the server and the connections."""
+        """Stop the metrics server and close the connections."""
         if self._metrics is not None:
             self._metrics.close()
         if self._admin is not None:
             self._admin.close()
 
     def _commit(self, offsets: Mapping[Queue, int]) -> None:
-        """A failure is told in the log and nowhere else: the group only shows where the query
-        is."""
+        """Commit offsets for display only. If the commit fails, log a warning and continue."""
         assert self._admin is not None
         try:
             self._admin.commit_offsets(
@@ -153,11 +176,11 @@ class LagListener(StreamingQueryListener):
                 {(each.topic, each.broker_name, each.queue_id): at for each, at in offsets.items()},
             )
         except MqError as error:
-            log.warning("progress is not committed to the group %s: %s", self._group, error.message)
+            log.warning("cannot commit progress to group %s: %s", self._group, error.message)
 
 
 class _Metrics:
-    """The gauge, and its server."""
+    """The gauge and its HTTP server."""
 
     def __init__(self, host: str, port: int) -> None:
         from prometheus_client import CollectorRegistry, Gauge, start_http_server
@@ -171,7 +194,7 @@ class _Metrics:
         self.port = int(self._server.server_port)
 
     def show(self, name: str, lag: Lag) -> None:
-        """A queue that is gone leaves the gauge: nothing is behind there any more."""
+        """Set the gauge of each queue. Remove queues that no longer exist: they have no lag."""
         before, self._shown[name] = self._shown.get(name, set()), set(lag.by_queue)
         for queue in before - self._shown[name]:
             self._gauge.remove(name, *map(str, queue))

@@ -1,7 +1,6 @@
-"""What the options of a read and of a write have in common: how they are named, where the name
-servers come from, and values of the simple kinds. Pure.
+"""Parse what the options of reads and writes share: names, name servers and simple values.
 
-Spark passes options as strings, with their names in lower case.
+Spark passes options as strings, with their names in lower case. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from aerobee_spark import environment
 from aerobee_spark.errors import MqError, OptionError
 
-# Options of a write alone; of a read alone are those that `reading/options.py` has beside these.
+# Options of a write only. The options of a read only are in `reading/options.py`.
 SHARED = ("nameServer", "topic")
 WRITE_ONLY = (
     "createTopic",
@@ -25,14 +24,18 @@ WRITE_ONLY = (
 )
 SHARED_ALIASES = {
     "namesrvAddr": "nameServer",
-    "path": "topic",  # of .load("orders") and .save("orders")
+    "path": "topic",  # Spark sets it in .load("orders") and .save("orders")
 }
 _TABLE_OPTION = "option."
 
 
 def of_table(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The options. While a table is created Spark gives its properties: the options are there under
-    a prefix, beside others such as its owner."""
+    """Return the options of a table, without their prefix.
+
+    While Spark creates a table it passes the table's properties: the options have a prefix and
+    stand
+    beside other properties, such as the owner.
+    """
     if "owner" not in given and not any(name.startswith(_TABLE_OPTION) for name in given):
         return given
     return {
@@ -43,22 +46,33 @@ def of_table(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def named(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names, for any case and alias. `names`: name in lower case → name.
-    Raises OptionError for an unknown one, with the nearest."""
+    """Return the options by canonical name, for any letter case and alias.
+
+    Args:
+        given: the options as Spark passes them.
+        names: name or alias in lower case → canonical name.
+
+    Raises:
+        OptionError: an option is unknown (the message names the nearest one) or is given twice.
+    """
     values: dict[str, str] = {}
     for key, value in given.items():
         name = names.get(key.lower())
         if name is None:
             near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.0)[0]
-            raise OptionError(f"there is no option {key}: did you mean {names[near]}?", key)
+            raise OptionError(f"the option {key} does not exist: did you mean {names[near]}?", key)
         if name in values:
-            raise OptionError(f"the option {name} is given twice, once as an alias: keep one", name)
+            raise OptionError(f"the option {name} is given twice, once by an alias: keep one", name)
         values[name] = value
     return values
 
 
 def with_name_server(values: dict[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """With that of the environment where none is given. Raises OptionError without either."""
+    """Return the options with the environment's name server as default.
+
+    Raises:
+        OptionError: neither the option nor the variable is set.
+    """
     if values.get("nameServer", "").strip():
         return values
     found = environment.name_server(environ)
@@ -74,7 +88,15 @@ def with_name_server(values: dict[str, str], environ: Mapping[str, str]) -> dict
 def fields_of(
     values: Mapping[str, str], options: Mapping[str, tuple[str, Callable[[str], object]]]
 ) -> dict[str, Any]:
-    """Field → value. `options`: name → field and parser. Raises OptionError for a bad value."""
+    """Parse the options into field → value.
+
+    Args:
+        values: canonical name → text.
+        options: canonical name → field and parser.
+
+    Raises:
+        OptionError: a value is invalid.
+    """
     fields: dict[str, Any] = {}
     for name, value in values.items():
         field, parser = options[name]
@@ -90,7 +112,7 @@ def fields_of(
 
 def text(value: str) -> str:
     if not value:
-        raise ValueError("it is empty")
+        raise ValueError("write a value")
     return value
 
 

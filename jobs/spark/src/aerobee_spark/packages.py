@@ -1,6 +1,8 @@
-"""The packages of others that a read or a write needs, for the Python that runs it.
+"""Check that the Python of a read or write has the third-party packages that it needs.
 
-On a cluster that is the workers' own: `--py-files` brings ours, and these have to be installed.
+On a cluster this is the Python of the workers: `--py-files` brings the packages of this project,
+and
+the operator installs the others.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ NEEDED = {
 
 @functools.cache
 def check_packages() -> None:
-    """Raises MissingPackageError that names what is not installed, and where."""
+    """Raise MissingPackageError if packages are missing; it names them and the host."""
     missing = [package for module, package in NEEDED.items() if not _is_there(module)]
     if missing:
         raise MissingPackageError(missing, f"{sys.executable} on {socket.gethostname()}")
@@ -32,14 +34,17 @@ def check_packages() -> None:
 
 @functools.cache
 def leave_out_imports() -> None:
-    """Of a worker, after its imports. Spark has Python look for cycles among all objects after each
-    task: 30 ms, of which those that the imports made, and which stay anyway, are nearly all."""
+    """Exclude all imported objects from garbage collection; call it after a worker's imports.
+
+    After each task Spark runs a full collection. It takes 30 ms, nearly all of it for objects of
+    imported modules, which are never freed.
+    """
     gc.freeze()
 
 
 def _is_there(module: str) -> bool:
-    """Without an import: grpc is loaded by the first read, and not before."""
+    """Return whether the module is installed, without importing it: only a read may load grpc."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # the parent package is missing
         return False

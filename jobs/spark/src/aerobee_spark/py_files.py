@@ -1,9 +1,9 @@
-"""The packages of the data source in one file for `spark-submit --py-files`:
+"""Write the packages of the data source into one file for `spark-submit --py-files`.
 
     python -m aerobee_spark.py_files aerobee.zip
 
-Only what is ours, which is pure Python. The rest (grpcio, pyarrow, numpy and so on) has to be
-installed for the Python of the workers: Python loads no shared library from a zip.
+The zip holds only the packages of this project, which are pure Python. Install the others (grpcio,
+pyarrow, numpy and so on) for the Python of the workers: Python loads no shared library from a zip.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ PACKAGES = ("aerobee_spark", "pyspark_aerobee", "aerobee_client", "aerobee_wire"
 
 
 def write(target: Path) -> int:
-    """Writes the zip, in place of an earlier one; returns its size in bytes. Raises OSError."""
+    """Write the zip, replacing an earlier one.
+
+    Returns:
+        The size in bytes.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     beside = target.with_name(f".{target.name}.new")
     with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
-            # Folders too: without its entry a namespace package is not found.
+            # Add folders too: Python finds a namespace package only if the zip has an entry for it.
             archive.mkdir(package)
             for folder in _folders(package):
                 for path in _files(folder):
@@ -45,13 +52,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not arguments[0].endswith(".zip"):
-        # Spark puts nothing else on the path of the workers.
-        print("error: give the file to write; its name ends in .zip", file=sys.stderr)
+        # Spark adds only files of this suffix to the Python path of the workers.
+        print("error: name one file to write, with the suffix .zip", file=sys.stderr)
         return 2
     try:
         size = write(Path(arguments[0]))
     except OSError as error:
-        print(f"error: {arguments[0]} cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"error: cannot write {arguments[0]}: {error.strerror}", file=sys.stderr)
         return 1
     print(f"{arguments[0]}: {size:,} bytes")
     return 0

@@ -1,10 +1,11 @@
-"""The data source: `spark.read` and `spark.readStream`, `.format("rocketmq")`, by queue offset, and
-the sink, `df.write` and `df.writeStream`.
+"""Implement the data source `format("rocketmq")`: reads by queue offset, and writes.
 
-Spark loads this module in planner processes and on workers, so it imports neither grpc nor pyarrow
-at its top: grpc must not be loaded before a worker is forked. The options: `reading/options.py` and
-`writing/options.py`; the columns of a row: `reading/schema.py` and `writing/message_columns.py`;
-the stream: `stream/reader.py`; the sink: `writing/writer.py`.
+`spark.read` and `spark.readStream` read; `df.write` and `df.writeStream` send. Spark loads this
+module in planner processes and on workers. It must not import grpc or pyarrow at its top: grpc must
+not be loaded before a worker is forked.
+
+Options: `reading/options.py` and `writing/options.py`. Columns: `reading/schema.py` and
+`writing/message_columns.py`. Stream: `stream/reader.py`. Sink: `writing/writer.py`.
 """
 
 from __future__ import annotations
@@ -42,14 +43,35 @@ FORMAT = "rocketmq"
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the format. Spark's own discovery does not look into `--py-files`, and fails when
-    any package named pyspark_* is broken."""
+    """Register the format with a session.
+
+    Use it with `--py-files`, which Spark's own discovery does not search. It also works if another
+    package named `pyspark_*` is broken, which makes Spark's discovery fail.
+
+    Args:
+        spark: the session in which `format("rocketmq")` becomes available.
+
+    Example:
+        register(spark)
+        spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").load("orders")
+    """
     spark.dataSource.register(RocketMqSource)
 
 
 class RocketMqSource(DataSource):
-    """`format("rocketmq")`. Options are checked by what Spark asks for first: `schema` or a reader
-    those of a read, a writer those of a write. Each raises OptionError."""
+    """The data source `format("rocketmq")`.
+
+    The first call of Spark decides which options are valid: `schema`, `reader` and `streamReader`
+    check
+    the options of a read, `writer` and `streamWriter` those of a write. docs/spark.md lists them
+    all.
+
+    Args:
+        options: option → text, as Spark passes them.
+
+    Raises:
+        OptionError: an option is unknown, missing or invalid (raised by each method that checks).
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -59,7 +81,7 @@ class RocketMqSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Also of a view that is only written to."""
+        """Return the columns of a read. Spark also calls this for a view that only writes."""
         if not self._is_of_a_write():
             ReadOptions.parse(self.options)
         return schemas.SCHEMA
@@ -97,16 +119,20 @@ class RocketMqSource(DataSource):
 
 
 class RocketMqReader(DataSourceReader):
-    """Plans and reads. It is pickled for the workers, so it holds only values."""
+    """Plan and read a batch. Spark pickles it for the workers, so it holds only values."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
         self.options = options
-        # The columns to read; a schema of the user's selects some of them.
+        # The columns to read: a user's schema may select some of them.
         self.names = names
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        """Of at most maxRecordsPerPartition messages each. Raises MqError."""
+        """Split the read into partitions of at most maxRecordsPerPartition messages each.
+
+        Raises:
+            MqError: the offsets cannot be looked up, or an option does not match the topic.
+        """
         from aerobee_spark.reading.planning import connect, plan
 
         with connect(self.options.name_server) as admin:
@@ -119,16 +145,26 @@ class RocketMqReader(DataSourceReader):
         return [batches.RangesPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""
+        """Yield RecordBatches with the selected columns.
+
+        Raises:
+            MqError: the messages cannot be read.
+            CorruptRecord: a broker returned a damaged record.
+        """
         return batches.read(partition, self.options, self.names)
 
 
 class NarrowingReader(RocketMqReader):
-    """With `pushdown`: takes filters. A class of its own, because Spark refuses a reader that has
-    pushFilters unless spark.sql.python.filterPushdown.enabled is set."""
+    """Read a batch with `pushdown`, which accepts filters.
+
+    It is a separate class because Spark rejects a reader with pushFilters unless
+    spark.sql.python.filterPushdown.enabled is set.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrows the ranges. Spark applies all the filters again, so that the rows are the same
-        with and without."""
+        """Narrow the ranges by the filters, and return all of them.
+
+        Spark applies the returned filters again, so the rows do not depend on the narrowing.
+        """
         self.narrowing = narrowing_of(filters)
         return filters

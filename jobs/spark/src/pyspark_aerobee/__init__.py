@@ -1,7 +1,13 @@
-"""Lets Spark find the data source: it looks for `DefaultSource` in packages named pyspark_*.
+"""Expose the data source to Spark, which searches packages named `pyspark_*` for `DefaultSource`.
 
-Only that. Spark skips every data source when one such package fails to import, so this one imports
-neither grpc nor pyarrow.
+This package must import neither grpc nor pyarrow: if one `pyspark_*` package fails to import, Spark
+skips every data source.
+
+Example:
+    A user does not import this package. Once the package is installed, the format is
+    available:
+
+        spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").load("orders")
 """
 
 from __future__ import annotations

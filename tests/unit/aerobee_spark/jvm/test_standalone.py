@@ -1,4 +1,4 @@
-"""What a master's record says of its health, and of the worker of a machine."""
+"""Test health checks against the record of a standalone master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding by columns, compared row by row with the decoder of single records."""
+"""Compare the decoder by columns with the decoder of single records, row by row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE_TOPIC = topics.dead_letter_topic("g" * 125)  # over 127 bytes: magic code V
 
 
 def encoded(**fields: Any) -> bytes:
-    """A record, with defaults for all fields."""
+    """Return a record, with defaults for all fields."""
     defaults: dict[str, Any] = {
         "topic": "flights",
         "queue_id": 3,
@@ -77,7 +77,7 @@ def assert_equal_to_reference(buffer: bytes) -> None:
 
 
 def test_a_property_that_looks_like_a_crc_is_read() -> None:
-    """With short properties, the 20 bytes before the end are topic and body."""
+    """If properties are short, the last 20 bytes include topic and body."""
     tail = record.crc_tail(7)
     for cut in range(20):
         assert_equal_to_reference(encoded(body=b"x" * 30 + tail[:cut], topic="t", properties=b""))

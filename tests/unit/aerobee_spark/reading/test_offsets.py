@@ -1,4 +1,4 @@
-"""Start and end of a read, data loss, and splitting into tasks."""
+"""Test start and end of a read, data loss, and splitting into tasks."""
 
 from __future__ import annotations
 

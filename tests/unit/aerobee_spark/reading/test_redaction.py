@@ -1,4 +1,4 @@
-"""Redaction: what is replaced, what stays, and what stays comparable."""
+"""Test redaction: replaced values, unchanged values, and equal hashes."""
 
 from __future__ import annotations
 

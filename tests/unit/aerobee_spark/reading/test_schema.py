@@ -1,4 +1,4 @@
-"""Schemas of users, which select columns of a message."""
+"""Test schemas of users, which select columns of a message."""
 
 from __future__ import annotations
 

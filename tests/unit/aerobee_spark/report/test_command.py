@@ -1,4 +1,4 @@
-"""The command line: arguments, exit codes, the version of Java, publishing."""
+"""Test the command line: arguments, exit codes, the version of Java, and publishing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WRITTEN = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[ReportRequest]:
-    """The requests that the job gets; it answers with WRITTEN."""
+    """Record the requests that the job gets. It answers with WRITTEN."""
     requests: list[ReportRequest] = []
 
     def run(request: ReportRequest, on_step: Any) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def test_a_missing_name_server_or_bad_extra_exits_with_two(
 
 
 def finished(folder: Path, word: str) -> Path:
-    """A report with `word` in every file."""
+    """Write a report with `word` in every file."""
     for name in publishing.PARTS:
         if "." in name:
             (folder / name).write_text(word)

@@ -1,4 +1,4 @@
-"""When a report is complete, and its problems when it is not."""
+"""Test whether a report is complete, and its problems if it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The geometry of charts, and the page: well formed, self-contained, escaped."""
+"""Test the geometry of charts, and the page: well-formed, self-contained, escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
 from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, choose, parse_width
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import build
 from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ, ReportRequest
@@ -26,7 +26,7 @@ VOID = {"meta", "br", "rect", "line", "path", "circle"}
 
 
 class Outline(HTMLParser):
-    """The open elements, and all elements so far."""
+    """Parses a page, and records the open elements and all elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def rendered(found: Figures, *, rows: int = 3, problem: str = "", **request: Any
         Coverage((covered,)),
         found,
         engine="local",
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=1_760_000_100_000,
         bucket_ms=1000,
         earlier=None,

@@ -1,4 +1,4 @@
-"""Under spark-submit: its engine, its Java, and paths that its workers have too."""
+"""Test reports under spark-submit: engine, Java, and paths that workers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary: new dead letters, unknown figures, extra figures."""
+"""Test the summary: new dead letters, unknown figures, extra figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import KEYS, SCHEMA_VERSION, Earlier, build, check_extra
 from aerobee_spark.report.data.times import iso
@@ -38,7 +38,7 @@ def summary_of(
         Coverage((covered,)),
         figures or Figures(),
         engine="local",
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=NOW_MS,
         bucket_ms=1000,
         earlier=earlier,
@@ -72,7 +72,7 @@ def test_new_is_what_lies_beyond_the_earlier_report() -> None:
 
 
 def test_after_a_purge_all_are_new() -> None:
-    """The dead-letter topic is made again then, and its offsets begin at 0."""
+    """After a purge the dead-letter topic is created again, and its offsets start at 0."""
     earlier = Earlier("2026-01-01T00:00:00.000Z", {("broker-a", 0): 29})
     assert summary_of(earlier=earlier)["new_dead_letters"] == 10
     assert summary_of(earlier=earlier, wanted=(0, 5))["new_dead_letters"] == 5

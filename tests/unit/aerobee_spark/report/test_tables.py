@@ -1,4 +1,4 @@
-"""Tables as CSV and text, and previews of bodies."""
+"""Test tables as CSV and text, and previews of bodies."""
 
 from __future__ import annotations
 

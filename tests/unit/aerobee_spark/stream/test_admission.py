@@ -1,4 +1,4 @@
-"""Where a batch ends: new and lost messages, brokers that are away, limits."""
+"""Test the end of a batch: new and lost messages, unavailable brokers, limits."""
 
 from __future__ import annotations
 

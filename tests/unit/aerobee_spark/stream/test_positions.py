@@ -1,4 +1,4 @@
-"""Positions of a stream: their JSON, whose they are, and what lies between two of them."""
+"""Test positions of a stream: JSON, owner, and the ranges between two positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of `aerobee facts`."""
+"""Test the arguments of `aerobee facts`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_a_name_server_nothing_is_written(
 
 
 def test_a_queue_that_was_made_again_needs_a_new_table() -> None:
-    """Its new messages would have the keys of those that are in the table."""
+    """Its new messages would have the keys of messages that the table already has."""
     queue, away = Queue("%DLQ%g", "a", 0), Queue("%DLQ%g", "b", 0)
     landed = [Span(queue, 0, 29, 0, 1), Span(away, 0, 29, 0, 1)]
     down = MqError(Code.BROKER_NOT_EXIST, "it is down")

@@ -1,4 +1,4 @@
-"""A facts table: commits, who may write, what counts, each message once, compaction."""
+"""Test a facts table: commits, locks, snapshots, each message once, and compaction."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ def land(
     start: int | None = None,
     end: int | None = None,
 ) -> None:
-    """Commits a batch of one queue; each row is stored an hour after the one before, and its body
-    says who landed it."""
+    """Commit a batch of one queue.
+
+    Each row is stored an hour after the one before. Its body names the run that wrote it.
+    """
     folder = f"run={run}/batch={batch}"
     path = Path(files.where) / folder / "part-0.parquet"
     path.parent.mkdir(parents=True)
@@ -246,7 +248,7 @@ def test_a_second_job_is_refused_while_the_first_one_runs(files: FactsFiles) -> 
 
 
 def test_a_job_waits_for_what_a_killed_one_left_running(files: FactsFiles) -> None:
-    """As the Java of a job, which holds the lock too."""
+    """A child process holds the lock, as the Java of a job does."""
     with files.lock() as held:
         child = subprocess.Popen(["sleep", "0.5"], pass_fds=held)
     (Path(files.where) / "_lock").write_text("999999999")  # a process that there is not

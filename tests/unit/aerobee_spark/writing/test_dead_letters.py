@@ -1,4 +1,4 @@
-"""Rows of dead letters are sent again as the command sends them."""
+"""Test that rows of dead letters are sent again as the command sends them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LETTERS: list[dict[str, Any]] = [
 
 
 def letters(*changes: dict[str, Any], topic: str = DEAD) -> bytes:
-    """Records, one after the other."""
+    """Concatenate records."""
     return b"".join(
         record.encode(
             topic=topic,
@@ -65,7 +65,7 @@ def letters(*changes: dict[str, Any], topic: str = DEAD) -> bytes:
 
 
 def sent_again(records: bytes, target: Target, **options: Any) -> Messages:
-    """As a read gives them, with bodies as they are stored."""
+    """Return rows in the form in which a read returns them, with bodies as stored."""
     batch = columns.decode(records, "broker-a", inflate=False, **options)
     return dead_letters.encode(batch, FRAME, target, first_row=10, now_ms=NOW_MS)
 

@@ -1,4 +1,4 @@
-"""Rows to messages: what a row becomes, and what it is refused for, by its number."""
+"""Test the encoding of rows as messages, and the errors that name a row."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def maps(*values: dict[str, str] | None) -> pa.Array:
 
 
 def of(messages: Messages, row: int) -> dict[str, str]:
-    """The properties of a row, without its message id."""
+    """Return the properties of a row, without its message id."""
     found = properties.decode(messages.properties[row].as_py())
     del found[properties.UNIQUE_KEY]
     return found
@@ -197,7 +197,7 @@ def test_a_row_without_a_queue_offset_is_none_of_a_read() -> None:
 
 
 def refused(bad: Any, name: str, kind: pa.DataType, good: Any = None, **more: pa.Array) -> RowError:
-    """The error of a frame whose second row alone is bad."""
+    """Return the error of a frame in which only the second row is invalid."""
     columns = {"body": strings("a", "b"), name: pa.array([good, bad], kind), **more}
     with pytest.raises(RowError) as raised:
         encoded(columns, topic="" if name == "topic" else "t")

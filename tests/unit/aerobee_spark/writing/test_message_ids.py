@@ -1,4 +1,4 @@
-"""Message ids of rows: equal for a repeated task, different for everything else."""
+"""Test message ids of rows: equal for a repeated task, different otherwise."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Requests of a task: what shares one, which queue it goes to, how many are in flight, what is told
-after a failure."""
+"""Test the requests of a task: content, queue, number in flight, and counts after a failure."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def messages(
     flags: list[int] | None = None,
     size: int = 1,
 ) -> Messages:
-    """Bodies with the number of the row, filled up to `size` bytes."""
+    """Return bodies with the number of the row, filled up to `size` bytes."""
     zeros = np.zeros(count, np.int64)
     return Messages(
         np.arange(count, dtype=np.int64),
@@ -127,7 +126,7 @@ def test_message_groups_go_to_the_queues_that_every_client_chooses() -> None:
 
 @dataclass
 class Broker:
-    """Takes requests, and answers them when it is told to. `on_send`: is called before each."""
+    """Takes requests and answers them on command. `on_send` is called before each request."""
 
     answer_at_once: bool = True
     known: TopicQueues = QUEUES
@@ -193,7 +192,7 @@ def test_one_request_at_a_time_goes_to_a_chosen_queue() -> None:
 
 @contextmanager
 def in_a_thread(work: Callable[[], None]) -> Iterator[None]:
-    """Until it ends."""
+    """Run the work in a thread, and wait until it ends."""
     thread = Thread(target=work)
     thread.start()
     yield

@@ -1,4 +1,4 @@
-"""Options and columns of the sink: names, defaults, refusals."""
+"""Test options and columns of the sink: names, defaults, rejections."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The Java and the session that Spark needs."""
+"""Find Java, start a JVM, and open the Spark session of a report."""

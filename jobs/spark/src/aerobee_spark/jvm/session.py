@@ -1,5 +1,7 @@
-"""The session of one report: a small Spark of its own, with two local threads, no web pages and no
-console noise; or, under spark-submit, the one of that.
+"""Open the Spark session of one report.
+
+It is a small Spark of its own with two local threads, without web pages and console output. Under
+spark-submit it is the session of spark-submit.
 """
 
 from __future__ import annotations
@@ -24,39 +26,46 @@ if TYPE_CHECKING:
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
-# For short runs: less just-in-time compilation. A report of 10,000 messages takes 14 s of processor
-# time with these options and 34 s without; from a million messages on they cost more.
+# For short runs: less just-in-time compilation. A report of 10,000 messages needs 14 s of processor
+# time with these options and 34 s without. From a million messages on they cost more than they
+# save.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]:
-    """`scratch`: for Spark's own files. `brief`: there is little work, so start fast."""
+    """Return the settings of Spark.
+
+    Args:
+        scratch: folder for Spark's own files.
+        threads: number of local threads.
+        brief: start fast, because there is little work.
+    """
     java_options = f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"
     return {
         "spark.master": f"local[{threads}]",
         "spark.app.name": "aerobee report",
-        "spark.ui.enabled": "false",  # 3 s of the start
+        "spark.ui.enabled": "false",  # saves 3 s of the start
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"{java_options} {BRIEF}" if brief else java_options,
         "spark.local.dir": str(scratch),
-        # Between Java and the Python workers. By TCP each task waits twice for an acknowledgement
-        # that the other side delays by 40 ms.
+        # Connects Java and the Python workers. With TCP each task waits twice for an
+        # acknowledgement that the other side delays by 40 ms.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        # The default, 200, makes 200 tasks of a hundred rows.
+        # The default, 200, makes 200 tasks of a hundred rows each.
         "spark.sql.shuffle.partitions": str(threads),
         **submitted.SETTINGS,
     }
 
 
 def worker_python(scratch: Path) -> str:
-    """The interpreter for Spark's workers: this one, with our packages.
+    """Return the interpreter for Spark's workers: a script that runs this Python.
 
-    Spark puts a zip of PySpark first on their path, which Python compiles in every process: 0.5 s
-    each, and a report starts four. So this script restores the path; the installed PySpark is the
-    same, unless SPARK_HOME names another Spark.
+    Spark puts a zip of PySpark first on the path of its workers. Python compiles it in every
+    process, which takes 0.5 s, and a report starts four. The script restores the path. The
+    installed PySpark is the same version, unless SPARK_HOME names another Spark.
     """
     if "SPARK_HOME" in os.environ:
         return sys.executable
@@ -77,12 +86,21 @@ def session(
     brief: bool = True,
     inherited: Sequence[int] = (),
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block. What the JVM and the workers print goes to `log`.
-    `inherited`: open files that the JVM keeps open too, so that a lock lasts as long as both.
+    """Open a session that ends with the block.
 
-    SIGINT and SIGTERM end Spark and leave the block; then they do what they would without Spark.
-    Under spark-submit its session, whose JVM is the parent of this process and gets the signals;
-    no argument has a meaning then. Raises ReportError.
+    SIGINT and SIGTERM stop Spark and leave the block. Then they have their usual effect. Under
+    spark-submit the session is that of spark-submit, whose JVM is the parent of this process and
+    receives the signals; all arguments are ignored then.
+
+    Args:
+        scratch: folder for Spark's own files.
+        log: file for the output of the JVM and the workers.
+        threads: number of local threads.
+        brief: start fast, because there is little work.
+        inherited: open files that the JVM keeps open too, so that a lock lasts as long as both.
+
+    Raises:
+        ReportError: Java is missing, or Spark does not start.
     """
     if submitted.is_submitted():
         with _own_interrupt(), submitted.submitted_session() as spark:
@@ -91,7 +109,7 @@ def session(
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    scratch = scratch.absolute()  # Spark takes URIs, and its workers run in another directory
+    scratch = scratch.absolute()  # Spark needs URIs, and its workers run in another folder
     settings = configuration(scratch, threads, brief=brief)
     os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
     java_home = java.environment(scratch)
@@ -114,13 +132,16 @@ def session(
 
 @contextmanager
 def _ended_by_signals(jvm: Jvm) -> Iterator[Sequence[threading.Thread]]:
-    """An exception of a handler out of a call into Java would leave the connection to it unusable;
-    so Spark is stopped from another thread, which is yielded when a signal comes, and the call
-    fails. A second signal ends the JVM without further steps."""
+    """Stop Spark on SIGINT and SIGTERM.
+
+    If a signal handler raised during a call into Java, the connection would be unusable. So another
+    thread stops Spark, and the call fails. The yielded list holds this thread after a signal. A
+    second signal terminates the JVM at once.
+    """
     noted: list[int] = []
     stopping: list[threading.Thread] = []
     if threading.current_thread() is not threading.main_thread():
-        yield stopping  # only the main thread may set a handler, and signals come there
+        yield stopping  # only the main thread may set handlers, and it receives the signals
         return
 
     def note(number: int, frame: object) -> None:
@@ -154,14 +175,14 @@ def _stop(jvm: Jvm) -> None:
             context.stop()
             return
     except Exception as error:
-        # The main thread may have ended the connection, or the JVM, by now.
-        logging.getLogger(__name__).debug("Spark was not stopped by the signal: %s", error)
+        # The main thread may have closed the connection or the JVM already.
+        logging.getLogger(__name__).debug("cannot stop Spark after the signal: %s", error)
     jvm.terminate()
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables for the block; PySpark reads them when it connects."""
+    """Set environment variables for the block. PySpark reads them when it connects."""
     os.environ.update(variables)
     try:
         yield
@@ -172,18 +193,18 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Restores the handler of SIGINT: PySpark puts its own in place, which calls Java."""
+    """Restore the handler of SIGINT: PySpark installs its own, which calls Java."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        # Only the main thread may set a handler. None: the handler was not set from Python.
+        # Only the main thread may set a handler. None: the handler was not set by Python.
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGINT, handler)
 
 
 def _forget_gateway() -> None:
-    """PySpark keeps one connection per process; the next session needs a new one."""
+    """Drop the connection that PySpark keeps per process: the next session needs a new one."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:

@@ -1,11 +1,10 @@
-"""Whether a standalone master serves, and whether the worker of this machine is registered with it:
-for health checks.
+"""Check for health checks that a standalone Spark master serves, and optionally this worker.
 
-    python -m aerobee_spark.jvm.standalone HOST:PORT             # of the master's web pages
-    python -m aerobee_spark.jvm.standalone HOST:PORT --worker
+    python -m aerobee_spark.jvm.standalone HOST:PORT             # address of the master's web pages
+    python -m aerobee_spark.jvm.standalone HOST:PORT --worker    # also check this machine's worker
 
-The exit code is 0 when it is so, else 1. The master's own record counts: a worker that has lost it
-serves nobody.
+The exit code is 0 if the check passes, else 1. The check reads the master's own record, because a
+worker that the master has lost gets no tasks.
 """
 
 from __future__ import annotations
@@ -21,20 +20,26 @@ ALIVE = "ALIVE"
 
 
 def record(address: str) -> dict[str, Any]:
-    """What the master says of itself, its workers and its applications. Raises OSError when it does
-    not answer, ValueError when that is no JSON: its web server is up before its pages are."""
+    """Return the master's record of itself, its workers and its applications.
+
+    Raises:
+        OSError: the master does not answer.
+        ValueError: the answer is not JSON; the web server starts before its pages exist.
+    """
     with urllib.request.urlopen(f"http://{address}/json/", timeout=TIMEOUT_S) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
 
 def problem(found: dict[str, Any], host: str | None) -> str | None:
-    """None when the master serves, and, given a `host`, a worker there is registered with it."""
+    """Return what is wrong; None if the master serves and has registered a worker at `host`."""
     if found["status"] != ALIVE:
         return f"the master is {found['status']}"
     alive = {worker["host"] for worker in found["workers"] if worker["state"] == ALIVE}
     if host is not None and host not in alive:
-        return f"no worker at {host} is registered, but {', '.join(sorted(alive)) or 'none'}"
+        return (
+            f"no worker at {host} is registered; registered: {', '.join(sorted(alive)) or 'none'}"
+        )
     return None
 
 

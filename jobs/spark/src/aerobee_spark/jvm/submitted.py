@@ -1,7 +1,7 @@
-"""Whether spark-submit started this process, and its session then.
+"""Detect spark-submit, and open its session.
 
-spark-submit starts a JVM, and the JVM starts this process: master, memory and logs are its
-business. What the rows depend on is set here, so that they are the same everywhere.
+spark-submit starts a JVM, and the JVM starts this process. The user configures master, memory and
+logs there. This module sets the options that affect rows, so that they are the same everywhere.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Set by spark-submit; PySpark connects to the JVM by it.
+# spark-submit sets this variable. PySpark uses it to connect to the JVM.
 GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
-# Of the session: times are UTC in SQL, and not INT96 in files, which is deprecated and has no
+# Session settings: UTC times in SQL, and no INT96 times in files, which are deprecated and have no
 # statistics.
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -30,7 +30,7 @@ def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def submitted_session() -> Iterator[SparkSession]:
-    """The session of spark-submit; it ends with the block, and the application with it."""
+    """Open the session of spark-submit. It ends with the block, and with it the application."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()

@@ -1,1 +1,1 @@
-"""Landing facts: a streaming job that writes each message once into a facts table."""
+"""Write messages into a facts table, each message once, with a streaming job."""

@@ -1,7 +1,7 @@
-"""The command line of `aerobee facts`: landing, and `facts compact`.
+"""Run the command line of `aerobee facts` and `aerobee facts compact`.
 
-Exit codes: 0 landed; 1 failed, what was committed stays; 2 wrong arguments; 3 landed, but a broker
-was away or messages were lost before they were landed; 130 and 143 interrupted.
+Exit codes: 0 all messages are in the table; 1 failed, committed batches stay; 2 wrong arguments;
+3 a broker was unavailable, or messages were deleted before they were read; 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -35,14 +35,22 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "facts",
         prog="aerobee facts",
-        help="dead letters, retries or a topic as a table of Parquet files, each message once",
-        description="Lands the messages of a consumer group's dead-letter and retry topics, or of "
-        "topics, in DIR with Spark, and goes on there the next time. Consumes nothing. "
-        "`aerobee facts compact --table DIR` joins its files by day.",
-        epilog="Exit codes: 0 landed, 1 failed, 2 wrong arguments, 3 not everything could be read.",
+        help="write dead letters, retries or topics into a Parquet table, each message once",
+        description="Write the messages of a consumer group's dead-letter and retry topics, or of "
+        "other topics, into the table DIR with Spark. The next run continues where this one ends. "
+        "The command consumes nothing. `aerobee facts compact --table DIR` joins the files of "
+        "each day.",
+        epilog="Example: aerobee facts --group billing --table facts. "
+        "Exit codes: 0 complete, 1 failed, 2 wrong arguments, 3 some messages could not be read.",
     )
     add = parser.add_argument
-    add("action", nargs="?", choices=("land", "compact"), default="land", help="(land)")
+    add(
+        "action",
+        nargs="?",
+        choices=("land", "compact"),
+        default="land",
+        help="write messages into the table, or join its files (default: land)",
+    )
     add(
         "--table",
         required=True,
@@ -50,44 +58,54 @@ def add_parser(commands: Any) -> None:
         metavar="DIR",
         help="the folder of the table, or a URI",
     )
-    add("--group", type=_checked(check_group), metavar="G", help="the consumer group")
-    add("--topic", type=_checked(_topics), metavar="T", help="topics instead, separated by commas")
-    add("--kind", choices=KINDS, help="which topics of the group (both)")
-    add("--namesrv", metavar="H:P", help="name servers, ; between several (else NAMESRV_ADDR)")
-    add("--every", type=_checked(_width), metavar="TIME", help="go on, and look every 30s, 1m, …")
+    add("--group", type=_checked(check_group), metavar="G", help="consumer group to read")
+    add(
+        "--topic",
+        type=_checked(_topics),
+        metavar="T",
+        help="topics to read instead of a group, separated by commas",
+    )
+    add("--kind", choices=KINDS, help="topics of the group to read (default: both)")
+    add("--namesrv", metavar="H:P", help="name servers, separated by ; (default: NAMESRV_ADDR)")
+    add(
+        "--every",
+        type=_checked(_width),
+        metavar="TIME",
+        help="keep running, and start a batch every 30s, 1m, …",
+    )
     add(
         "--batch-size",
         type=_checked(_positive),
         default=200_000,
         metavar="N",
-        help="messages of a batch, at most (200000)",
+        help="most messages of one batch (200000)",
     )
-    add("--no-bodies", action="store_true", help="leave message bodies out")
+    add("--no-bodies", action="store_true", help="leave message bodies out of the table")
     add(
         "--keep",
         type=_checked(_width),
         metavar="TIME",
-        help="of compact: leave out what is older, by store time: 90d",
+        help="compact only: delete rows stored longer ago than this, such as 90d",
     )
     add("--json", action="store_true", help="print the result as JSON")
-    add("--quiet", action="store_true", help="no progress on stderr")
+    add("--quiet", action="store_true", help="print no progress on stderr")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Raises MqError."""
+    """Run the chosen action and return its exit code. Raise MqError."""
     return _compact(given) if given.action == "compact" else _land(given)
 
 
 def _land(given: argparse.Namespace) -> int:
     name_server = given.namesrv or environment.name_server()
     if not name_server:
-        return _refused("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
+        return _refused("the name server is missing: use --namesrv H:P or set NAMESRV_ADDR")
     if bool(given.group) == bool(given.topic):
-        return _refused("give either --group G or --topic T: it says what to land")
+        return _refused("the messages to write are not selected: use either --group G or --topic T")
     if given.keep is not None:
-        return _refused("--keep is of aerobee facts compact")
+        return _refused("--keep is only for aerobee facts compact: remove it")
     if given.kind and given.topic:
-        return _refused("--kind goes with --group")
+        return _refused("--kind requires --group: remove it, or select a group")
     from aerobee_spark.jvm.no_pandas import keep_out_pandas
 
     keep_out_pandas()
@@ -108,7 +126,7 @@ def _land(given: argparse.Namespace) -> int:
     for problem in result.away:
         print(f"error: {problem}", file=sys.stderr)
     if result.lost:
-        print(f"error: {result.lost} messages were gone before they were landed", file=sys.stderr)
+        print(f"error: {result.lost} messages were deleted before they were read", file=sys.stderr)
     return INCOMPLETE if result.away or result.lost else 0
 
 
@@ -116,7 +134,7 @@ def _compact(given: argparse.Namespace) -> int:
     for name in ("group", "topic", "kind", "every", "no_bodies"):
         if getattr(given, name):
             option = name.replace("_", "-")
-            return _refused(f"--{option} is of a landing: compact takes --table and --keep")
+            return _refused(f"--{option} is not for compact: use --table and --keep only")
     from aerobee_spark.landing.compaction import compact
 
     with opening.opened(given.table) as files:
@@ -125,8 +143,8 @@ def _compact(given: argparse.Namespace) -> int:
         print(json.dumps(asdict(done)))
     else:
         print(
-            f"{done.files_before} files were joined into {done.files_after}: {done.rows:,} rows, "
-            f"{done.expired:,} left out as too old"
+            f"joined {done.files_before} files into {done.files_after}: {done.rows:,} rows, "
+            f"{done.expired:,} expired rows deleted"
         )
     return 0
 
@@ -154,11 +172,11 @@ def _as_json(result: LandResult) -> dict[str, Any]:
 
 def _shown(result: LandResult, table: Table) -> str:
     ends = [f"  {span.queue}: up to queue offset {span.end}" for span in result.queues]
-    return "\n".join([f"{result.rows:,} rows landed in {table}", *ends])
+    return "\n".join([f"{result.rows:,} rows written to {table}", *ends])
 
 
 def _reporter(quiet: bool) -> Callable[[str], None]:
-    """Prints steps with the seconds since the start, unless `quiet`."""
+    """Return a function that prints each step with the seconds since the start, unless `quiet`."""
     start = time.monotonic()
 
     def report(step: str) -> None:
@@ -172,7 +190,10 @@ def _reporter(quiet: bool) -> Callable[[str], None]:
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """`parse`, but argparse prints the message of its error; what returns nothing checks alone."""
+    """Return `parse` with its errors converted, so that argparse prints their messages.
+
+    If `parse` returns None, it only checks, and the text itself is the value.
+    """
 
     def checked(text: str) -> Any:
         try:
@@ -189,7 +210,7 @@ def _topics(text: str) -> tuple[str, ...]:
     for name in names:
         check_topic(name)
     if not names:
-        raise ValueError("give the name of a topic")
+        raise ValueError("write the name of a topic")
     return names
 
 

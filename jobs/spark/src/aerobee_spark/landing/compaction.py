@@ -1,7 +1,7 @@
-"""Compaction: the files of a facts table are joined by day, and what is too old is left out.
+"""Compact a facts table: join its files by day, and delete expired rows.
 
-The joined files count from one commit on, which replaces the commits that they were made of. What
-these held is removed by the next compaction, so that a reader that has begun finds its files.
+One commit adds the joined files and replaces the commits that they were made from. The next
+compaction deletes the replaced files, so that a reader that has started still finds its files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from aerobee_spark.table.files import FactsFiles
 from aerobee_spark.table.rows import landed_in, read
 
 RUN = "compact"
-UNKNOWN_DAY = "unknown"  # of a store time that is out of range
+UNKNOWN_DAY = "unknown"  # for store times outside the supported range
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Rows in the joined files, rows that were too old, files before and after."""
+    """The result of a compaction: rows kept, rows expired, files before and after."""
 
     rows: int
     expired: int
@@ -37,8 +37,16 @@ class Compacted:
 def compact(
     files: FactsFiles, *, keep_ms: int | None = None, now_ms: int | None = None
 ) -> Compacted:
-    """Joins what is committed, but for the newest batch, which the job may still be at.
-    `keep_ms`: rows whose store time is older than this are left out. Raises ReportError."""
+    """Join all committed files except the newest batch, which the job may still write.
+
+    Args:
+        files: the table.
+        keep_ms: delete rows stored longer ago than this, in milliseconds; None keeps all.
+        now_ms: the current time, in milliseconds since the epoch; None reads the clock.
+
+    Raises:
+        ReportError: the table does not exist, or another compaction holds the lock.
+    """
     files.about()
     with files.lock("_compact.lock"):
         _remove_leftovers(files)
@@ -52,7 +60,7 @@ def compact(
 
 
 def _joinable(snapshot: Sequence[Commit]) -> list[Commit]:
-    """All but the newest batch: the job may be about to write it again."""
+    """Return all commits except the newest batch, which the job may write again."""
     newest = max((commit.seq for commit in snapshot if commit.run != RUN), default=0)
     return [commit for commit in snapshot if commit.run == RUN or commit.seq < newest]
 
@@ -86,7 +94,7 @@ def _join(
 def _write(
     files: FactsFiles, chosen: Sequence[Commit], folder: Path, oldest_ms: int | None
 ) -> tuple[int, int, list[Path]]:
-    """One file for each day. Returns the rows, those that were too old, and the files."""
+    """Write one file for each day. Return the rows, the number of expired rows, and the files."""
     writers: dict[str, pq.ParquetWriter] = {}
     rows = expired = 0
     try:
@@ -122,7 +130,7 @@ def _by_day(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
 
 
 def _remove_leftovers(files: FactsFiles) -> None:
-    """What the last compaction replaced, and folders of compactions that were not committed."""
+    """Delete files that the last compaction replaced, and folders of uncommitted compactions."""
     commits = files.commits()
     live = {commit.folder for commit in files.snapshot()}
     replaced = {name for commit in commits for name in commit.replaces}

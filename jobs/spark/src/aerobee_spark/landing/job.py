@@ -1,9 +1,8 @@
-"""The job behind `aerobee facts`: a stream of a group's or of some topics, batch by batch into a
-facts table.
+"""Run the job behind `aerobee facts`: a stream of messages, batch by batch, into a facts table.
 
-A batch that is replayed after a crash has the same number and range: one that was committed is
-skipped, any other is written anew. So a message is in the table once, and readers never see a part
-of a batch. Broker, Spark and this process may be killed at any point.
+A batch that is repeated after a crash has the same number and range. If it was committed, it is
+skipped; otherwise it is written again. So the table holds each message once, and readers never see
+part of a batch. Broker, Spark and this process may be killed at any point.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.engines import choice
-from aerobee_spark.report.engines.spark_engine import failure_told, failures_told
+from aerobee_spark.report.engines.spark_engine import spark_failures_converted, with_log_tail
 from aerobee_spark.report.engines.spark_path import spark_path
 from aerobee_spark.report.request import SPARK
 from aerobee_spark.stream.positions import Positions
@@ -40,15 +39,17 @@ if TYPE_CHECKING:
 
 OnStep = Callable[[str], None]
 POLL_S = 1
-# A broker that restarts while a batch is read is back within this.
+# Time for a broker to restart while a batch is read, in milliseconds.
 PULL_TIMEOUT_MS = 60_000
 LOG_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
 class LandRequest:
-    """Either a consumer group, with the kinds of its topics, or topics. `every_ms`: 0 lands what
-    there is and ends."""
+    """A request to write a consumer group's topics of the given kinds, or other topics.
+
+    `every_ms` is the interval of batches; 0 writes the existing messages and ends.
+    """
 
     name_server: str
     table: Table
@@ -56,18 +57,18 @@ class LandRequest:
     kinds: tuple[str, ...] = ("dlq", "retry")
     topics: tuple[str, ...] = ()
     every_ms: int = 0
-    # Messages of one batch, at most.
+    # Most messages of one batch.
     batch_size: int = 200_000
     include_bodies: bool = True
 
     def about(self) -> dict[str, Any]:
-        """What the table is of; stays the same for all of its runs."""
+        """Return the content of the table; it is the same for all runs."""
         if self.consumer_group:
             return {"group": self.consumer_group, "kinds": list(self.kinds)}
         return {"topics": sorted(self.topics)}
 
     def options(self) -> dict[str, str]:
-        """Of the data source. What is lost does not stop the job: the table tells it."""
+        """Return the options of the data source. Lost messages are counted and do not stop it."""
         options = {
             "nameServer": self.name_server,
             "maxOffsetsPerTrigger": str(self.batch_size),
@@ -83,7 +84,7 @@ class LandRequest:
 
 @dataclass(frozen=True, slots=True)
 class LandResult:
-    """`rows`, `lost`: of this run. `away`: why queues could not be read to their end."""
+    """The result of one run. `away`: for each unread queue, the reason."""
 
     rows: int
     lost: int
@@ -93,8 +94,14 @@ class LandResult:
 
 
 def land(request: LandRequest, on_step: OnStep) -> LandResult:
-    """Lands what is there, or goes on until it is interrupted. Raises MqError, also ReportError;
-    the table is whole then too, and the next run goes on where this one ended."""
+    """Write the existing messages, or run until interrupted.
+
+    After an error the table is still consistent, and the next run continues where this one ended.
+
+    Raises:
+        MqError: the messages cannot be read.
+        ReportError: Spark fails, or the table does not match the request.
+    """
     choice.check(SPARK)
     if isinstance(request.table, str):
         with _spark(request, on_step) as running:
@@ -105,7 +112,7 @@ def land(request: LandRequest, on_step: OnStep) -> LandResult:
     files = FactsFiles(here)
 
     def stream(held: Sequence[int]) -> None:
-        """The Java that starts here holds the lock too."""
+        """Start the stream in a Java process that holds the lock too."""
         with spark_path(here.path) as link, _spark(request, on_step, held) as running:
             _stream(running, Landing(files, str(link), request, on_step))
 
@@ -136,9 +143,10 @@ def _land(
 
 
 def _ask(request: LandRequest, files: FactsFiles) -> dict[Queue, Bounds | MqError]:
-    """The bounds of the queues of the group, and of the table so far, or why nobody serves them.
+    """Return the bounds of the queues of the request and of the table, or why they are missing.
 
-    Raises MqError: no name server, an unknown group or topic.
+    Raises:
+        MqError: no name server answers, or a group or topic does not exist.
     """
     options = ReadOptions.parse(_batch_options(request))
     known = {landed.queue for commit in _known(files) for landed in commit.queues}
@@ -153,14 +161,17 @@ def _ask(request: LandRequest, files: FactsFiles) -> dict[Queue, Bounds | MqErro
 
 
 def check_not_made_again(answers: Mapping[Queue, Bounds | MqError], landed: Sequence[Span]) -> None:
-    """Raises ReportError for a queue that ends before what the table has of it: its next messages
-    have the queue offsets, and so the keys, of earlier ones, which readers would no longer see."""
+    """Raise ReportError if a queue ends before the offset that the table already has.
+
+    Its next messages would have the queue offsets, and so the keys, of earlier ones. Readers would
+    not see them.
+    """
     for span in landed:
         bounds = answers.get(span.queue)
         if isinstance(bounds, Bounds) and bounds.max_offset < span.end:
             raise ReportError(
-                f"{span.queue} ends at queue offset {bounds.max_offset}, and the table has it up "
-                f"to {span.end}: the topic was deleted, or purged, and made again; give a new "
+                f"{span.queue} ends at queue offset {bounds.max_offset}, but the table has it up "
+                f"to {span.end}: the topic was deleted and created again, or purged; use a new "
                 "--table",
                 str(span.queue),
             )
@@ -171,12 +182,14 @@ def _problems(answers: Mapping[Queue, Bounds | MqError]) -> list[str]:
 
 
 def _behind(answers: Mapping[Queue, Bounds | MqError], landed: Sequence[Span]) -> list[str]:
-    """Queues of which not all is landed that was there at the start: their broker was away in
-    between, and may be back by now."""
+    """Report queues that were not written up to their end at the start of the run.
+
+    Their broker was unavailable for a while, and may be available again.
+    """
     ends = {span.queue: span.end for span in landed}
     return [
-        f"{queue}: landed up to queue offset {ends.get(queue, 0)} of {bounds.max_offset}: its "
-        "broker was away meanwhile"
+        f"{queue}: written up to queue offset {ends.get(queue, 0)} of {bounds.max_offset}: its "
+        "broker was unavailable for a while; run the command again"
         for queue, bounds in answers.items()
         if not isinstance(bounds, MqError)
         and ends.get(queue, bounds.min_offset) < bounds.max_offset
@@ -210,22 +223,22 @@ class _Running:
 def _spark(
     request: LandRequest, on_step: OnStep, inherited: Sequence[int] = ()
 ) -> Iterator[_Running]:
-    """`inherited`: open files that Java holds too."""
+    """Start Spark. `inherited` are open files that Java keeps open too."""
     from aerobee_spark.jvm.session import session
 
     with tempfile.TemporaryDirectory(prefix="aerobee-facts-") as folder, ExitStack() as stack:
         log, scratch = Path(folder) / "spark.log", Path(folder) / "spark"
         scratch.mkdir()
         on_step("starting Spark")
-        with failures_told(log):
+        with with_log_tail(log):
             running = session(scratch, log, brief=not request.every_ms, inherited=inherited)
             spark = stack.enter_context(running)
         yield _Running(spark, log)
 
 
 def _stream(running: _Running, landing: Landing) -> None:
-    """Raises SystemExit when a signal ended it."""
-    with failures_told(running.log), failure_told(), _signals() as noted:
+    """Run the stream. Raise SystemExit if a signal ended it."""
+    with with_log_tail(running.log), spark_failures_converted(), _signals() as noted:
         query = _start(running.spark, landing)
         _wait(query, noted)
     if noted:
@@ -251,8 +264,11 @@ def _start(spark: SparkSession, landing: Landing) -> StreamingQuery:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The numbers of the signals that ask this process to end. They are noted and nothing else: an
-    exception out of a call into Java would leave the connection to it unusable."""
+    """Record SIGINT and SIGTERM for the block, and yield the list of recorded signal numbers.
+
+    The handler does nothing else: if it raised during a call into Java, the connection would be
+    unusable.
+    """
     noted: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -267,7 +283,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 def _wait(query: StreamingQuery, noted: Sequence[int]) -> None:
-    """Until it ends, or a signal came. Raises what the query raised."""
+    """Wait until the query ends or a signal arrives. Raise what the query raised."""
     try:
         while not query.awaitTermination(POLL_S) and not noted:
             pass
@@ -277,8 +293,10 @@ def _wait(query: StreamingQuery, noted: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Writes batches. `link`: a path or URI of the table without characters that mean something to
-    Spark."""
+    """Writes batches into a table.
+
+    `link` is a path or URI of the table without characters that have a meaning for Spark.
+    """
 
     files: FactsFiles
     link: str
@@ -286,16 +304,16 @@ class Landing:
     on_step: OnStep
 
     def batch(self, rows: DataFrame, number: int) -> None:
-        """Lands one batch of the query, unless it was committed before."""
+        """Write one batch of the query, unless it was committed before."""
         run = self._run()
         if self.files.is_committed(run, number):
             return
         start, end = self._positions(number)
         folder = f"run={run}/batch={number}"
-        self.files.storage.delete(folder)  # of an attempt that was not committed
+        self.files.storage.delete(folder)  # left by an attempt that was not committed
         if start is None or start.of != end.of:
-            # Each queue has a task of its own, with few rows: small files cost the writer and the
-            # readers more than large ones.
+            # Each queue has its own task, with few rows. Many small files are slower to write and
+            # to read than few large ones.
             cores = rows.sparkSession.sparkContext.defaultParallelism
             facts = _with_history(rows, self.request).coalesce(cores)
             facts.write.parquet(f"{self.link}/{folder}")
@@ -312,13 +330,15 @@ class Landing:
         self.on_step(f"batch {number}: {commit.rows:,} rows")
 
     def _run(self) -> str:
-        """The id of the query, which lives as long as its checkpoint."""
+        """Return the id of the query, which lasts as long as its checkpoint."""
         found: dict[str, str] = json.loads(self.files.storage.read(f"{CHECKPOINT}/metadata"))
         return found["id"]
 
     def _positions(self, number: int) -> tuple[Positions | None, Positions]:
-        """Before and after a batch, as Spark noted them before it began. None before the first
-        one."""
+        """Return the positions before and after a batch, from Spark's checkpoint.
+
+        There are none before the first batch.
+        """
         return self._noted(number - 1) if number else None, self._noted(number)
 
     def _noted(self, number: int) -> Positions:

@@ -1,1 +1,1 @@
-"""From queue offsets to Arrow columns."""
+"""Read messages by queue offset and decode them into Arrow columns."""

@@ -1,5 +1,6 @@
-"""Arrow arrays out of numpy arrays and bytes, without an object for each value. Pure; knows no
-records.
+"""Build Arrow arrays from numpy arrays and bytes, without a Python object for each value.
+
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ Data = bytes | memoryview | Bytes
 
 
 def numbers(values: Ints, kind: pa.DataType) -> pa.Array:
-    """An array of int32 or int64."""
+    """Return an array of int32 or int64."""
     width = np.int32 if pa.types.is_int32(kind) else np.int64
     buffer = pa.py_buffer(np.ascontiguousarray(values, width))
     return pa.Array.from_buffers(kind, len(values), [None, buffer])
 
 
 def bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """A validity bitmap of Arrow."""
+    """Return an Arrow validity bitmap."""
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def variable(kind: pa.DataType, data: Data, lengths: Ints) -> pa.Array:
-    """An array of the strings or binaries that are concatenated in `data`."""
+    """Return an array of the strings or binaries concatenated in `data`."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.Array.from_buffers(
@@ -37,7 +38,7 @@ def variable(kind: pa.DataType, data: Data, lengths: Ints) -> pa.Array:
 
 
 def every_second(kind: pa.DataType, data: Data, starts: Ints, ends: Ints) -> pa.Array:
-    """The strings or binaries from each start to its end, which is not behind the next start."""
+    """Return the strings or binaries between each start and end. The spans must be in order."""
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]

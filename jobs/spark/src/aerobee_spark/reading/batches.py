@@ -1,7 +1,6 @@
-"""What a task does: the RecordBatches of its ranges. Runs in Spark's Python workers, of a batch
-query and of a stream alike.
+"""Read the RecordBatches of one task. Runs in Spark's Python workers, for batches and streams.
 
-grpc is imported by the first read, after the worker was forked.
+The first read imports grpc, after the worker was forked.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RangesPartition(InputPartition):
-    """The ranges that one task reads. `addresses`: broker name → where it was at planning, if that
-    is known."""
+    """The ranges that one task reads. `addresses`: broker name → address at planning, if known."""
 
     ranges: tuple[OffsetRange, ...]
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -35,9 +33,13 @@ class RangesPartition(InputPartition):
 def read(
     partition: InputPartition, options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """RecordBatches with the columns `names`. Raises MqError, also MissingPackageError,
-    CorruptRecord."""
-    # Without any partition Spark reads one of its own making.
+    """Yield RecordBatches with the columns `names`.
+
+    Raises:
+        MqError: the messages cannot be read, or a package is missing (MissingPackageError).
+        CorruptRecord: a broker returned a damaged record.
+    """
+    # If a read has no partitions, Spark calls this with a partition of its own.
     if isinstance(partition, RangesPartition):
         yield from _read(partition, options, names)
 
@@ -69,8 +71,8 @@ def _read(
         yield batch.select(list(names))
 
 
-# One client per worker process, which Spark uses for several tasks. The process id is part of the
-# key because no connection survives a fork.
+# One client per worker process, which Spark reuses for several tasks. The process id is part of
+# the key because no connection survives a fork.
 _clients: dict[tuple[int, str], AdminClient] = {}
 
 

@@ -1,6 +1,7 @@
-"""Reading ranges of queues from their brokers: chunks of records, with retries, checked for gaps.
+"""Read ranges of queues from their brokers in chunks of records, with retries and gap checks.
 
-A browse registers no group and commits no offset. The next chunk is fetched while one is decoded.
+A browse registers no group and commits no offset. The next chunk is fetched while the current one
+is decoded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 2.0
 NOWHERE: Mapping[str, str] = MappingProxyType({})
-# What a name server answers while the broker of a queue is away, of which the range was planned.
+# Answers of a name server while the broker of a planned range is unavailable.
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
@@ -44,12 +45,19 @@ def read_ranges(
     options: ReadOptions,
     addresses: Mapping[str, str] = NOWHERE,
 ) -> Iterator[tuple[OffsetRange, Chunk]]:
-    """The records of one range after the other, pullBatchSize at a time. `addresses`: broker name →
-    where it was when the ranges were planned; it is asked there first, so that no name server is
-    needed.
+    """Yield the records of the ranges in order, up to pullBatchSize at a time.
 
-    Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when a broker does not
-    answer for pullTimeoutMs, unless failOnUnreachableBroker is off (then its range ends there).
+    Args:
+        admin: the client to browse with.
+        ranges: the ranges to read.
+        options: the options of the read.
+        addresses: broker name → address at planning time. The first request uses it, so no
+            name server is needed.
+
+    Raises:
+        DataLossError: messages are missing, unless failOnDataLoss is false.
+        MqError: a broker did not answer within pullTimeoutMs. If failOnUnreachableBroker is
+            false, its range ends there instead.
     """
     chunks = _chunks(admin, ranges, options, addresses)
     with ThreadPoolExecutor(1, "aerobee pull") as ahead:
@@ -74,7 +82,7 @@ def _chunks(
             except MqError as error:
                 if isinstance(error, DataLossError) or options.fail_on_unreachable_broker:
                     raise
-                log.warning("%s is not read to its end: %s", wanted.queue, error.message)
+                log.warning("stopped reading %s before its end: %s", wanted.queue, error.message)
                 break
             offset = chunk.next_offset
             yield wanted, chunk
@@ -82,7 +90,7 @@ def _chunks(
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Pulls one chunk after the other, and checks that no offset is missing."""
+    """Pull chunks of one range in order, and check that no offset is missing."""
 
     admin: AdminClient
     wanted: OffsetRange
@@ -92,8 +100,12 @@ class Pull:
     monotonic: Callable[[], float] = time.monotonic
 
     def chunk(self, offset: int) -> Chunk:
-        """The chunk from `offset` on. Brokers limit a response; small ones are combined here,
-        because decoding by columns is faster for many records."""
+        """Return the chunk from `offset` on.
+
+        Brokers limit the size of a response. Small responses are combined, because decoding by
+        columns
+        is faster for many records.
+        """
         most_messages, most_bytes = self.options.pull_batch_size, self.options.max_bytes_per_pull
         parts, messages, size = [], 0, 0
         while offset < self.wanted.end and messages < most_messages and size < most_bytes:
@@ -105,8 +117,11 @@ class Pull:
         return Chunk(b"".join(parts), offset)
 
     def _browse(self, offset: int, most: int) -> Browsed:
-        """Retries what is retryable, also a broker that no name server knows now, for pullTimeoutMs
-        in all. Raises MqError."""
+        """Browse with retries, for at most pullTimeoutMs.
+
+        Retry retryable errors, and a broker that no name server knows at the moment. Raise MqError
+        after that.
+        """
         deadline = self.monotonic() + self.options.pull_timeout_ms / 1000
         delay = FIRST_DELAY_S
         address = self.address
@@ -123,13 +138,13 @@ class Pull:
                 may_come_back = error.retryable or error.code in AWAY
                 if not may_come_back or self.monotonic() + delay >= deadline:
                     raise
-                address = None  # it may have moved: the route says where it is now
-                log.info("%s: trying again in %.1f s: %s", self.wanted.queue, delay, error)
+                address = None  # the broker may have moved: look up its route again
+                log.info("%s: retrying in %.1f s: %s", self.wanted.queue, delay, error)
             self.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY_S)
 
     def _check(self, offset: int, answer: Browsed) -> int:
-        """The offset to read next. Raises DataLossError when records before it are missing."""
+        """Return the offset to read next. Raise DataLossError if records before it are missing."""
         lost = self._loss(offset, answer)
         if lost and self.options.fail_on_data_loss:
             raise lost
@@ -142,8 +157,9 @@ class Pull:
         if answer.next_begin_offset <= offset:
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"{self.wanted.queue}: the broker says to go on at {answer.next_begin_offset} "
-                f"after queue offset {offset}, which leads nowhere: check its log",
+                f"{self.wanted.queue}: the broker returned the next offset "
+                f"{answer.next_begin_offset} for queue offset {offset}, which makes no progress: "
+                "check the broker's log",
             )
         return answer.next_begin_offset
 
@@ -154,22 +170,22 @@ class Pull:
             lost = range(offset, low)
             what = (
                 f"wanted queue offset {offset}, but the min offset is {low}: {len(lost)} messages "
-                "are gone"
+                "were deleted"
             )
         elif offset >= high:
             lost = range(offset, self.wanted.end)
             what = (
                 f"wanted queue offset {offset}, but the max offset is {high} (min offset {low}): "
-                "the end of the queue is gone"
+                "the end of the queue is missing"
             )
         elif (missing := answer.next_begin_offset - offset - answer.message_count) > 0:
             code, lost = Code.MESSAGE_CORRUPTED, range(offset, answer.next_begin_offset)
             what = (
-                f"{missing} of the records from queue offset {offset} up to {lost.stop} are left "
-                f"out, {answer.corrupted_count} of them because they fail their check (min offset "
+                f"{missing} records from queue offset {offset} up to {lost.stop} are missing: "
+                f"{answer.corrupted_count} of them because their checksum is wrong (min offset "
                 f"{low}); the broker's log names file and physical offset"
             )
         else:
             return None
-        advice = "set failOnDataLoss to false to read what is left"
+        advice = "set failOnDataLoss to false to read the remaining messages"
         return DataLossError(f"{queue}: {what}; {advice}", str(queue), lost, code)

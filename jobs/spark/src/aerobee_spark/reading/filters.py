@@ -1,6 +1,7 @@
-"""Filters of a batch query, as far as they say which queues and offsets need not be read. Pure.
+"""Derive the queues and offsets to read from the filters of a batch query.
 
-A narrowing keeps more than the filters do, never less: Spark filters the rows again.
+The result may include more than the filters select, never less: Spark filters the rows again. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
-    """What filters that all hold leave to be read; those that say nothing here are skipped."""
+    """Return the narrowing that all filters together allow. Unsupported filters are ignored."""
     found = Narrowing()
     for given in filters:
         found = _and(found, given)
@@ -58,15 +59,17 @@ def _and(found: Narrowing, given: Filter) -> Narrowing:
 
 
 def _values(given: Filter) -> frozenset[Any] | None:
-    """The values that the column may have; None: any."""
+    """Return the values that the column may have; None for any."""
     if isinstance(given, EqualTo | EqualNullSafe):
         return frozenset((given.value,))
     return frozenset(given.value) if isinstance(given, In) else None
 
 
 def _bounds(given: Filter) -> tuple[Any, Any]:
-    """The least and the greatest value that the column may have; None: no bound. A bound that is
-    exclusive counts as inclusive, for Spark looks again."""
+    """Return the least and the greatest value of the column; None for no bound.
+
+    An exclusive bound counts as inclusive, because Spark filters again.
+    """
     if isinstance(given, EqualTo | EqualNullSafe):
         return given.value, given.value
     if isinstance(given, In):
@@ -80,7 +83,7 @@ def _bounds(given: Filter) -> tuple[Any, Any]:
 
 
 def _ms(moment: datetime) -> int:
-    """Rounded down, as a store time is. Spark gives the time without a zone in UTC."""
+    """Convert to milliseconds, rounded down as store times are. Spark passes UTC without a zone."""
     known = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (known - _EPOCH) // timedelta(milliseconds=1)
 

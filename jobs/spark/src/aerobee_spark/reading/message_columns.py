@@ -1,5 +1,7 @@
-"""The columns of a message, by name and kind. The Spark schema (`schema.py`) and the Arrow schema
-(`columns.py`) are made of them, each without the other's library. Pure.
+"""List the columns of a message by name and kind.
+
+The Spark schema (`schema.py`) and the Arrow schema (`columns.py`) are built from this list, each
+without importing the other's library. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ COLUMNS = {
     "brokerName": STRING,
     "queueId": INT,
     "queueOffset": LONG,
-    # The property UNIQ_KEY, which the producer set; else offsetMsgId.
+    # The property UNIQ_KEY, which the producer sets; offsetMsgId if it is missing.
     "msgId": STRING,
     # Store host and physical offset, in hex.
     "offsetMsgId": STRING,
     "tags": STRING,
-    # Several are separated by spaces.
+    # Several keys are separated by spaces.
     "keys": STRING,
     "body": BINARY,
-    # Bytes of the whole body, also when it is cut or left out.
+    # Size of the whole body in bytes, also if the body is cut or left out.
     "bodySize": INT,
     "flag": INT,
     "sysFlag": INT,

@@ -1,4 +1,7 @@
-"""Which queues, offsets and store times of a read are wanted at all. Pure."""
+"""Describe which queues, offsets and store times of a read are needed.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from aerobee_spark.reading.offsets import Queue
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Topics and queue ids to read (None: all); queue offsets and store times (milliseconds since
-    the epoch) from and to, both inclusive (None: no bound)."""
+    """The part of a read that filters leave.
+
+    `topics` and `queue_ids` are those to read (None: all). Queue offsets and store times
+    (milliseconds
+    since the epoch) are inclusive bounds (None: no bound).
+    """
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None

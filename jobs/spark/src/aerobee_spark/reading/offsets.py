@@ -1,7 +1,7 @@
-"""Queue offsets as plain values: bounds, ranges, start and end of a read, splitting. Pure.
+"""Compute with queue offsets as plain values: bounds, ranges, positions, tasks.
 
-The bounds come from the brokers (`planning.py`). Every offset here is a queue offset, and every
-range is half open: `end` is not read.
+The bounds come from the brokers (`planning.py`). Every offset is a queue offset, and every range is
+half open: `end` is not read. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Queue(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets that a broker has of a queue: from `min_offset` up to `max_offset`, exclusive."""
+    """The offsets that a broker stores of a queue: `min_offset` up to `max_offset`, exclusive."""
 
     min_offset: int
     max_offset: int
@@ -49,11 +49,11 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The start or the end of a read: `everywhere` the same offset, but for the queues in
-    `by_queue`.
+    """The start or the end of a read.
 
-    With `timestamp_ms` it is instead, in each queue, the first message stored at or after that
-    time.
+    It is the offset `everywhere` for all queues except those in `by_queue`. If `timestamp_ms`
+    (milliseconds since the epoch) is set, it is the first message of each queue stored at or after
+    that time instead.
     """
 
     everywhere: int
@@ -78,8 +78,10 @@ def by_queue(offsets: OffsetsByTopic) -> dict[Queue, int]:
 
 
 def nested(offsets: Iterable[tuple[Queue, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """topic → broker name → queue id, as text → what belongs to the queue: the form that options
-    and checkpoints have in JSON. Sorted, so that equal offsets are equal texts."""
+    """Nest values by topic, broker name and queue id (as text).
+
+    Options and checkpoints use this form in JSON. It is sorted, so equal offsets give equal texts.
+    """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for (topic, broker_name, queue_id), value in sorted(offsets, key=lambda each: each[0]):
         found.setdefault(topic, {}).setdefault(broker_name, {})[str(queue_id)] = value
@@ -87,7 +89,7 @@ def nested(offsets: Iterable[tuple[Queue, Any]]) -> dict[str, dict[str, dict[str
 
 
 def check_known(position: Position, queues: Iterable[Queue], option: str) -> None:
-    """Raises OptionError when an offset is given for a queue that is not read."""
+    """Raise OptionError if `position` sets an offset for a queue that is not read."""
     unknown = sorted(set(position.by_queue or {}) - set(queues))
     if unknown:
         raise OptionError(
@@ -100,11 +102,13 @@ def check_known(position: Position, queues: Iterable[Queue], option: str) -> Non
 def range_of(
     queue: Queue, bounds: Bounds, start: int, end: int, *, fail_on_data_loss: bool
 ) -> OffsetRange:
-    """The range to read, with EARLIEST and LATEST replaced by numbers; empty when `end` is before
-    `start`.
+    """Return the range to read; empty if `end` is before `start`.
 
-    Raises DataLossError when `start` or `end` is outside of `bounds`; without `fail_on_data_loss`
-    the range is cut to the bounds.
+    EARLIEST and LATEST are replaced by numbers. Without `fail_on_data_loss` the range is cut to the
+    bounds.
+
+    Raises:
+        DataLossError: `start` or `end` is outside `bounds`.
     """
     first = _number(start, bounds)
     last = _number(end, bounds)
@@ -125,16 +129,16 @@ def _check_inside(queue: Queue, bounds: Bounds, wanted: int) -> None:
     if wanted < bounds.min_offset:
         raise DataLossError(
             f"{queue}: wanted queue offset {wanted}, but the min offset is {bounds.min_offset}: "
-            f"{bounds.min_offset - wanted} messages are gone. Start at {bounds.min_offset} or "
-            "later, or set failOnDataLoss to false to read what is left",
+            f"{bounds.min_offset - wanted} messages were deleted. Start at {bounds.min_offset} or "
+            "later, or set failOnDataLoss to false to read the remaining messages",
             str(queue),
             range(wanted, bounds.min_offset),
         )
     if wanted > bounds.max_offset:
         raise DataLossError(
             f"{queue}: wanted queue offset {wanted}, but the max offset is {bounds.max_offset} "
-            f"(min offset {bounds.min_offset}): the queue is younger than this offset. Correct "
-            "it, or set failOnDataLoss to false to read what is there",
+            f"(min offset {bounds.min_offset}): the queue does not reach this offset. Correct "
+            "the offset, or set failOnDataLoss to false to read the existing messages",
             str(queue),
             range(bounds.max_offset, wanted),
         )
@@ -143,15 +147,25 @@ def _check_inside(queue: Queue, bounds: Bounds, wanted: int) -> None:
 def shared(
     ranges: Iterable[OffsetRange], *, max_records: int, min_partitions: int = 1
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task. Ranges are split into parts of at most `max_records` offsets and
-    nearly equal length; neighbours that are short share a task, up to half of `max_records`: a task
-    costs as much as some thousand messages. At least `min_partitions` tasks when there are as many
-    offsets. Empty ranges are left out."""
+    """Distribute ranges to tasks.
+
+    A range is split into parts of nearly equal length and at most `max_records` offsets. Short
+    neighbors share a task, up to half of `max_records`, because starting a task costs as much as
+    reading some thousand messages. Empty ranges are left out.
+
+    Args:
+        ranges: the ranges to read.
+        max_records: most offsets of one part.
+        min_partitions: fewest tasks, if there are at least as many offsets.
+
+    Returns:
+        The ranges of each task.
+    """
     filled = [whole for whole in ranges if len(whole)]
     total = sum(map(len, filled))
     size = max(1, min(max_records, total // max(min_partitions, 1)))
     tasks: list[tuple[OffsetRange, ...]] = []
-    free = 0  # offsets that the last task has room for
+    free = 0  # offsets that still fit into the last task
     for whole in filled:
         for part in _cut(whole, -(-len(whole) // size)):
             if len(part) <= free:

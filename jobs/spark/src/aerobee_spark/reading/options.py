@@ -1,6 +1,7 @@
-"""The options of a read: names, defaults, allowed values. docs/spark.md describes them. Pure.
+"""Parse the options of a read: names, defaults and allowed values.
 
-Aliases are the names in Kafka's and in RocketMQ's older connectors.
+docs/spark.md describes them. Aliases are the names in Kafka's and in RocketMQ's older connectors.
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"
 PLAIN, STORED = "plain", "stored"
 _DURATION = re.compile(r"(\d+) ?(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# Of the JSON that names offsets in checkpoints.
+# Version of the JSON that names offsets in checkpoints.
 OFFSETS_VERSION = 1
 KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
 ALL_GROUPS = "*"
@@ -63,7 +64,7 @@ _OFFSETS_SHAPE = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     name_server: str
-    # Exactly one of these four is set: it selects what is read.
+    # Exactly one of these four is set: it selects the queues to read.
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
     assigned: frozenset[Queue] = frozenset()
@@ -72,44 +73,53 @@ class ReadOptions:
     kinds: tuple[str, ...] = ("dlq",)
     starting: Position = AT_EARLIEST
     ending: Position = AT_LATEST
-    # Of one task: 100,000 take a second or two.
+    # Per task. A task reads 100,000 messages in one to two seconds.
     max_records_per_partition: int = 100_000
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     fail_on_unreachable_broker: bool = True
-    # Not RocketMQ's 32: decoding by columns is fast for thousands of rows.
+    # RocketMQ's default is 32. Decoding by columns is fast only for thousands of rows.
     pull_batch_size: int = 4096
-    # Of one pull, retries included.
+    # Timeout of one pull, including its retries.
     pull_timeout_ms: int = 30_000
     max_bytes_per_pull: int = 8 * 1024 * 1024
     include_body: bool = True
     max_body_bytes: int | None = None
     include_properties: bool = True
-    # Tags of the messages to keep; empty: all.
+    # Tags of the messages to keep; empty keeps all.
     tags: frozenset[str] = frozenset()
-    # PLAIN: compressed bodies are decompressed; STORED: bodies are as the broker has them.
+    # PLAIN decompresses bodies; STORED returns them as the broker stores them.
     body_encoding: str = PLAIN
-    # Properties and JSON fields whose values come as short hashes.
+    # Properties and JSON fields whose values are replaced by short hashes.
     redact: tuple[str, ...] = ()
-    # The secret of these hashes, of the driver's environment; in no text.
+    # The secret key of these hashes, from the driver's environment. Never printed.
     redact_key: bytes = field(default=b"", repr=False)
-    # Whether filters of a batch query narrow the ranges that are read.
+    # If set, filters of a batch query narrow the ranges to read.
     pushdown: bool = False
-    # Of a stream: messages of one trigger, at most and at least; how long fewer may wait.
+    # Streams only: most and fewest messages of a trigger, and how long fewer may wait.
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
-    # The names of the options that were given.
+    # The names of the options that the user set.
     given: frozenset[str] = frozenset()
 
     @classmethod
     def parse(
         cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ
     ) -> ReadOptions:
-        """Raises OptionError; for an unknown option with the nearest name."""
+        """Parse the options of a read.
+
+        Args:
+            given: option → text, in any letter case, as Spark passes them.
+            environ: environment variables of the driver.
+
+        Raises:
+            OptionError: an option is unknown (the message names the nearest one), missing or
+                invalid.
+        """
         if not given:
             raise OptionError(
-                "there are no options: Spark does not pass those of CREATE TABLE on; use CREATE "
+                "no options were set: Spark does not pass the options of CREATE TABLE; use CREATE "
                 "TEMPORARY VIEW v USING rocketmq OPTIONS (…), or SELECT … FROM t WITH "
                 "(nameServer = "
                 "'…', topic = '…')",
@@ -122,7 +132,7 @@ class ReadOptions:
         _check_alone(values, "startingOffsets", "startingTimestamp")
         _check_alone(values, "endingOffsets", "endingTimestamp")
         if "kind" in values and "consumerGroup" not in values:
-            problem = "the option kind goes with consumerGroup: set that too, or drop kind"
+            problem = "the option kind requires consumerGroup: set consumerGroup, or remove kind"
             raise OptionError(problem, "kind")
         key = environment.redact_key(environ)
         options = cls(given=frozenset(values), redact_key=key, **fields_of(values, OPTIONS))
@@ -130,40 +140,39 @@ class ReadOptions:
         least, most = options.min_per_trigger, options.max_per_trigger
         if least is not None and most is not None and least > most:
             raise OptionError(
-                f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}: no trigger "
-                f"could "
-                "have both; lower the one or raise the other",
+                f"minOffsetsPerTrigger {least} is greater than maxOffsetsPerTrigger {most}: "
+                "lower the first or raise the second",
                 "minOffsetsPerTrigger",
             )
         if options.redact and (options.body_encoding == STORED or options.max_body_bytes):
             other = "maxBodyBytes" if options.max_body_bytes else "bodyEncoding=stored"
             raise OptionError(
-                f"the options redact and {other} exclude each other: a body is redacted whole and "
-                "decompressed; drop one of them",
+                f"the options redact and {other} exclude each other: redaction needs the whole, "
+                "decompressed body; remove one of them",
                 "redact",
             )
         if "maxTriggerDelay" in values and least is None:
-            problem = "maxTriggerDelay goes with minOffsetsPerTrigger: set that too, or drop it"
+            problem = "maxTriggerDelay requires minOffsetsPerTrigger: set that option, or remove it"
             raise OptionError(problem, "maxTriggerDelay")
         return options
 
     def check_batch(self) -> None:
-        """Raises OptionError for an option that only a stream has."""
+        """Raise OptionError if an option was set that only streams support."""
         for name in STREAM_ONLY:
             if name in self.given:
                 raise OptionError(
-                    f"the option {name} is of spark.readStream: a batch reads up to endingOffsets "
-                    "or endingTimestamp; drop it, or read a stream",
+                    f"the option {name} is only for spark.readStream: a batch ends at "
+                    "endingOffsets or endingTimestamp; remove the option, or read a stream",
                     name,
                 )
 
     def check_stream(self) -> None:
-        """Raises OptionError for an option that only a batch has."""
+        """Raise OptionError if an option was set that only batches support."""
         for name in BATCH_ONLY:
             if name in self.given:
                 raise OptionError(
-                    f"the option {name} is of spark.read: a stream has no end, leaves no rows of a "
-                    "batch out and takes no filters; drop it, or read a batch",
+                    f"the option {name} is only for spark.read: a stream has no end, skips no "
+                    "messages and accepts no filters; remove the option, or read a batch",
                     name,
                 )
 
@@ -172,24 +181,26 @@ def _check_of_read(given: Mapping[str, str]) -> None:
     lower = {name.lower() for name in given}
     for name in WRITE_ONLY:
         if name.lower() in lower:
-            raise OptionError(f"the option {name} is of df.write: drop it from the read", name)
+            raise OptionError(
+                f"the option {name} is only for df.write: remove it from the read", name
+            )
 
 
 def _check_alone(values: Mapping[str, str], *names: str, needed: bool = False) -> None:
     found = [name for name in names if name in values]
     if len(found) > 1:
-        problem = f"{' and '.join(found)} exclude each other: give one of them"
+        problem = f"{' and '.join(found)} exclude each other: keep one of them"
         raise OptionError(problem, found[-1])
     if needed and not found:
-        problem = f"nothing says what to read: give one of {', '.join(names)}"
+        problem = f"the queues to read are not selected: set one of {', '.join(names)}"
         raise OptionError(problem, names[0])
 
 
 def _check_forwards(starting: Position, ending: Position) -> None:
-    """Raises OptionError for an end that is before the start: nothing would be read."""
+    """Raise OptionError if the end is before the start: such a read would be empty."""
     first_ms, last_ms = starting.timestamp_ms, ending.timestamp_ms
     if first_ms is not None and last_ms is not None and first_ms > last_ms:
-        problem = "startingTimestamp is later than endingTimestamp: exchange them"
+        problem = "startingTimestamp is later than endingTimestamp: swap them"
         raise OptionError(problem, "endingTimestamp")
     ends = ending.by_queue or {}
     for queue, first in (starting.by_queue or {}).items():
@@ -207,17 +218,17 @@ def _check_forwards(starting: Position, ending: Position) -> None:
 def _topics(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     if not names:
-        raise ValueError("give topic names, separated by commas")
+        raise ValueError("write topic names, separated by commas")
     for name in names:
         topics.check_topic(name)
     return names
 
 
 def parse_names(value: str) -> tuple[str, ...]:
-    """Names, separated by commas. Raises ValueError."""
+    """Parse names separated by commas. Raise ValueError if there is none."""
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     if not names:
-        raise ValueError("give names, separated by commas")
+        raise ValueError("write names, separated by commas")
     return names
 
 
@@ -225,7 +236,7 @@ def _pattern(value: str) -> str:
     try:
         re.compile(text(value))
     except re.error as error:
-        raise ValueError(f"it is no regular expression: {error}") from None
+        raise ValueError(f"invalid regular expression: {error}") from None
     return value
 
 
@@ -255,13 +266,17 @@ def _encoding(value: str) -> str:
 
 
 def timestamp_ms(value: str) -> int:
-    """Milliseconds since the epoch, given as a number or as an ISO 8601 time (UTC by default).
+    """Parse a time into milliseconds since the epoch.
 
-    Raises ValueError.
+    Args:
+        value: milliseconds since the epoch, or an ISO 8601 time (UTC if it has no zone).
+
+    Raises:
+        ValueError: the text is neither, or the number exceeds 64 bits.
     """
     if _EPOCH_MS.fullmatch(value):
         if abs(int(value)) > _MAX_MS:
-            raise ValueError("write milliseconds since the epoch of 64 bits")
+            raise ValueError("write milliseconds since the epoch that fit into 64 bits")
         return int(value)
     try:
         moment = datetime.fromisoformat(value)
@@ -278,17 +293,17 @@ def _json(value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"invalid JSON: {error}") from None
 
 
 def _position(everywhere: int) -> Callable[[str], Position]:
-    """A parser. `everywhere`: for queues that the JSON does not name."""
+    """Return a parser of positions. Queues that the JSON omits start or end at `everywhere`."""
 
     def parse(value: str) -> Position:
         named = {"earliest": EARLIEST, "latest": LATEST}
         if value.lower() in named:
             return Position(named[value.lower()])
-        if not value.lstrip().startswith("{"):  # a misspelt word
+        if not value.lstrip().startswith("{"):  # such as a misspelled "earliest"
             raise ValueError(_OFFSETS_SHAPE)
         return Position(everywhere, by_queue=by_queue(_offsets(_json(value))))
 
@@ -297,9 +312,12 @@ def _position(everywhere: int) -> Callable[[str], Position]:
 
 def _offsets(loaded: Any) -> OffsetsByTopic:
     if isinstance(loaded, dict) and isinstance(version := loaded.get("v"), int):
-        # As in a checkpoint.
+        # The form in which checkpoints store offsets.
         if version > OFFSETS_VERSION:
-            raise ValueError(f"it has version {version}, and this one reads {OFFSETS_VERSION}")
+            raise ValueError(
+                f"the offsets have version {version}, but this release reads up to "
+                f"{OFFSETS_VERSION}"
+            )
         loaded = loaded.get("topics")
     try:
         parsed = {
@@ -313,7 +331,9 @@ def _offsets(loaded: Any) -> OffsetsByTopic:
         raise ValueError(_OFFSETS_SHAPE) from None
     for offset in by_queue(parsed).values():
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
-            raise ValueError(f"{offset!r} is no queue offset, nor -2 (earliest) or -1 (latest)")
+            raise ValueError(
+                f"invalid queue offset {offset!r}: use 0 or more, -2 (earliest) or -1 (latest)"
+            )
     return parsed
 
 

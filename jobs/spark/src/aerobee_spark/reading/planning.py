@@ -1,7 +1,7 @@
-"""Planning a read: which queues, and which offsets of each. Asks the name server and the brokers.
+"""Plan a read: look up the queues and their offsets at the name server and the brokers.
 
-The rules are in `offsets.py`. The client is imported inside, so that importing this module is
-cheap.
+The rules are in `offsets.py`. Functions import the client themselves, so that this module loads
+fast.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READ = 4  # permission bit
 
 
 def connect(name_server: str) -> AdminClient:
-    """A new client. Raises MqError for a malformed address, also MissingPackageError."""
+    """Return a new client. Raise MqError if the address is malformed or a package is missing."""
     check_packages()
     from aerobee_client import AdminClient
 
@@ -46,11 +46,13 @@ def connect(name_server: str) -> AdminClient:
 def plan(
     admin: AdminClient, options: ReadOptions, narrowing: Narrowing = EVERYTHING
 ) -> list[OffsetRange]:
-    """The range of every queue that `options` select, empty ones included, sorted by queue; of
-    these what `narrowing` takes.
+    """Return the range of every queue that `options` select, cut to `narrowing`, sorted by queue.
 
-    Raises MqError: an unknown topic or group, offsets of a queue that is not read, a broker that
-    does not answer, data loss.
+    Empty ranges are included.
+
+    Raises:
+        MqError: a topic or group does not exist, an offset names a queue that is not read, a
+            broker does not answer, or messages were deleted.
     """
     queues = queues_of(admin, options)
     check_known(options.starting, queues, "startingOffsets")
@@ -80,8 +82,10 @@ def _narrowed(admin: AdminClient, wanted: OffsetRange, narrowing: Narrowing) -> 
 
 
 def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
-    """The queues that `options` select, sorted. Raises TOPIC_NOT_EXIST,
-    SUBSCRIPTION_GROUP_NOT_EXIST."""
+    """Return the queues that `options` select, sorted.
+
+    Raise MqError with TOPIC_NOT_EXIST or SUBSCRIPTION_GROUP_NOT_EXIST.
+    """
     if options.assigned:
         return sorted(options.assigned)
     if options.consumer_group and options.consumer_group != ALL_GROUPS:
@@ -91,8 +95,11 @@ def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
 
 
 def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> list[Queue]:
-    """The queues of its retry and dead-letter topics, sorted; [] when the group exists but has no
-    such topic yet. Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
+    """Return the queues of the group's retry and dead-letter topics, sorted.
+
+    The list is empty if the group exists but has no such topic yet. Raise MqError with
+    SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist.
+    """
     named = {"dlq": topics.dead_letter_topic, "retry": topics.retry_topic}
     queues: list[Queue] = []
     for kind in kinds:
@@ -107,7 +114,7 @@ def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> lis
 
 
 def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
-    """The readable queues. Raises TOPIC_NOT_EXIST."""
+    """Return the readable queues. Raise MqError with TOPIC_NOT_EXIST."""
     return [
         Queue(topic, data.broker_name, queue_id)
         for data in admin.topic_route(topic).queues
@@ -117,7 +124,7 @@ def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
 
 
 def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
-    """The topics that match the pattern, or the retry and dead-letter topics of every group."""
+    """Return the topics that match the pattern, or the derived topics of all groups."""
     names = [topic.topic for topic in admin.list_topics(include_derived=True)]
     if options.consumer_group:
         tests = {"dlq": topics.is_dead_letter, "retry": topics.is_retry}
@@ -126,7 +133,7 @@ def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
     matching = [name for name in names if pattern.fullmatch(name)]
     if not matching:
         raise OptionError(
-            f"no topic matches topicPattern {options.topic_pattern!r}: the pattern has to match "
+            f"no topic matches topicPattern {options.topic_pattern!r}: the pattern must match "
             "the whole name",
             "topicPattern",
         )
@@ -134,8 +141,11 @@ def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
 
 
 def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue, Bounds | MqError]:
-    """The bounds of each queue, or the error of its broker: one broker that is down must not hide
-    the queues of the others. One call for each topic and broker, all at once."""
+    """Return the bounds of each queue, or the error of its broker.
+
+    A broker that is down must not hide the queues of the others. There is one call for each topic
+    and broker, and all calls run at the same time.
+    """
     wanted = list(queues)
     try:
         addresses = broker_addresses(admin) if wanted else {}
@@ -149,7 +159,7 @@ def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue,
 
 
 def broker_addresses(admin: AdminClient) -> dict[str, str]:
-    """Broker name → address of its master, of all brokers that a name server knows."""
+    """Return broker name → address of its master, for all brokers that a name server knows."""
     return {
         broker.broker_name: broker.addresses[MASTER_ID]
         for broker in admin.cluster().brokers
@@ -160,14 +170,14 @@ def broker_addresses(admin: AdminClient) -> dict[str, str]:
 def _bounds(queue: Queue, answer: TopicBounds | MqError | None) -> Bounds | MqError:
     if answer is None:
         problem = (
-            f"no broker {queue.broker_name} is registered with the name server: start it, or "
-            "correct its name"
+            f"the broker {queue.broker_name} is not registered with the name server: start it, "
+            "or correct its name"
         )
         return MqError(Code.BROKER_NOT_EXIST, problem, about=str(queue))
     if isinstance(answer, MqError):
         return answer
     if queue.queue_id not in answer.bounds:
-        problem = f"there is no {queue}: it has {len(answer.bounds)} queues there"
+        problem = f"{queue} does not exist: the topic has {len(answer.bounds)} queues there"
         return MqError(Code.QUEUE_NOT_EXIST, problem, about=str(queue))
     return Bounds(*answer.bounds[queue.queue_id])
 
@@ -175,7 +185,7 @@ def _bounds(queue: Queue, answer: TopicBounds | MqError | None) -> Bounds | MqEr
 def ranges_of(
     admin: AdminClient, options: ReadOptions, bounds: Mapping[Queue, Bounds]
 ) -> list[OffsetRange]:
-    """Raises DataLossError."""
+    """Return the range of each queue. Raise DataLossError if messages were deleted."""
     return [
         range_of(
             queue,
@@ -194,5 +204,5 @@ def _offset(admin: AdminClient, position: Position, queue: Queue, bounds: Bounds
     if bounds.min_offset == bounds.max_offset:
         return bounds.max_offset
     found = admin.search_offset(*queue, position.timestamp_ms)
-    # Retention may raise the minimum between the two calls: that is no data loss.
+    # Retention may raise the minimum between the two calls. That is not data loss.
     return min(max(found, bounds.min_offset), bounds.max_offset)

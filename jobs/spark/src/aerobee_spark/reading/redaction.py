@@ -1,8 +1,8 @@
-"""Redaction: values of named properties and JSON fields become short hashes, before anything is
-written. Pure.
+"""Replace values of named properties and JSON fields by short hashes.
 
-Equal values have equal hashes, so keys stay comparable, in one report and between reports. A hash
-of a value with few possibilities can be found by trying: with a secret it cannot.
+This happens before anything is written. Equal values have equal hashes, so keys stay comparable
+within a report and between reports. Without a secret key, a value with few possibilities can be
+guessed by hashing each of them. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
 DIGEST_BYTES = 6
-# Of hashes, which are no values.
+# Marks hashes, to tell them from values.
 MARK = "~"
-# Before the first character of JSON in UTF-8, UTF-16 or UTF-32: white space and byte order marks.
+# Bytes that may precede the first character of JSON in UTF-8, UTF-16 or UTF-32: white space and
+# byte order marks.
 _NO_TEXT = b" \t\r\n\0\xff\xfe\xef\xbb\xbf"
 # Columns that repeat a property.
 _COLUMNS = {"tags": props.TAGS, "keys": props.KEYS, "msgId": props.UNIQUE_KEY}
@@ -31,8 +32,11 @@ _COLUMNS = {"tags": props.TAGS, "keys": props.KEYS, "msgId": props.UNIQUE_KEY}
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """`names`: of properties and of fields at any depth of a body in JSON. `secret`: without it
-    hashes can be compared with those of guessed values."""
+    """The names to redact, and the secret key of the hashes.
+
+    `names` are properties, and fields at any depth of a JSON body. Without `secret`, hashes can be
+    compared with those of guessed values.
+    """
 
     names: frozenset[str]
     secret: bytes = field(default=b"", repr=False)
@@ -42,20 +46,24 @@ class Redaction:
         return cls(frozenset(names), secret)
 
     def hash(self, value: str | bytes) -> str:
-        """ "~" and twelve hexadecimal digits."""
+        """Return "~" and twelve hexadecimal digits."""
         data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
         return MARK + hashlib.blake2b(data, key=self.secret, digest_size=DIGEST_BYTES).hexdigest()
 
     def property(self, name: str, value: str) -> str:
-        """Each of several keys by itself, so that they are still keys."""
+        """Redact one property. Several keys are hashed one by one, so that they remain keys."""
         if name == props.KEYS:
             return " ".join(self.hash(word) for word in value.split(" ") if word)
         return self.hash(value)
 
     def body(self, body: bytes, *, is_readable: bool) -> bytes:
-        """A body in JSON with hashes in place of the values; its text is written anew if there was
-        one. Not `is_readable`, or broken JSON: a hash of all of it, because a value could be in it.
-        Anything else is no JSON, and as it was."""
+        """Redact one body.
+
+        A JSON body is serialized again with hashes in place of values, if it has any of the names.
+        If a
+        body is not readable, or its JSON is broken, it becomes one hash, because it could contain a
+        value. Other bodies are not JSON and stay as they are.
+        """
         if not is_readable:
             return self.hash(body).encode()
         start = body.lstrip(_NO_TEXT)[:1]
@@ -69,13 +77,16 @@ class Redaction:
         return json.dumps(replaced, separators=(",", ":")).encode() if found else body
 
     def _may_name(self, body: bytes) -> bool:
-        """Whether a field may have one of the names: it stands there, or escapes could hide it, or
-        the text is in another encoding than UTF-8."""
+        """Return whether a field may have one of the names.
+
+        It may if the name occurs in the bytes, if escapes could hide it, or if the text is not
+        UTF-8.
+        """
         is_plain = b"\\" not in body and b"\0" not in body
         return not is_plain or any(name.encode() in body for name in self.names)
 
     def _replaced(self, value: Any) -> tuple[Any, bool]:
-        """The value with hashes, and whether there was anything to replace."""
+        """Return the value with hashes, and whether any value was replaced."""
         if isinstance(value, list):
             parts = [self._replaced(each) for each in value]
             return [each for each, _ in parts], any(found for _, found in parts)
@@ -92,7 +103,7 @@ class Redaction:
         return replaced, found
 
     def _field(self, value: Any) -> str | None:
-        """A text as that of a property; anything else as JSON. Null tells nothing, and stays."""
+        """Hash a string as a property, and any other value as JSON. Null stays null."""
         if value is None:
             return None
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
@@ -100,7 +111,7 @@ class Redaction:
 
 
 def redacted(rows: pa.RecordBatch, redaction: Redaction) -> pa.RecordBatch:
-    """The rows with redacted properties and bodies, and what repeats them."""
+    """Return the rows with redacted properties and bodies, and the columns that repeat them."""
     changed = {
         "properties": _properties(rows.column("properties"), redaction),
         "body": _bodies(rows, redaction),
@@ -113,7 +124,7 @@ def redacted(rows: pa.RecordBatch, redaction: Redaction) -> pa.RecordBatch:
 
 
 def _properties(maps: pa.MapArray, redaction: Redaction) -> pa.Array:
-    if maps.null_count:  # they were not asked for
+    if maps.null_count:  # the user left properties out
         return maps
     names, values = maps.keys, maps.items
     mask = pc.is_in(names, value_set=pa.array(redaction.names, pa.string()))
@@ -124,7 +135,7 @@ def _properties(maps: pa.MapArray, redaction: Redaction) -> pa.Array:
 
 
 def _texts(rows: pa.RecordBatch, column: str, name: str, redaction: Redaction) -> pa.Array:
-    """A message without a unique id of its own is named by its place, which stays."""
+    """Redact a text column. An offset message id in place of a missing unique id stays."""
     places = rows.column("offsetMsgId").to_pylist()
     values = zip(rows.column(column).to_pylist(), places, strict=True)
     return pa.array(

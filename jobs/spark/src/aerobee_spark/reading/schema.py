@@ -1,7 +1,7 @@
-"""The Spark schema of a message.
+"""Define the Spark schema of a message.
 
-The types are built, not parsed from text: parsing needs a running Spark, which planner processes do
-not have.
+The types are built as objects: parsing a schema text needs a running Spark, which planner processes
+do not have.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ SCHEMA = StructType([StructField(name, _TYPES[kind]) for name, kind in columns.C
 
 
 def check(wanted: StructType) -> None:
-    """Raises OptionError when a schema given with `.schema(…)` is no selection of these columns."""
+    """Raise OptionError if a schema given with `.schema(…)` does not select from these columns."""
     for field in wanted.fields:
         if field.name not in SCHEMA.names:
             raise OptionError(
-                f"there is no column {field.name}: there are {', '.join(SCHEMA.names)}", field.name
+                f"the column {field.name} does not exist: choose from {', '.join(SCHEMA.names)}",
+                field.name,
             )
         if field.dataType != SCHEMA[field.name].dataType:
             raise OptionError(

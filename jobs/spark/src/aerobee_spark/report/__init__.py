@@ -1,4 +1,4 @@
-"""The dead-letter report of a consumer group: facts in Parquet, figures from the facts, pages.
+"""Make the dead-letter report of a consumer group: facts in Parquet, figures, and pages.
 
-The order of work is in `job.py`. Only `engines/` knows Spark and DuckDB.
+The order of work is in `job.py`. Only `engines/` uses Spark and DuckDB.
 """

@@ -1,7 +1,7 @@
-"""Making a report, step by step: plan, choose the engine, read, compute, write, publish.
+"""Make a report: plan, choose the engine, read, compute, write, publish.
 
-The plan fixes the offsets: messages that are stored later belong to the next report. Slow imports
-come after the plan, so that a wrong name fails at once.
+The plan fixes the offsets: messages stored later belong to the next report. Slow imports follow the
+plan, so that a wrong name fails at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aerobee_spark.report import publishing
-from aerobee_spark.report.data import survey
+from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.previous import PreviousReport
 from aerobee_spark.report.data.summary import Summary, build, check_extra
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
@@ -26,9 +26,15 @@ _ENGINES = {LOCAL: local_engine.make, SPARK: spark_engine.make}
 
 
 def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
-    """Writes the report to `request.out` and returns its summary. `on_step` gets each step.
+    """Write the report to `request.out` and return its summary.
 
-    Raises MqError, also ReportError; the folder is then unchanged.
+    Args:
+        request: the request for the report.
+        on_step: called with each step.
+
+    Raises:
+        MqError: the messages cannot be read; the folder is unchanged.
+        ReportError: the report cannot be made; the folder is unchanged.
     """
     check_extra(request.extra)
     choice.check(request.engine)
@@ -36,7 +42,7 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
     planned: Sequence[QueueCoverage] = ()
     if not request.table:
-        planned = survey.plan(request, previous.queues(request.kinds))
+        planned = plan.queues(request, previous.queues(request.kinds))
     with publishing.scratch_folder(request.out) as folder:
         if request.table:
             planned = _from_table(request, request.table, folder, on_step)
@@ -48,7 +54,7 @@ def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
 def _from_table(
     request: ReportRequest, table: Table, folder: Path, on_step: ProgressSink
 ) -> Sequence[QueueCoverage]:
-    """Writes the facts, so that the engine has only to compute."""
+    """Write the facts from a table, so that the engine only needs to compute."""
     from aerobee_spark.report.engines import from_table
 
     on_step(f"reading the facts of {table}")
@@ -66,21 +72,21 @@ def _make(
     messages = sum(map(len, ranges))
     chosen = choice.choose(request.engine, messages, local_up_to=request.local_up_to)
     where = f"{len(ranges)} queues of {request.consumer_group}"
-    on_step(f"{messages:,} messages in {where} to read, by the {chosen}")
+    on_step(f"{messages:,} messages in {where}: using the {chosen}")
     figures, bucket_ms = _ENGINES[chosen.engine](request, ranges, folder, on_step)
     rows = figures.rows_by_queue()
     now_ms = round(time.time() * 1000)
     coverage = Coverage(tuple(planned))
-    outlook = Outlook()
+    forecast = Forecast()
     if not request.table:
-        coverage = with_rows(planned, rows, survey.reasons(request, planned, rows))
-        outlook = survey.outlook(request, planned, folder / publishing.FACTS, now_ms)
+        coverage = with_rows(planned, rows, plan.reasons(request, planned, rows))
+        forecast = plan.forecast(request, planned, folder / publishing.FACTS, now_ms)
     summary = build(
         request,
         coverage,
         figures,
         engine=chosen.engine,
-        outlook=outlook,
+        forecast=forecast,
         now_ms=now_ms,
         bucket_ms=bucket_ms,
         earlier=previous.earlier,

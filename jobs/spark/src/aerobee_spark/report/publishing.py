@@ -1,7 +1,7 @@
-"""Publishing a report: it is written in a scratch folder, and its parts are renamed at the end.
+"""Publish a report: write it to a scratch folder, and rename its parts at the end.
 
-Until then the folder holds the earlier report, complete. Only files and folders that a report
-writes are replaced, by name.
+Until then the folder has the complete earlier report. Only files and folders that a report writes
+are replaced, by name.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ PAGE = "report.html"
 REDRIVE = "redrive.jsonl"
 FACTS = "facts"
 TABLES = "csv"
-# In the order of their renaming: the summary, which a program may wait for, is the last.
+# In the order of renaming. The summary is last, because a program may wait for it.
 PARTS = (FACTS, TABLES, REDRIVE, PAGE, SUMMARY)
-# Of the reports of all groups: a folder for each of them, with the parts of its report.
+# The folder with the reports of all groups; each has a folder with the parts of its report.
 GROUPS = "groups"
-# Endings of the files in the folders of a report; Parquet's checksum files are hidden files.
+# Suffixes of the files in the folders of a report. Parquet's checksum files are hidden files.
 _OURS = {FACTS: (".parquet", ".crc", "_SUCCESS"), TABLES: (".csv",)}
 
 
 def check_target(out: Path) -> None:
-    """Creates the folder. Raises ReportError when that fails, or when a folder of a report in it
-    holds other files."""
+    """Create the folder.
+
+    Raise ReportError if that fails, or if a folder that the report replaces has other files.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(
-            f"{out} cannot be made into a folder ({error.strerror}): give another --out", str(out)
+            f"cannot create the folder {out} ({error.strerror}): use another --out", str(out)
         ) from None
     if not os.access(out, os.W_OK):
-        raise ReportError(f"{out} is not writable: give another --out, or permission", str(out))
+        raise ReportError(f"{out} is not writable: use another --out, or permit writing", str(out))
     if (out / GROUPS).exists():
         raise ReportError(
-            f"{out} holds the reports of all groups: give another --out", str(out / GROUPS)
+            f"{out} holds the reports of all groups: use another --out", str(out / GROUPS)
         )
     for name, endings in _OURS.items():
         folder = out / name
@@ -52,29 +54,31 @@ def check_target(out: Path) -> None:
         ]
         if foreign or folder.is_file():
             what = f"{folder} holds {foreign[0]}" if foreign else f"{folder} is a file"
-            problem = f"{what}, which no report wrote: give another --out, or move it"
+            problem = f"{what}, which no report wrote: use another --out, or move it"
             raise ReportError(problem, str(folder / foreign[0] if foreign else folder))
 
 
 def check_groups_target(out: Path) -> None:
-    """Creates the folder for the reports of all groups. Raises ReportError when that fails, or when
-    it holds the report of one group."""
+    """Create the folder for the reports of all groups.
+
+    Raise ReportError if that fails, or if the folder has the report of one group.
+    """
     alone = next((out / name for name in (FACTS, TABLES, REDRIVE) if (out / name).exists()), None)
     if alone is not None:
         raise ReportError(
-            f"{out} holds {alone.name}, the report of one group: give another --out", str(alone)
+            f"{out} holds {alone.name}, the report of one group: use another --out", str(alone)
         )
     try:
         (out / GROUPS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(
-            f"{out} cannot be made into a folder ({error.strerror}): give another --out", str(out)
+            f"cannot create the folder {out} ({error.strerror}): use another --out", str(out)
         ) from None
 
 
 @contextmanager
 def scratch_folder(out: Path) -> Iterator[Path]:
-    """A folder inside `out`, so on the same disk, that is removed after the block."""
+    """Create a folder inside `out`, on the same disk, and remove it after the block."""
     folder = Path(tempfile.mkdtemp(prefix=".report-", dir=out))
     try:
         yield folder
@@ -83,9 +87,9 @@ def scratch_folder(out: Path) -> Iterator[Path]:
 
 
 def publish(finished: Path, out: Path) -> None:
-    """Moves the parts of a report from `finished` to `out` and replaces the earlier ones."""
+    """Move the parts of a report from `finished` to `out`, and replace the earlier ones."""
     for name in PARTS:
         target = out / name
         if target.is_dir():
-            target.rename(finished / f"{name}.earlier")  # removed with the scratch folder
+            target.rename(finished / f"{name}.earlier")  # is removed with the scratch folder
         (finished / name).replace(target)

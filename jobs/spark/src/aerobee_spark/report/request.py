@@ -1,4 +1,4 @@
-"""The request for a report: values only, parsed from the command line by `__main__.py`."""
+"""Define the request for a report: plain values, which `__main__.py` parses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aerobee_spark.table.storage import Table
 DLQ = "dlq"
 RETRY = "retry"
 
-# Engines. AUTO: chosen by the number of messages.
+# Engines. AUTO chooses by the number of messages.
 AUTO = "auto"
 LOCAL = "local"
 SPARK = "spark"
 ENGINES = (AUTO, LOCAL, SPARK)
-# Up to so many messages AUTO takes the local engine.
+# AUTO chooses the local engine for up to this number of messages.
 LOCAL_UP_TO = 2_000_000
 
 
@@ -26,21 +26,21 @@ class ReportRequest:
     name_server: str
     consumer_group: str
     out: Path
-    # DLQ, RETRY or both.
+    # DLQ, RETRY, or both.
     kinds: tuple[str, ...] = (DLQ, RETRY)
     include_bodies: bool = True
-    # Rows of a ranking: poison keys, samples.
+    # Rows of a ranking: poison keys and samples.
     top: int = 20
-    # Store times, milliseconds since the epoch: from, inclusive; until, exclusive.
+    # Store times in milliseconds since the epoch: start inclusive, end exclusive.
     since_ms: int | None = None
     until_ms: int | None = None
-    # Width of a bucket of the timeline; None: chosen so that there are sixty at most.
+    # Width of a bucket of the timeline in milliseconds; None chooses at most 60 buckets.
     bucket_ms: int | None = None
-    # Properties and JSON fields whose values become hashes in every file.
+    # Properties and JSON fields whose values are replaced by hashes in every file.
     redact: tuple[str, ...] = ()
     engine: str = AUTO
     local_up_to: int = LOCAL_UP_TO
-    # A facts table to compute from, in place of the brokers.
+    # A facts table to compute from, instead of the brokers.
     table: Table | None = None
-    # Further figures for summary.json and the page, by --extra-json.
+    # Further figures for summary.json and the page, from --extra-json.
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Topics as a stream: `spark.readStream.format("rocketmq")`."""
+"""Read topics as a stream: `spark.readStream.format("rocketmq")`."""

@@ -1,6 +1,6 @@
-"""How far the next batch goes: new messages, queues that come and go, limits, data loss. Pure.
+"""Decide where the next batch ends: new messages, changed queues, limits, data loss.
 
-What the brokers said is a `Seen` (`watch.py`).
+The answers of the brokers are a `Seen`, which `watch.py` makes. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ Place = tuple[str, str]  # topic, broker name
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the brokers answered: the bounds of the queues that can be read. `absent`: places where
-    the broker answers, but has no such topic. Queues in neither are of brokers that are away."""
+    """The answers of the brokers: the bounds of the readable queues.
+
+    `absent` are places whose broker answers, but does not have the topic. The brokers of all other
+    queues are unavailable.
+    """
 
     bounds: Mapping[Queue, Bounds]
     absent: frozenset[Place] = frozenset()
-    # Brokers that answered about a topic: a queue that they did not name is gone.
+    # Brokers that answered for a topic: a queue that their answer omits was deleted.
     answered: frozenset[Place] = frozenset()
 
-    def tells(self, queue: Queue) -> bool:
-        """Whether the broker of a queue answers: it has the queue, or no longer has it."""
+    def has_answer(self, queue: Queue) -> bool:
+        """Return whether the broker of a queue answered, with or without this queue."""
         return queue in self.bounds or queue[:2] in self.absent or queue[:2] in self.answered
 
 
 @dataclass(slots=True)
 class Advance:
-    """The end of a batch. `waiting`: queue → messages that could be read. `losses`: what is
-    gone."""
+    """The end of a batch.
+
+    `waiting`: queue → number of messages to read. `losses`: deleted messages.
+    """
 
     end: dict[Queue, int] = field(default_factory=dict)
     waiting: dict[Queue, int] = field(default_factory=dict)
@@ -41,22 +46,26 @@ class Advance:
 
 
 def advance(start: Positions, seen: Seen, *, upto: Mapping[Queue, int] | None = None) -> Advance:
-    """Everything that can be read from `start` on. `upto`: where it ends at the latest; queues that
-    it does not name stay where they are, and no others are added.
+    """Return everything that can be read from `start` on.
 
-    A queue that is seen for the first time enters at its first message, and is read from the next
-    batch on. One whose offset is beyond its end is of a topic that was made again: it enters
-    likewise.
+    A new queue enters at its first message and is read from the next batch on. If the offset of a
+    queue is after its end, the topic was created again, and the queue enters in the same way.
+
+    Args:
+        start: the offsets before the batch.
+        seen: the answers of the brokers.
+        upto: the last end of each queue. Queues that it does not name keep their offset, and no
+            queue is added.
     """
     found = Advance()
     for queue, offset in start.of.items():
         bounds = seen.bounds.get(queue)
         if bounds is not None:
             _known(found, queue, offset, bounds, upto)
-        elif seen.tells(queue):
+        elif seen.has_answer(queue):
             found.losses.append(_gone(queue, offset))
         else:
-            found.end[queue] = offset  # its broker is away
+            found.end[queue] = offset  # its broker is unavailable
     for queue, bounds in seen.bounds.items():
         if queue not in start.of and (upto is None or queue in upto):
             found.end[queue] = bounds.min_offset
@@ -79,14 +88,17 @@ def _known(
 
 
 def limited(found: Advance, most: int) -> dict[Queue, int]:
-    """The end with at most `most` messages, shared in proportion to what waits in each queue; at
-    least one of each queue that has any, so that none starves, and `most` may then be exceeded."""
+    """Return an end with at most `most` messages, in proportion to the unread ones of each queue.
+
+    Each queue with messages gets at least one, so that no queue starves. The sum may exceed `most`
+    then.
+    """
     queues, total = len(found.waiting), sum(found.waiting.values())
     if total <= most:
         return found.end
     end, more = dict(found.end), max(0, most - queues)
-    # Rounded as a running sum, so that the shares are `more` together: a run under AvailableNow
-    # would else take one more batch for the few that are left at the end.
+    # Rounded as a running sum, so that the shares add up to `more`. Otherwise a run under
+    # AvailableNow would need another batch for the few messages that remain.
     before, shared = 0, 0
     for queue, waiting in found.waiting.items():
         before += waiting - 1
@@ -98,7 +110,7 @@ def limited(found: Advance, most: int) -> dict[Queue, int]:
 
 @dataclass(slots=True)
 class Patience:
-    """minOffsetsPerTrigger: whether a batch waits until there is more. `monotonic` in seconds."""
+    """Wait for minOffsetsPerTrigger messages before a batch starts. `monotonic` is in seconds."""
 
     least: int
     longest_s: float
@@ -106,7 +118,7 @@ class Patience:
     _since: float | None = None
 
     def waits(self, waiting: int) -> bool:
-        """Whether to wait with so many messages; at most `longest_s` from the first one on."""
+        """Return whether to wait; at most `longest_s` seconds after the first message."""
         now = self.monotonic()
         if not waiting or waiting >= self.least:
             self._since = None
@@ -119,7 +131,7 @@ class Patience:
         return False
 
 
-_ADVICE = "set failOnDataLoss to false to go on with what is there"
+_ADVICE = "set failOnDataLoss to false to continue with the existing messages"
 
 
 def _expired(queue: Queue, offset: int, bounds: Bounds) -> DataLossError:
@@ -127,7 +139,7 @@ def _expired(queue: Queue, offset: int, bounds: Bounds) -> DataLossError:
     return DataLossError(
         f"{queue}: wanted queue offset {offset}, but the min offset is {bounds.min_offset} (max "
         f"offset "
-        f"{bounds.max_offset}): {len(lost)} messages are gone; {_ADVICE}",
+        f"{bounds.max_offset}): {len(lost)} messages were deleted; {_ADVICE}",
         str(queue),
         lost,
     )
@@ -137,7 +149,7 @@ def _beyond(queue: Queue, offset: int, bounds: Bounds) -> DataLossError:
     return DataLossError(
         f"{queue}: wanted queue offset {offset}, but the max offset is {bounds.max_offset} (min "
         f"offset "
-        f"{bounds.min_offset}): the topic was made again, or its end is gone; {_ADVICE}, from "
+        f"{bounds.min_offset}): the topic was created again, or its end was lost; {_ADVICE}, from "
         f"queue "
         f"offset {bounds.min_offset} on",
         str(queue),
@@ -147,7 +159,7 @@ def _beyond(queue: Queue, offset: int, bounds: Bounds) -> DataLossError:
 
 def _gone(queue: Queue, offset: int) -> DataLossError:
     return DataLossError(
-        f"{queue}: wanted queue offset {offset}, but its broker has no such queue any more: the "
+        f"{queue}: wanted queue offset {offset}, but its broker no longer has the queue: the "
         f"topic "
         f"was deleted there, or has fewer queues; {_ADVICE}",
         str(queue),

@@ -1,8 +1,8 @@
-"""Where a stream stands: the queue offsets that Spark keeps in a checkpoint. Pure.
+"""Hold the position of a stream: the queue offsets that Spark stores in a checkpoint.
 
 As JSON: `{"v": 1, "topics": {topic: {broker name: {"0": 23}}}}`. An offset is that of the next
-message to read. What a batch reads follows from the positions before and after it alone, so that a
-restart reads the same.
+message to read. A batch depends only on the positions before and after it, so that a restart reads
+the same messages. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from aerobee_spark.reading.offsets import OffsetRange, Queue, nested
 from aerobee_spark.reading.options import ALL_GROUPS, OFFSETS_VERSION, ReadOptions
 from aerobee_wire import topics as names
 
-ADVICE = "give the options that it was made with, or start with a new checkpointLocation"
+ADVICE = "use the options that it was created with, or a new checkpointLocation"
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The offset of each queue. `topics` also names topics without a queue so far."""
+    """The offset of each queue. `topics` also names topics that have no queue yet."""
 
     of: Mapping[Queue, int]
     topics: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Positions:
-        """Raises CheckpointError: of a newer version, or no positions at all."""
+        """Parse positions.
+
+        Raises:
+            CheckpointError: the value is not a position, or has a newer version.
+        """
         version = value.get("v")
         if not isinstance(version, int):
-            raise CheckpointError(f"the checkpoint holds no offsets of this source: {ADVICE}")
+            raise CheckpointError(f"the checkpoint has no offsets of this source: {ADVICE}")
         if version > OFFSETS_VERSION:
             raise CheckpointError(
-                f"the checkpoint has offsets of version {version}, and this package reads up to "
+                f"the checkpoint has offsets of version {version}, but this package reads up to "
                 f"version {OFFSETS_VERSION}: install the package that wrote it, or a newer one"
             )
         by_topic = value["topics"]
@@ -48,7 +52,7 @@ class Positions:
         return cls(found, frozenset(by_topic))
 
     def as_json(self) -> dict[str, Any]:
-        """Sorted: Spark compares the texts to see whether there is something new."""
+        """Return a sorted form: Spark compares the texts to detect new messages."""
         filled = nested(self.of.items())
         every = {*self.topics, *filled}
         return {
@@ -57,27 +61,31 @@ class Positions:
         }
 
     def check(self, options: ReadOptions) -> None:
-        """Raises CheckpointError when the topics are others than those that `options` name. A
-        pattern or a group may have gained some since."""
+        """Raise CheckpointError if the topics differ from those of `options`.
+
+        A pattern or a group may have gained topics since.
+        """
         strange = sorted(topic for topic in self.topics if not selects(options, topic))
         missing = sorted(set(named_topics(options)) - self.topics)
         if strange or missing:
             raise CheckpointError(
-                f"the checkpoint is of {', '.join(sorted(self.topics)) or 'no topic'}, and the "
-                f"options name {_selection(options)}: {ADVICE}"
+                f"the checkpoint has {', '.join(sorted(self.topics)) or 'no topic'}, but the "
+                f"options select {_selection(options)}: {ADVICE}"
             )
 
 
 def named_topics(options: ReadOptions) -> tuple[str, ...]:
-    """The topics that the options name one by one; () for a pattern and a group, which may have
-    none yet."""
+    """Return the topics that the options name explicitly.
+
+    The result is empty for a pattern and a group, which may have no topic yet.
+    """
     if options.assigned:
         return tuple(sorted({queue.topic for queue in options.assigned}))
     return options.topics
 
 
 def selects(options: ReadOptions, topic: str) -> bool:
-    """Whether the options mean this topic."""
+    """Return whether the options select this topic."""
     if named := named_topics(options):
         return topic in named
     if options.topic_pattern:
@@ -104,8 +112,11 @@ def _selection(options: ReadOptions) -> str:
 
 
 def ranges_between(start: Positions, end: Positions) -> list[OffsetRange]:
-    """What a batch reads, sorted by queue. Of a queue that is new in `end`, and of one that goes
-    back (its topic was made again), it reads nothing: the next batch starts where `end` puts it."""
+    """Return the ranges of a batch, sorted by queue.
+
+    A queue that is new in `end`, or whose offset decreases (its topic was created again), has no
+    range. The next batch starts at its offset in `end`.
+    """
     return [
         OffsetRange(queue, start.of[queue], last)
         for queue, last in sorted(end.of.items())

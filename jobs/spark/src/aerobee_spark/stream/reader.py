@@ -1,8 +1,7 @@
-"""The reader of a stream: Spark asks it in the driver where the next batch ends, and in tasks for
-the rows.
+"""Read a stream. Spark asks the reader in the driver for the end of a batch, in tasks for the rows.
 
-A batch is a pure function of the positions before and after it and of the options that split. What
-the reader remembers besides (where brokers are, since when messages wait) may be lost at any time.
+A batch is a pure function of the positions before and after it and of the options. The reader also
+remembers broker addresses and waiting times, which may be lost at any time.
 """
 
 from __future__ import annotations
@@ -38,27 +37,37 @@ log = logging.getLogger(__name__)
 
 
 class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream`. It is pickled for the workers before it has connected anywhere."""
+    """The reader of `spark.readStream`. Spark pickles it for the workers before it connects."""
 
     def __init__(
         self, options: ReadOptions, names: tuple[str, ...], watch: Watch | None = None
     ) -> None:
-        """`watch`: what asks the brokers, when it is not to be made here."""
+        """Create a reader.
+
+        Args:
+            options: the options of the read.
+            names: the columns to read.
+            watch: the watch to use; None creates one at the first call.
+        """
         self.options = options
-        # The columns to read; a schema of the user's selects some of them.
+        # The columns to read: a user's schema may select some of them.
         self.names = names
         self._admin: AdminClient | None = watch.admin if watch else None
         self._watch = watch
         self._patience: Patience | None = None
-        # Where Trigger.AvailableNow ends; None: another trigger.
+        # The end of a run under Trigger.AvailableNow; None under other triggers.
         self._target: dict[Queue, int] | None = None
         self._latest: dict[str, Any] | None = None
 
-    # ---- where a batch ends; in the driver ----
+    # ---- the end of a batch; in the driver ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Of the first run of a query alone. Raises MqError: an unknown topic or group, and, unless
-        it starts everywhere at the earliest message, a broker that is away."""
+        """Return the start of a query; Spark asks only at its first run.
+
+        Raises:
+            MqError: a topic or group does not exist, or a broker is unavailable (unless the stream
+                starts at the earliest message of every queue).
+        """
         from aerobee_spark.reading.planning import ranges_of
 
         seen = self._watching().look(must_exist=True)
@@ -69,13 +78,13 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_known(options.starting, seen.bounds, "startingOffsets")
         group = options.consumer_group
         if not seen.bounds and group and group != ALL_GROUPS:
-            self._connected().get_group(group)  # raises when there is no such group
+            self._connected().get_group(group)  # raises if the group does not exist
         ranges = ranges_of(self._connected(), options, seen.bounds)
         start = {wanted.queue: wanted.start for wanted in ranges}
         return Positions(start, frozenset(named_topics(options))).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One limit stands for both options: Spark has none that is made of two."""
+        """Return one limit for both options: Spark has no limit that combines two."""
         if self.options.max_per_trigger is not None:
             return ReadMaxRows(self.options.max_per_trigger)
         if self.options.min_per_trigger is not None:
@@ -83,25 +92,30 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Raises CheckpointError; DataLossError, unless failOnDataLoss is off."""
+        """Return the end of the next batch.
+
+        Raises:
+            CheckpointError: the checkpoint does not match the options.
+            DataLossError: messages were deleted, unless failOnDataLoss is false.
+        """
         before = self._parsed(start)
         if self._target is None:
             seen = self._watching().look(before.of)
         else:
             seen = self._watching().look_until(self._target, before.of)
         found = advance(before, seen, upto=self._target)
-        self._heed(found)
+        self._report_losses(found)
         end = self._admitted(before, found, limit)
         latest = {queue: at.max_offset for queue, at in seen.bounds.items() if queue in end}
         self._latest = Positions({**end, **latest}, before.topics).as_json()
         return Positions(end, frozenset(named_topics(self.options))).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the queues, as the last `latestOffset` saw them: for the progress."""
+        """Return the ends of the queues at the last `latestOffset`, for Spark's progress."""
         return self._latest
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes the end; a queue whose broker is away now has none, and stays where it stands."""
+        """Fix the end of the run. Queues of an unavailable broker keep their offset."""
         self._target = {
             queue: at.max_offset for queue, at in self._watching().look().bounds.items()
         }
@@ -116,7 +130,7 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found.end
 
     def _waits(self, found: Advance) -> bool:
-        """Under AvailableNow nobody asks: it would wait for ever."""
+        """Return whether the batch must wait. Not called under AvailableNow, which never waits."""
         least = self.options.min_per_trigger
         if least is None:
             return False
@@ -125,16 +139,20 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._patience = Patience(least, longest_s, time.monotonic)
         return self._patience.waits(sum(found.waiting.values()))
 
-    def _heed(self, found: Advance) -> None:
+    def _report_losses(self, found: Advance) -> None:
         for loss in found.losses:
             if self.options.fail_on_data_loss:
                 raise loss
             log.warning("%s", loss.message)
 
-    # ---- what a batch reads ----
+    # ---- the rows of a batch ----
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Of at most maxRecordsPerPartition messages each. Raises CheckpointError."""
+        """Split the batch into partitions of at most maxRecordsPerPartition messages each.
+
+        Raises:
+            CheckpointError: the checkpoint does not match the options.
+        """
         ranges = ranges_between(self._parsed(start), self._parsed(end))
         tasks = shared(
             ranges,
@@ -145,7 +163,12 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [batches.RangesPartition(task, addresses) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""
+        """Yield RecordBatches with the selected columns.
+
+        Raises:
+            MqError: the messages cannot be read.
+            CorruptRecord: a broker returned a damaged record.
+        """
         return batches.read(partition, self.options, self.names)
 
     def stop(self) -> None:
@@ -175,8 +198,10 @@ class RocketMqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Raises at its first call what is wrong with the options. Raised any earlier, Spark would fail
-    over it with an error of its own, which hides ours."""
+    """A reader that raises an error of the options at its first call.
+
+    If the error were raised earlier, Spark would fail with an error of its own, which hides ours.
+    """
 
     def __init__(self, error: OptionError) -> None:
         self.error = error

@@ -1,8 +1,7 @@
-"""What there is to read, asked trigger by trigger: one call for each topic and broker.
+"""Look up what a stream can read, at every trigger: one call for each topic and broker.
 
-Which topics, queues and brokers there are is asked of a name server every few seconds; when none
-answers, the brokers that are known are asked all the same. One that does not answer costs its own
-queues alone.
+A name server is asked for topics, queues and brokers every 5 s. If none answers, the known brokers
+are still asked. A broker that does not answer affects only its own queues.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long a new topic or broker may go unnoticed; new queues of a known broker show at once.
+# Longest delay until a new topic or broker is found. New queues of a known broker are found at
+# once.
 DISCOVERY_INTERVAL_S = 5.0
-# Between two questions to a broker that is waited for.
+# Interval between calls to a broker that a run waits for, in seconds.
 POLL_S = 0.2
 
 
 @dataclass(slots=True)
 class Watch:
-    """Remembers where the brokers are, and which of them are away; both may be forgotten."""
+    """Remembers the addresses of the brokers, and which are unavailable; both may be forgotten."""
 
     admin: AdminClient
     options: ReadOptions
@@ -43,26 +43,30 @@ class Watch:
     sleep: Callable[[float], None] = time.sleep
     # Broker name → address.
     addresses: dict[str, str] = field(default_factory=dict)
-    # Broker name, or "" for the name servers → why there is no answer. Each is told once.
+    # Broker name, or "" for the name servers → reason for no answer. Each is logged once.
     away: dict[str, MqError] = field(default_factory=dict)
     _places: set[Place] = field(default_factory=set)
     _discovered: bool = False
-    # When to ask a name server again.
+    # Next time to ask a name server, on the monotonic clock.
     _due_at: float = 0.0
 
     def look(self, known: Iterable[Queue] = (), *, must_exist: bool = False) -> Seen:
-        """The bounds of all queues of the options, and of those that are `known` already.
+        """Return the bounds of all queues that the options select, and of those already `known`.
 
-        Raises MqError when no name server has answered so far; with `must_exist` it asks again, and
-        raises TOPIC_NOT_EXIST
-        for a topic that the options name.
+        Args:
+            known: queues to look up in addition.
+            must_exist: ask a name server even if the last answer is recent, and raise
+                TOPIC_NOT_EXIST for a missing topic that the options name.
+
+        Raises:
+            MqError: no name server has answered so far.
         """
         wanted = frozenset(known)
         self._discover_if_due(must_exist=must_exist)
         places = self._places | {queue[:2] for queue in wanted}
         asked = sorted(place for place in places if place[1] in self.addresses)
         answers = self.admin.topic_bounds(asked, self.addresses)
-        self._tell(places, answers)
+        self._log_changes(places, answers)
         bounds: dict[Queue, Bounds] = {}
         for answer in answers.values():
             if not isinstance(answer, MqError):
@@ -78,22 +82,22 @@ class Watch:
         )
 
     def look_until(self, target: dict[Queue, int], known: Mapping[Queue, int]) -> Seen:
-        """As `look`, once the brokers of all queues answer that are not at their target yet.
+        """Look up the bounds, and wait until the brokers of all unfinished queues answer.
 
-        Spark ends a run under AvailableNow at the first trigger without anything new, so a broker
-        that restarts is waited for, up to pullTimeoutMs. The queues of one that is not back by then
-        leave the target: they end where they stand.
+        Spark ends a run under AvailableNow at the first trigger without new messages. So a
+        restarting broker is waited for, up to pullTimeoutMs. After that its queues leave the
+        target and keep their offset.
         """
         until = self.monotonic() + self.options.pull_timeout_ms / 1000
         seen = self.look(known)
         while silent := [
             queue
             for queue, last in target.items()
-            if known.get(queue, -1) < last and not seen.tells(queue)
+            if known.get(queue, -1) < last and not seen.has_answer(queue)
         ]:
             if self.monotonic() >= until:
                 for queue in silent:
-                    log.warning("%s stays where it is in this run: its broker is away", queue)
+                    log.warning("%s is not read in this run: its broker is unavailable", queue)
                     del target[queue]
                 break
             self.sleep(POLL_S)
@@ -101,7 +105,7 @@ class Watch:
         return seen
 
     def _readable(self, answer: TopicBounds, known: frozenset[Queue]) -> dict[Queue, Bounds]:
-        """Queues that the topic had before it was shrunk are read to their end."""
+        """Return the readable queues. Queues above a reduced queue count are read to their end."""
         if not answer.permission & READ:
             return {}
         found: dict[Queue, Bounds] = {}
@@ -113,7 +117,7 @@ class Watch:
                 found[queue] = Bounds(*offsets)
         return found
 
-    # ---- who is there ----
+    # ---- discovery ----
 
     def _discover_if_due(self, *, must_exist: bool) -> None:
         if self._discovered and not must_exist and self.monotonic() < self._due_at:
@@ -128,9 +132,9 @@ class Watch:
         except MqError as error:
             if not self._discovered or error.code is not Code.NAMESRV_UNREACHABLE:
                 raise
-            self._told("", error)
+            self._went_away("", error)
         else:
-            self._back("")
+            self._came_back("")
         self._discovered = True
         self._due_at = self.monotonic() + DISCOVERY_INTERVAL_S
 
@@ -155,33 +159,35 @@ class Watch:
             return []
         return [data.broker_name for data in route.queues if data.permission & READ]
 
-    def _tell(self, places: Iterable[Place], answers: dict[Place, TopicBounds | MqError]) -> None:
-        """Warns once of a broker that is away, and says when it is back."""
+    def _log_changes(
+        self, places: Iterable[Place], answers: dict[Place, TopicBounds | MqError]
+    ) -> None:
+        """Log once that a broker is unavailable, and once that it is available again."""
         silent: dict[str, MqError] = {}
         for place in places:
             answer = answers.get(place, _unregistered(place[1]))
             if isinstance(answer, MqError) and not _no_topic(answer):
                 silent.setdefault(place[1], answer)
         for name, error in silent.items():
-            self._told(name, error)
+            self._went_away(name, error)
         for name in [name for name in self.away if name and name not in silent]:
-            self._back(name)
+            self._came_back(name)
         if silent:
-            self._due_at = self.monotonic()  # it may have moved
+            self._due_at = self.monotonic()  # the broker may have moved
 
-    def _told(self, name: str, error: MqError) -> None:
+    def _went_away(self, name: str, error: MqError) -> None:
         if name not in self.away:
-            who = (
-                f"broker {name} is away, its queues stay where they are"
+            effect = (
+                f"broker {name} is unavailable, its queues keep their offset"
                 if name
-                else ("the queues that are known go on")
+                else "no name server answers, known queues are still read"
             )
-            log.warning("%s: %s", who, error.message)
+            log.warning("%s: %s", effect, error.message)
         self.away[name] = error
 
-    def _back(self, name: str) -> None:
+    def _came_back(self, name: str) -> None:
         if self.away.pop(name, None) is not None:
-            log.warning("%s is back", f"broker {name}" if name else "the name server")
+            log.warning("%s is available again", f"broker {name}" if name else "the name server")
 
 
 def _no_topic(answer: TopicBounds | MqError) -> bool:
@@ -191,6 +197,6 @@ def _no_topic(answer: TopicBounds | MqError) -> bool:
 def _unregistered(broker_name: str) -> MqError:
     return MqError(
         Code.BROKER_NOT_EXIST,
-        f"no broker {broker_name} is registered with the name server: start it",
+        f"the broker {broker_name} is not registered with the name server: start it",
         about=broker_name,
     )

@@ -1,3 +1,5 @@
-"""The facts table: messages that were landed in Parquet, each once. Reads and writes files only, on
-a disk of this machine or through the Hadoop FileSystem of Spark; knows no brokers.
+"""Store messages in a facts table of Parquet files, each message once.
+
+The package only reads and writes files, on a local disk or through Spark's Hadoop FileSystem. It
+does not connect to brokers.
 """

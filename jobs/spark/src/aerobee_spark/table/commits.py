@@ -1,7 +1,7 @@
-"""Commits of a facts table: which files count, and what they hold. Pure, but for the times.
+"""Compute with the commits of a facts table: which files are valid, and what they hold.
 
-A batch is there as soon as its commit file is, and not before. A commit with a higher `seq` is
-newer.
+A batch is visible as soon as its commit file exists, and not before. A commit with a higher `seq`
+is newer. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -20,9 +20,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """One queue in a commit. `start` up to `end`, exclusive: the queue offsets that the batch had
-    to read; `start` is None for the first batch of a run, which begins with what is there. Offsets
-    and store times (milliseconds since the epoch) of its rows are None when it has none."""
+    """One queue in a commit.
+
+    The batch read the queue offsets from `start` up to `end`, exclusive. `start` is None for the
+    first
+    batch of a run, which starts at the first existing message. Offsets and store times
+    (milliseconds
+    since the epoch) of its rows are None if it has no rows.
+    """
 
     topic: str
     broker_name: str
@@ -30,7 +35,7 @@ class Landed:
     start: int | None
     end: int
     rows: int
-    # Offsets from start to end of which the broker had no message any more.
+    # Offsets between start and end of which the broker no longer had the message.
     lost: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
@@ -44,8 +49,12 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`run`: the id of the streaming query, or "compact". `folder`: of its files, inside the table.
-    `replaces`: names of commits that count no more beside this one."""
+    """A committed batch.
+
+    `run` is the id of the streaming query, or "compact". `folder` holds its files, inside the
+    table.
+    `replaces` names commits that are no longer valid.
+    """
 
     run: str
     batch: int
@@ -68,12 +77,11 @@ class Commit:
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Commit:
-        """Raises ReportError: written by a newer version."""
+        """Parse a commit. Raise ReportError if a newer version wrote it."""
         if value["v"] > VERSION:
             raise ReportError(
-                f"the facts table has commits of version {value['v']}, and this package reads up "
-                f"to "
-                f"version {VERSION}: install the one that wrote it, or a newer one"
+                f"the facts table has commits of version {value['v']}, but this package reads up "
+                f"to version {VERSION}: install the package that wrote it, or a newer one",
             )
         fields = {key: each for key, each in value.items() if key not in ("v", "rows")}
         fields["queues"] = tuple(Landed(**queue) for queue in value["queues"])
@@ -82,7 +90,7 @@ class Commit:
 
 
 def active(commits: Iterable[Commit]) -> list[Commit]:
-    """Those that none replaces, newest first."""
+    """Return the commits that no other commit replaces, newest first."""
     every = list(commits)
     replaced = {name for commit in every for name in commit.replaces}
     return sorted(
@@ -92,9 +100,12 @@ def active(commits: Iterable[Commit]) -> list[Commit]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What the table has of one queue. `start`, `end`: of the offsets that were landed; `lost`:
-    those in between that no commit has. `upto_ms`: store time of the newest message, None without
-    any."""
+    """The content of the table for one queue.
+
+    Offsets from `start` up to `end` were written. `lost` counts those in between that no commit
+    has.
+    `upto_ms` is the store time of the newest message, None without any.
+    """
 
     queue: Queue
     start: int
@@ -104,7 +115,7 @@ class Span:
 
 
 def spans(commits: Iterable[Commit]) -> list[Span]:
-    """Queue by queue, sorted. A run that reads a queue again changes nothing in it."""
+    """Return the span of each queue, sorted. Reading a queue twice does not change its span."""
     parts: dict[Queue, list[Landed]] = {}
     for commit in commits:
         for landed in commit.queues:
@@ -113,15 +124,18 @@ def spans(commits: Iterable[Commit]) -> list[Span]:
 
 
 def _span(queue: Queue, parts: list[Landed]) -> Span:
-    """A part lost what it had to read and has no row of. Where a later run read the same offsets
-    again, the part that has most of them counts."""
+    """Combine the parts of a queue.
+
+    The messages that a part should have read but has no row for are lost. If several runs read the
+    same offsets, the most complete part counts.
+    """
     times = [part.last_ms for part in parts if part.last_ms is not None]
     begins = [_begin(part) for part in parts]
     start, end = min(begins), max(part.end for part in parts)
     cuts = sorted({*begins, *(part.end for part in parts)})
     lost = 0
     coming = deque(sorted(parts, key=_begin))
-    over: list[Landed] = []  # those that had to read all from low to high
+    over: list[Landed] = []  # parts that cover the whole range from low to high
     for low, high in pairwise(cuts):
         while coming and _begin(coming[0]) <= low:
             over.append(coming.popleft())
@@ -137,8 +151,10 @@ def _begin(part: Landed) -> int:
 
 
 def _missing(part: Landed, low: int, high: int) -> int:
-    """How many of the offsets from `low` to `high` the part lost: first those below its first row,
-    and what it lost further back counts at its end."""
+    """Return how many offsets from `low` to `high` the part lost.
+
+    Lost offsets below its first row are counted there; all others are counted at its end.
+    """
     if not part.lost:
         return 0
     first = part.end if part.first_offset is None else part.first_offset

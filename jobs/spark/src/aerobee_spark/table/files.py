@@ -1,11 +1,11 @@
-"""The files of a facts table, and who may write them.
+"""Manage the files of a facts table, and the locks of its writers.
 
-TABLE/_facts.json                      what the table is of
+TABLE/_facts.json                      content of the table: group or topics
 TABLE/_commits/<run>-<n>.json          a commit; appears in one step
 TABLE/run=<query id>/batch=<n>/        the Parquet files of a batch
 TABLE/compact=<n>/day=<yyyy-mm-dd>/    files that a compaction joined
-TABLE/_checkpoint/                     of Spark
-TABLE/_lock, TABLE/_compact.lock       held by the job, and by a compaction; at a URI: _locks/
+TABLE/_checkpoint/                     Spark's checkpoint
+TABLE/_lock, TABLE/_compact.lock       locks of the job and of a compaction; at a URI: _locks/
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _OURS = (ABOUT, COMMITS, CHECKPOINT, "_lock", "_compact.lock", "_locks")
 
 
 class FactsFiles:
-    """One table, in a folder or where `place` says. Raises ReportError when it is none."""
+    """One facts table, in a folder or in another file system."""
 
     def __init__(self, place: Path | TableFiles) -> None:
         self.storage = LocalFiles(place) if isinstance(place, Path) else place
         self.where = self.storage.where
 
     def create(self, about: Mapping[str, Any]) -> None:
-        """Makes the folder, or checks that it is a table of the same. Raises ReportError."""
+        """Create the table, or check that it has the same content. Raise ReportError."""
         if not self.storage.exists(ABOUT):
             self.storage.make(COMMITS)
             foreign = [name for name in self.storage.names() if name not in _OURS]
             if foreign:
                 raise ReportError(
-                    f"{self.where} holds {foreign[0]} and is no facts table: give an empty folder",
+                    f"{self.where} has {foreign[0]} and is not a facts table: use an empty folder",
                     self.where,
                 )
             if self.storage.create(ABOUT, json.dumps({"v": 1, **about}).encode()):
@@ -49,18 +49,18 @@ class FactsFiles:
         found = self.about()
         if any(found.get(key) != value for key, value in about.items()):
             raise ReportError(
-                f"{self.where} is a table of {_told(found)}, and this is {_told(about)}: give "
+                f"{self.where} is a table of {_describe(found)}, not of {_describe(about)}: use "
                 "another --table",
                 self.where,
             )
 
     def about(self) -> dict[str, Any]:
-        """What the table is of. Raises ReportError when the folder is no table."""
+        """Return the content of the table. Raise ReportError if the folder is not a table."""
         try:
             found: dict[str, Any] = json.loads(self.storage.read(ABOUT))
         except (OSError, ValueError):
             raise ReportError(
-                f"{self.where} is no facts table: write one with aerobee facts --table "
+                f"{self.where} is not a facts table: create one with aerobee facts --table "
                 f"{self.where}",
                 self.where,
             ) from None
@@ -69,19 +69,22 @@ class FactsFiles:
     # ---- commits ----
 
     def commits(self) -> list[Commit]:
-        """All that are there now, those that are replaced too."""
+        """Return all existing commits, including replaced ones."""
         return self._read(self._committed())
 
     def snapshot(self) -> list[Commit]:
-        """The commits that count, newest first. Their files stay while a compaction runs."""
+        """Return the valid commits, newest first. A running compaction keeps their files."""
         return active(self.commits())
 
     def is_committed(self, run: str, batch: int) -> bool:
         return self.storage.exists(_file_of(f"{run}-{batch}"))
 
     def next_seq(self) -> int:
-        """Above those of all commits. Of a run, and of the compactions, the one with the highest
-        batch has the highest `seq`: the others are not opened."""
+        """Return a sequence number above those of all commits.
+
+        Within a run, and within the compactions, the commit with the highest batch has the highest
+        `seq`. So only these are opened.
+        """
         newest: dict[str, int] = {}
         for name in self._committed():
             run, _, batch = name.rpartition("-")
@@ -90,14 +93,17 @@ class FactsFiles:
         return 1 + max((commit.seq for commit in self._read(names)), default=0)
 
     def commit(self, commit: Commit) -> None:
-        """The rows count from here on. What was written before is on the disk then. Raises
-        ReportError: there is such a commit already, with other rows."""
+        """Make the rows of a commit visible. Everything written before is on the disk then.
+
+        Raises:
+            ReportError: a commit of this name with other rows exists.
+        """
         self.storage.sync(self.files(commit))
         content = json.dumps(commit.as_json()).encode()
         name = _file_of(commit.name)
         if not self.storage.create(name, content) and self.storage.read(name) != content:
             raise ReportError(
-                f"another job committed batch {commit.batch} to {self.where}: let one job write it",
+                f"another job committed batch {commit.batch} to {self.where}: stop one of the jobs",
                 self.where,
             )
 
@@ -108,7 +114,7 @@ class FactsFiles:
         return self.parquet(commit.folder) if commit.folder else []
 
     def parquet(self, folder: str) -> list[str]:
-        """The Parquet files in a folder and below it."""
+        """Return the Parquet files in a folder and its subfolders."""
         return [name for name in self.storage.below(folder) if name.endswith(".parquet")]
 
     def _committed(self) -> list[str]:
@@ -118,14 +124,14 @@ class FactsFiles:
     def _read(self, names: Iterable[str]) -> list[Commit]:
         found = []
         for name in names:
-            with suppress(FileNotFoundError):  # a compaction removed it; another replaces it
+            with suppress(FileNotFoundError):  # removed by a compaction, whose commit replaces it
                 found.append(Commit.parse(json.loads(self.storage.read(_file_of(name)))))
         return found
 
-    # ---- who writes ----
+    # ---- locks ----
 
     def lock(self, name: str = "_lock") -> AbstractContextManager[Sequence[int]]:
-        """As of TableFiles."""
+        """Hold a lock for the block (see TableFiles)."""
         return self.storage.lock(name)
 
 
@@ -133,8 +139,8 @@ def _file_of(commit: str) -> str:
     return f"{COMMITS}/{commit}.json"
 
 
-def _told(about: Mapping[str, Any]) -> str:
-    """What a table is of."""
+def _describe(about: Mapping[str, Any]) -> str:
+    """Describe the content of a table."""
     if topics := about.get("topics"):
         return f"the topics {', '.join(topics)}"
     return f"the group {about.get('group')} ({', '.join(about.get('kinds', ()))})"

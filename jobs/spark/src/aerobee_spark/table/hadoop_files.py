@@ -1,12 +1,12 @@
-"""The files of a facts table at a URI, through the Hadoop FileSystem of the driver's Java.
+"""Manage the files of a facts table at a URI, through the Hadoop FileSystem of the driver's Java.
 
-A file appears in one step, and never in place of another, in one of two ways:
-- the store creates a file on the condition that there is none, and shows it when it is closed
-  (Hadoop's path capability fs.option.create.conditional.overwrite: S3A);
-- it is written under a hidden name and renamed, where a rename is one step and replaces nothing:
-  in HDFS; in file: too, but there the look at the target comes before the rename, so two writers
-  at once are kept apart by the lock alone.
-A file system with neither is refused.
+A file must appear in one step and must never replace another. There are two ways:
+- Conditional creation: the store creates a file only if it does not exist, and shows it when it is
+  closed. Hadoop's path capability is fs.option.create.conditional.overwrite (S3A).
+- Rename: the file is written under a hidden name and renamed. This works if a rename is one step
+  and replaces nothing, as in HDFS. The scheme file: checks the target before the rename, so there
+  only the lock keeps two writers apart.
+A file system with neither is rejected.
 """
 
 from __future__ import annotations
@@ -31,8 +31,15 @@ CREATED_ONCE = "created-once"
 
 
 class HadoopFiles:
-    """TableFiles at a URI. Raises ReportError: Java has no such file system, or it cannot create a
-    file in one step."""
+    """TableFiles at a URI.
+
+    Args:
+        spark: the session whose Java accesses the file system.
+        uri: the folder of the table.
+
+    Raises:
+        ReportError: Java does not have the file system, or cannot create a file in one step.
+    """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self.where = uri.rstrip("/")
@@ -47,7 +54,7 @@ class HadoopFiles:
         if not self._conditional and scheme not in RENAMING:
             raise ReportError(
                 f"{self.where} cannot hold a facts table: {scheme} does not create a file in one "
-                "step; give a folder in hdfs, file, or s3a with conditional creation (Hadoop 3.4.2 "
+                "step; use a folder in hdfs, file, or s3a with conditional creation (Hadoop 3.4.2 "
                 "or newer, fs.s3a.create.conditional.enabled)",
                 self.where,
             )
@@ -77,7 +84,7 @@ class HadoopFiles:
             else:
                 self._rename_into_place(name, content)
         except ReportError:
-            if self.exists(name):  # another was faster
+            if self.exists(name):  # another writer created it first
                 return False
             raise
         return True
@@ -90,7 +97,7 @@ class HadoopFiles:
             stream.close()
 
     def _rename_into_place(self, name: str, content: bytes) -> None:
-        """The hidden name is this writer's own; a job that is killed here leaves the file."""
+        """Write under a hidden name and rename. A killed job leaves the hidden file behind."""
         folder, _, last = name.rpartition("/")
         beside, target = self._path(f"{folder}/.{last}.{uuid.uuid4().hex}"), self._path(name)
         fs = self._jvm.org.apache.hadoop.fs
@@ -152,7 +159,7 @@ class HadoopFiles:
                         self._system.copyFromLocalFile(False, True, self._here(path), target)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Nothing: a file that was closed is as safe as this file system makes it."""
+        """Do nothing: the file system has made a closed file durable, if it does so at all."""
 
     @contextmanager
     def lock(self, name: str) -> Iterator[Sequence[int]]:
@@ -163,16 +170,18 @@ class HadoopFiles:
             yield ()
 
     def _require_refusal(self, name: str) -> None:
-        """Creates a file again that there is. Stores that speak S3 and do not know If-None-Match
-        ignore it, and one commit would take the place of another. Raises ReportError."""
+        """Create an existing file again, and raise ReportError if the store does not refuse.
+
+        Some S3 stores ignore If-None-Match. There, one commit would replace another.
+        """
         self.create(name, b"")
         try:
             self._create_if_none(name, b"")
         except ReportError:
-            return  # refused; a failure of another kind comes again with the first commit
+            return  # refused; if the error had another cause, the first commit fails with it
         raise ReportError(
-            f"{self.where} cannot hold a facts table: its store creates a file in place of another "
-            "although it is told not to (If-None-Match of S3); give a table in another store",
+            f"{self.where} cannot hold a facts table: its store replaces an existing file "
+            "despite the condition If-None-Match of S3; use a table in another store",
             self.where,
         )
 
@@ -180,12 +189,12 @@ class HadoopFiles:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.where}/{name}".rstrip("/"))
 
     def _here(self, path: Path) -> Any:
-        """Hadoop's Path reads no escapes, as Path.as_uri writes them."""
+        """Return Hadoop's Path, which does not understand the escapes of Path.as_uri."""
         return self._jvm.org.apache.hadoop.fs.Path(f"file://{path}")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """What Java raises, as FileNotFoundError or ReportError."""
+        """Convert errors of Java to FileNotFoundError or ReportError."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -196,7 +205,7 @@ class HadoopFiles:
                 raise FileNotFoundError(self.where) from None
             text = (error.java_exception.getMessage() or "").splitlines()
             raise ReportError(
-                f"{self.where} cannot be used: {kind}: {next(iter(text), '')}; look at the URI, "
-                "and whether Spark has the file system's packages and credentials",
+                f"cannot use {self.where}: {kind}: {next(iter(text), '')}; check the URI, "
+                "and the packages and credentials that Spark has for this file system",
                 self.where,
             ) from None

@@ -1,8 +1,11 @@
-"""A lock on a file system that has none: each job that wants it writes a file of its own and then
-looks at those of others. Of two jobs at once at least one sees the other, and gives way; both may.
+"""Lock a table on a file system that has no locks.
 
-A file says which processes hold the lock. That of a job that was killed is removed by the next one
-on the same machine; on another machine nobody knows whether the job lives, and a person decides.
+Each job writes a lock file of its own and then reads those of other jobs. Of two jobs at the same
+time, at least one sees the other and stops; both may stop.
+
+A lock file names the processes that hold the lock. If a job was killed, the next job on the same
+machine deletes its file. On another machine it is unknown whether the job still runs, so the
+operator must decide.
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ from aerobee_spark.table.storage import INTERVAL_S, LEFTOVER_S, TableFiles
 
 @contextmanager
 def held(files: TableFiles, folder: str, java: int) -> Iterator[None]:
-    """Holds the lock `folder` for the block, by this process and its Java. Waits for the Java of a
-    job that was killed on this machine. Raises ReportError when a job holds it."""
+    """Hold the lock `folder` for the block, for this process and its Java.
+
+    Wait for the Java of a job that was killed on this machine. Raise ReportError if a job holds
+    the lock.
+    """
     mine = f"{uuid.uuid4().hex}.json"
     files.make(folder)
     about = {"machine": _machine(), "processes": [_process(os.getpid()), _process(java)]}
@@ -39,7 +45,7 @@ def held(files: TableFiles, folder: str, java: int) -> Iterator[None]:
 
 
 def _pass(files: TableFiles, name: str) -> None:
-    """Returns when the holder is gone. Raises ReportError when it works."""
+    """Wait until the holder has ended. Raise ReportError if it is still running."""
     deadline = time.monotonic() + LEFTOVER_S
     while True:
         try:
@@ -55,21 +61,21 @@ def _pass(files: TableFiles, name: str) -> None:
             process = holder["processes"][0].partition(" ")[0]
             host = holder["machine"].partition(" ")[0]
             raise ReportError(
-                f"another job writes {files.where} (process {process} on {host}): wait for its "
-                f"end, or stop it; if it was killed, delete {files.where}/{name}",
+                f"another job writes to {files.where} (process {process} on {host}): wait until it "
+                f"ends, or stop it; if it was killed, delete {files.where}/{name}",
                 files.where,
             )
         time.sleep(INTERVAL_S)
 
 
 def _machine() -> str:
-    """The host, and which start of it."""
+    """Return the host name and the id of its current boot."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return f"{socket.gethostname()} {boot}"
 
 
 def _process(number: int) -> str:
-    """Its number, and the moment of its start, in ticks: numbers are used again."""
+    """Return process number and start time in ticks: the system reuses numbers."""
     return f"{number} {_stat(number)[19]}"
 
 
@@ -83,5 +89,5 @@ def _lives(process: str) -> bool:
 
 
 def _stat(number: int) -> list[str]:
-    """From the state on, which is the third field of proc(5)."""
+    """Return the fields of proc(5) from the third one, the state, on."""
     return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""The files of a facts table on a disk of this machine."""
+"""Manage the files of a facts table on a local disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aerobee_spark.table.storage import INTERVAL_S, LEFTOVER_S
 
 
 class LocalFiles:
-    """TableFiles in a folder, without Java."""
+    """TableFiles in a local folder, without Java."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -29,8 +29,7 @@ class LocalFiles:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ReportError(
-                f"{self.path} cannot be made into a folder ({error.strerror}): give another "
-                "--table",
+                f"cannot create the folder {self.path} ({error.strerror}): use another --table",
                 str(self.path),
             ) from None
 
@@ -41,7 +40,7 @@ class LocalFiles:
         return (self.path / name).read_bytes()
 
     def create(self, name: str, content: bytes) -> bool:
-        """Two writers at once are kept apart by the lock alone."""
+        """Create a file in one step. Only the lock keeps two writers apart."""
         path = self.path / name
         if path.exists():
             return False
@@ -103,7 +102,7 @@ def _wait_for(number: int, path: Path) -> None:
             holder = os.pread(number, 32, 0).decode()
             if not holder.isdigit() or _lives(int(holder)) or time.monotonic() > deadline:
                 raise ReportError(
-                    f"another job writes {path} (process {holder}): wait for its end, or stop it",
+                    f"another job writes to {path} (process {holder}): wait for it, or stop it",
                     str(path),
                 ) from None
             time.sleep(INTERVAL_S)

@@ -1,5 +1,8 @@
-"""A facts table by its path or URI. A path needs no Java; a URI is what Spark's Hadoop FileSystem
-reaches, with a Spark session of its own for as long as the table is open."""
+"""Open a facts table by its path or URI.
+
+A path needs no Java. A URI is opened through Spark's Hadoop FileSystem, with a Spark session that
+lasts until the table is closed.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,27 @@ from aerobee_spark.table.hadoop_files import HadoopFiles
 from aerobee_spark.table.storage import Table
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-# Lists, patterns, queries and escapes, to Spark or in a URI.
+# Characters that Spark reads as lists, patterns, queries or escapes, or that a URI must escape.
 _MEANINGFUL = frozenset(",;[]{}()*?!^\\%#\"' ")
 
 
 def parse(text: str) -> Table:
-    """Raises ReportError: a URI with a character that means something to Spark."""
+    """Parse a path or URI. Raise ReportError if a URI has a character with a meaning for Spark."""
     if not _URI.match(text):
         return Path(text)
     if found := _MEANINGFUL & set(text):
         raise ReportError(
-            f"{text} has {min(found)!r}, which means something to Spark: give another folder", text
+            f"{text} has {min(found)!r}, which has a meaning for Spark: use another folder", text
         )
     return text
 
 
 @contextmanager
 def opened(table: Table) -> Iterator[FactsFiles]:
-    """Raises ReportError: a URI, and no Spark or Java here to reach it."""
+    """Open a table for the block.
+
+    Raise ReportError if the table is at a URI, and Spark or Java is missing.
+    """
     if isinstance(table, Path):
         yield FactsFiles(table)
         return
@@ -49,10 +55,10 @@ def opened(table: Table) -> Iterator[FactsFiles]:
 
 
 def _require_spark(uri: str) -> None:
-    instead = f"or copy the table to a disk of this machine and give its path in place of {uri}"
+    instead = f"or copy the table to a local disk and use its path in place of {uri}"
     if find_spec("pyspark") is None:
         raise ReportError(
-            f"a table at a URI is read through Spark: pip install aerobee-spark[spark]; {instead}",
+            f"a table at a URI needs Spark: pip install aerobee-spark[spark]; {instead}",
             uri,
         )
     if not submitted.is_submitted():

@@ -1,4 +1,4 @@
-"""The rows of a facts table: each message once, of the newest run that has it."""
+"""Read the rows of a facts table: each message once, from the newest run that has it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,18 @@ KEY = ("topic", "brokerName", "queueId")
 def read(
     files: FactsFiles, commits: Sequence[Commit], topics: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `commits` (newest first, as `snapshot` gives them), of `topics` when any are
-    named. Only the offsets of queues that several commits have are kept in memory.
+    """Yield the rows of commits, each message once.
 
-    Raises ReportError when a commit has fewer rows than it was written with, or more: its files
-    were removed meanwhile, by a second compaction or by hand.
+    Only the offsets of queues that several commits have are kept in memory.
+
+    Args:
+        files: the table.
+        commits: the commits to read, newest first, as `snapshot` returns them.
+        topics: yield only these topics; empty: all.
+
+    Raises:
+        ReportError: a commit has not the number of rows with which it was written. A second
+            compaction or a user has deleted files in the meantime.
     """
     seen: dict[Queue, list[Offsets]] = {}
     for commit, older in zip(commits, _older_too(commits), strict=True):
@@ -40,15 +47,15 @@ def read(
                 rows += batch.num_rows
                 yield from _new(batch, seen, landed, older, topics)
         if rows != commit.rows:
-            raise _not_whole(files, f"{rows} of {commit.rows} rows of {commit.folder} are there")
+            raise _incomplete(files, f"{commit.folder} has {rows} of {commit.rows} rows")
         for queue, offsets in landed.items():
             seen.setdefault(queue, []).extend(offsets)
 
 
-def _not_whole(files: FactsFiles, problem: str) -> ReportError:
+def _incomplete(files: FactsFiles, problem: str) -> ReportError:
     return ReportError(
-        f"{files.where} is not whole, or was compacted twice while it was read: {problem}; try "
-        "again, and land in a new table if it stays so",
+        f"{files.where} is incomplete, or was compacted twice during the read: {problem}; "
+        "retry, and if the error remains, write a new table",
         files.where,
     )
 
@@ -59,13 +66,15 @@ def _batches(files: FactsFiles, name: str) -> Iterator[pa.RecordBatch]:
             path = stack.enter_context(files.storage.local(name))
             file = stack.enter_context(pq.ParquetFile(path))
         except FileNotFoundError:
-            raise _not_whole(files, f"{name} is gone") from None
+            raise _incomplete(files, f"{name} is missing") from None
         yield from file.iter_batches(batch_size=ROWS)
 
 
 def _older_too(commits: Sequence[Commit]) -> list[set[Queue]]:
-    """Of each commit, newest first, the queues of which older ones may have the same messages: its
-    offsets meet those from the first to the last of them."""
+    """Return for each commit (newest first) the queues whose messages older commits may have too.
+
+    A queue is included if its offsets overlap the offsets that all older commits span.
+    """
     reach: dict[Queue, tuple[int, int]] = {}
     found = []
     for commit in reversed(commits):
@@ -106,7 +115,7 @@ def _new(
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.bool_]]]:
-    """The queues in a batch, and which rows are of each."""
+    """Yield the queues of a batch, with a mask of the rows of each."""
     columns = [batch.column(name) for name in KEY]
     different = pa.table(columns, names=list(KEY)).group_by(list(KEY)).aggregate([]).to_pylist()
     for key in different:
@@ -117,13 +126,13 @@ def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Queue, npt.NDArray[np.boo
 
 
 def landed_at(files: FactsFiles, names: Iterable[str]) -> dict[Queue, Landed]:
-    """`landed_in` of files of the table."""
+    """Return `landed_in` for files of the table."""
     with ExitStack() as stack:
         return landed_in([stack.enter_context(files.storage.local(name)) for name in names])
 
 
 def landed_in(paths: Sequence[Path]) -> dict[Queue, Landed]:
-    """Rows, offsets and times of each queue in files, with `end` behind the last row."""
+    """Return rows, offsets and times of each queue in files; `end` follows the last row."""
     found: dict[Queue, Landed] = {}
     names = [*KEY, "queueOffset", "storeTimestamp"]
     tables = [pq.read_table(path, columns=names) for path in paths]

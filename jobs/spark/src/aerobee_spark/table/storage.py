@@ -1,7 +1,7 @@
-"""What a facts table asks of the file system it lies on.
+"""Declare what a facts table needs from its file system.
 
 A file is named by its path inside the table, with / between folders. Operations raise ReportError
-when the file system refuses, and FileNotFoundError where a file is not there.
+if the file system refuses, and FileNotFoundError if a file is missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-# How long the Java of a job that was killed may take to notice it, and how often that is looked at.
+# Time for the Java of a killed job to notice and exit, and the interval at which this is checked.
 LEFTOVER_S = 60.0
 INTERVAL_S = 0.2
 
@@ -22,39 +22,42 @@ Table = Path | str
 class TableFiles(Protocol):
     @property
     def where(self) -> str:
-        """Path or URI of the table."""
+        """Return the path or URI of the table."""
 
     def make(self, folder: str) -> None:
-        """Makes the folder and those above it, unless they are there."""
+        """Create the folder and its parents, if they do not exist."""
 
     def exists(self, name: str) -> bool: ...
 
     def read(self, name: str) -> bytes: ...
 
     def create(self, name: str, content: bytes) -> bool:
-        """The file appears complete, in one step, and is on the disk. False: it was there already,
-        and is as it was."""
+        """Create a complete file in one step, durably.
+
+        Return False if it exists already; it is unchanged then.
+        """
 
     def names(self, folder: str = "") -> list[str]:
-        """Of what lies directly in the folder, sorted, without hidden files; empty without it."""
+        """Return the sorted names in the folder, without hidden ones; empty if it is missing."""
 
     def below(self, folder: str) -> list[str]:
-        """The files in the folder and below it, sorted, each named from the table on."""
+        """Return the files in the folder and its subfolders, sorted, as paths inside the table."""
 
     def delete(self, name: str) -> None:
-        """A file, or a folder with all that it holds; nothing when it is not there."""
+        """Delete a file, or a folder with its content; do nothing if it is missing."""
 
     def local(self, name: str) -> AbstractContextManager[Path]:
-        """The file on a disk of this machine, for the block."""
+        """Provide the file on a local disk, for the block."""
 
     def writing(self, folder: str) -> AbstractContextManager[Path]:
-        """A folder on a disk of this machine; what it holds at the end of the block is in `folder`
-        then."""
+        """Provide a local folder. At the end of the block its content is stored in `folder`."""
 
     def sync(self, names: Iterable[str]) -> None:
-        """The files, and the folders they are in, are on the disk."""
+        """Make the files and their folders durable."""
 
     def lock(self, name: str) -> AbstractContextManager[Sequence[int]]:
-        """For one job at a time; yields open files that a child process of the job must inherit to
-        hold the lock as well. Waits for the children of a job that was killed. Raises ReportError
-        when a job runs."""
+        """Hold a lock for one job at a time.
+
+        Yield open files that a child process must inherit to hold the lock too. Wait for the
+        children of a killed job. Raise ReportError if a job is running.
+        """

@@ -1,1 +1,1 @@
-"""From Arrow columns to messages at the broker."""
+"""Encode Arrow columns as messages and send them to brokers."""

@@ -1,4 +1,7 @@
-"""Arrow arrays as what they are made of: offsets and one run of bytes. Pure."""
+"""Access Arrow arrays as offsets and contiguous bytes.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
-NONE = -1  # a code that stands for no value
+NONE = -1  # the code of a missing value
 
 
 class Coded(NamedTuple):
-    """A column of few different values: `values[codes[row]]`, or none where the code is NONE."""
+    """A column with few distinct values: `values[codes[row]]`; the code NONE means no value."""
 
     values: Sequence[Any]
     codes: Ints
@@ -28,7 +31,7 @@ class Coded(NamedTuple):
 
 
 def coded(array: pa.Array) -> Coded:
-    """Null is NONE."""
+    """Encode an array; null becomes NONE."""
     encoded = array.dictionary_encode()
     codes = encoded.indices.fill_null(NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return Coded(encoded.dictionary.to_pylist(), codes)
@@ -39,7 +42,7 @@ def nothing(count: int) -> Coded:
 
 
 def binary(array: pa.Array) -> pa.Array:
-    """Text or binaries, large ones too, as pa.binary()."""
+    """Return strings or binaries, also large ones, as pa.binary()."""
     return array if array.type == pa.binary() else array.cast(pa.binary())
 
 
@@ -49,32 +52,32 @@ def valid(array: pa.Array) -> Mask:
 
 
 def offsets(array: pa.Array) -> Ints:
-    """Where each value of a pa.binary() or pa.string() begins, and where the last one ends."""
+    """Return the start of each value of a pa.binary() or pa.string(), and the end of the last."""
     raw = np.frombuffer(array.buffers()[1], np.int32) if len(array) else np.zeros(1, np.int32)
     found: Ints = raw[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return found
 
 
 def sizes(array: pa.Array) -> Ints:
-    """Bytes of each value; of a null 0."""
+    """Return the size of each value in bytes; 0 for null."""
     found: Ints = np.diff(offsets(array))
     return found
 
 
 def contents(array: pa.Array) -> memoryview:
-    """The bytes of all values, one after the other; not copied."""
+    """Return the concatenated bytes of all values, without a copy."""
     buffer, at = array.buffers()[2], offsets(array)
     return memoryview(buffer)[at[0] : at[-1]] if buffer is not None else memoryview(b"")
 
 
 def from_parts(data: Any, at: Ints) -> pa.Array:
-    """A pa.binary() of these bytes; the inverse of `contents` and `offsets`."""
+    """Return a pa.binary() of these bytes: the inverse of `contents` and `offsets`."""
     begins = pa.py_buffer(np.ascontiguousarray(at, np.int32))
     return pa.Array.from_buffers(pa.binary(), len(at) - 1, [None, begins, pa.py_buffer(data)])
 
 
 def first_with(array: pa.Array, codes: Sequence[int]) -> int | None:
-    """The index of the first value that holds one of these bytes."""
+    """Return the index of the first value that has one of these bytes."""
     data = np.frombuffer(contents(array), np.uint8)
     found = data == codes[0]
     for code in codes[1:]:
@@ -86,11 +89,11 @@ def first_with(array: pa.Array, codes: Sequence[int]) -> int | None:
 
 
 def joined(*parts: Any) -> pa.Array:
-    """Concatenates arrays of pa.binary(), and bytes, value by value; null where one is null."""
+    """Concatenate arrays of pa.binary(), and bytes, value by value; null if one is null."""
     scalars = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
 
 
 def first(mask: Mask) -> int | None:
-    """The index of the first True."""
+    """Return the index of the first True."""
     return int(np.argmax(mask)) if mask.any() else None

@@ -1,7 +1,7 @@
-"""Rows of dead letters as messages that are sent again, by the rules that `aerobee dlq redrive` has
-too. Pure.
+"""Encode dead letters as messages to send again, by the rules of `aerobee dlq redrive`.
 
-Each row takes a Python step: its properties decide where it goes. Bodies stay where Arrow has them.
+Each row needs a Python step, because its properties decide the destination. Bodies stay in Arrow's
+memory. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -26,8 +26,18 @@ from aerobee_wire import topics
 def encode(
     batch: pa.RecordBatch, columns: FrameColumns, target: Target, *, first_row: int, now_ms: int
 ) -> Messages:
-    """Messages with the ids of the dead letters. Raises RowError for a row that is no dead letter,
-    and for one that is not whole."""
+    """Encode dead letters as messages that keep their ids.
+
+    Args:
+        batch: dead letters, as a read returned them.
+        columns: the columns of the batch, by position.
+        target: where to send them.
+        first_row: number of the first row in the partition.
+        now_ms: the current time, in milliseconds since the epoch.
+
+    Raises:
+        RowError: a row is not a dead letter, or is incomplete.
+    """
     rows = dict(zip(columns.names, batch.columns, strict=True))
     numbers = np.arange(first_row, first_row + batch.num_rows, dtype=np.int64)
     sent = [
@@ -51,12 +61,12 @@ def encode(
 
 
 def _order_key(properties: Mapping[str, str]) -> str | None:
-    """What keeps it in one queue with others: its message group, or its lite topic."""
+    """Return the key by which messages share a queue: the message group, or the lite topic."""
     return properties.get(names.SHARDING_KEY) or properties.get(names.LITE_TOPIC)
 
 
 def _dead_letters(rows: dict[str, Any]) -> Any:
-    """Topic, properties and offset message id of each row."""
+    """Return topic, properties and offset message id of each row."""
     given = (rows[name].to_pylist() for name in ("topic", "properties", "offsetMsgId"))
     return zip(*given, strict=True)
 
@@ -69,9 +79,9 @@ def _sent(  # noqa: PLR0917
     properties: list[tuple[str, str]] | None,
     offset_message_id: str | None,
 ) -> tuple[str, dict[str, str]]:
-    """Topic and properties that a dead letter is sent with."""
+    """Return the topic and the properties with which to send a dead letter."""
     if topic is None or properties is None or offset_message_id is None:
-        reason = "topic, properties or offsetMsgId is null: read with includeProperties"
+        reason = "topic, properties or offsetMsgId is null: read with includeProperties=true"
         raise RowError(row, reason, "properties")
     given = dict(properties)
     try:
@@ -88,16 +98,16 @@ def _sent(  # noqa: PLR0917
 def _bodies(rows: dict[str, Any], numbers: arrays.Ints) -> pa.Array:
     bodies = arrays.binary(rows["body"])
     sizes = arrays.sizes(bodies)
-    at = arrays.first(sizes == 0)  # also a null
+    at = arrays.first(sizes == 0)  # true for a null too
     if at is not None:
-        raise RowError(int(numbers[at]), "it has no body: read with includeBody", "body")
+        raise RowError(int(numbers[at]), "the body is missing: read with includeBody=true", "body")
     if "bodySize" in rows:
         whole = _ints(rows["bodySize"])
         at = arrays.first(sizes < whole)
         if at is not None:
             reason = (
                 f"the body has {sizes[at]} of {whole[at]} bytes: read without maxBodyBytes, or "
-                "drop the column bodySize when it is meant so"
+                "remove the column bodySize to send cut bodies"
             )
             raise RowError(int(numbers[at]), reason, "body")
     return bodies

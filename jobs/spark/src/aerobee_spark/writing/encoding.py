@@ -1,7 +1,7 @@
-"""Rows of a frame as messages: checked column by column, with their properties strings. Pure.
+"""Encode the rows of a frame as messages, checked by column, with their property strings.
 
-A row that cannot be sent raises RowError with its number; what a message of the client would be
-refused for is refused here. Bodies stay where Arrow has them.
+A row that cannot be sent raises RowError with its number. The checks are those of the client's
+messages. Bodies stay in Arrow's memory. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ _LONGEST_DELAY_MS = int(MAX_DELAY.total_seconds() * 1000)
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Rows that can be sent. `rows`: their numbers in the partition. `topics`, `queues` (broker
-    name and queue id) and `groups`: where each goes; `priorities`: NONE where there is none."""
+    """Rows that can be sent.
+
+    `rows` holds their numbers in the partition. `topics`, `queues` (broker name and queue id) and
+    `groups` hold the destination of each. A row without a priority has NONE in `priorities`.
+    """
 
     rows: Ints
     bodies: pa.Array
@@ -50,7 +53,7 @@ class Messages:
         return len(self.rows)
 
     def take(self, chosen: Ints) -> Messages:
-        """Those at these positions, copied together."""
+        """Return a copy of the messages at these positions."""
         indices = pa.array(chosen)
         return Messages(
             self.rows[chosen],
@@ -65,7 +68,7 @@ class Messages:
         )
 
     def part(self, start: int, stop: int) -> Messages:
-        """Those at these positions, not copied."""
+        """Return the messages at these positions, without a copy."""
         size = stop - start
         return Messages(
             self.rows[start:stop],
@@ -90,8 +93,20 @@ def encode(
     max_message_size: int,
     now_ms: int,
 ) -> Messages:
-    """`columns`: of the batch, by position. `ids`: a message id for each row, see MessageIds.
-    `topic`: of all, or "" where the column says it. Raises RowError."""
+    """Encode a batch.
+
+    Args:
+        batch: rows of the frame.
+        columns: the columns of the batch, by position.
+        ids: a message id for each row (see MessageIds).
+        first_row: number of the first row in the partition.
+        topic: topic of all messages; empty if the column topic names it.
+        max_message_size: largest body, in bytes.
+        now_ms: the current time, in milliseconds since the epoch.
+
+    Raises:
+        RowError: a row cannot be sent.
+    """
     rows = _Rows(batch, columns, first_row)
     bodies = _bodies(rows, max_message_size)
     mapped = _mapped(rows)
@@ -117,7 +132,7 @@ def encode(
 
 
 class _Rows:
-    """A batch, with the number of each row in the partition."""
+    """A batch, and the number of each row in the partition."""
 
     def __init__(self, batch: pa.RecordBatch, columns: FrameColumns, first_row: int) -> None:
         self.count = batch.num_rows
@@ -132,7 +147,7 @@ class _Rows:
         return None if column is None else arrays.binary(column)
 
     def ints(self, name: str) -> Ints:
-        """Null is 0."""
+        """Return an integer column; 0 for null."""
         column = self.get(name)
         if column is None:
             return np.zeros(self.count, np.int64)
@@ -155,23 +170,23 @@ class _Rows:
     def check_separators(self, array: pa.Array, about: str) -> None:
         at = arrays.first_with(array, _SEPARATORS)
         if at is not None:
-            raise self.error(at, f"{about} holds \\x01 or \\x02, which separate properties", about)
+            raise self.error(at, f"{about} has \\x01 or \\x02, which separate properties", about)
 
 
-# ---- the columns, one by one ----
+# ---- columns ----
 
 
 def _bodies(rows: _Rows, limit: int) -> pa.Array:
     bodies = rows.binary("body")
-    assert bodies is not None, "FrameColumns has checked it"
-    rows.refuse(~arrays.valid(bodies), "the body is null: give at least one byte", "body")
+    assert bodies is not None, "checked by FrameColumns"
+    rows.refuse(~arrays.valid(bodies), "the body is null: use at least one byte", "body")
     sizes = arrays.sizes(bodies)
-    rows.refuse(sizes == 0, "the body is empty: give at least one byte", "body")
+    rows.refuse(sizes == 0, "the body is empty: use at least one byte", "body")
     at = arrays.first(sizes > limit)
     if at is not None:
         reason = (
-            f"the body of {sizes[at]} bytes is over the limit of {limit}: send it in parts, or "
-            "raise maxMessageSize on the broker and here"
+            f"the body has {sizes[at]} bytes, but the limit is {limit}: split it, or "
+            "raise maxMessageSize on the broker and in the options"
         )
         raise rows.error(at, reason, "body")
     return bodies
@@ -181,9 +196,9 @@ def _topics(rows: _Rows, topic: str) -> Coded:
     if topic:
         return Coded((topic,), np.zeros(rows.count, np.int64))
     column = rows.get("topic")
-    assert column is not None, "FrameColumns has checked it"
+    assert column is not None, "checked by FrameColumns"
     found = arrays.coded(column)
-    rows.refuse(found.codes == NONE, "the topic is null: give one", "topic")
+    rows.refuse(found.codes == NONE, "the topic is null: name a topic", "topic")
     for code, name in enumerate(found.values):
         reason = _topic_problem(str(name))
         if reason:
@@ -197,11 +212,11 @@ def _topic_problem(topic: str) -> str:
     except MqError as error:
         return error.message
     if topic in topics.SEND_REFUSED_TOPICS:
-        return f"{topic} is a topic of the system: clients do not send to it"
+        return f"clients cannot send to the system topic {topic}: choose another topic"
     if topics.is_retry(topic):
-        return f"{topic} belongs to a consumer group: set the option topic to send elsewhere"
-    if topics.is_dead_letter(topic):  # of a read: it would be there twice
-        return f"{topic} holds dead letters: set the option redrive, or topic to send elsewhere"
+        return f"{topic} belongs to a consumer group: set the option topic to another topic"
+    if topics.is_dead_letter(topic):  # rows of a read; writing them back would duplicate them
+        return f"{topic} holds dead letters: set the option redrive, or topic to another topic"
     return ""
 
 
@@ -212,7 +227,7 @@ def _tags(rows: _Rows) -> pa.Array | None:
     rows.check_separators(column, "tags")
     at = arrays.first_with(column, b"|")
     if at is not None:
-        reason = "the tag holds |, which separates the tags of a subscription"
+        reason = "the tag has |, which separates the tags of a subscription"
         raise rows.error(at, reason, "tags")
     return _property(names.TAGS, column)
 
@@ -229,13 +244,13 @@ def _keys(rows: _Rows) -> pa.Array | None:
 
 
 def _joined_keys(rows: _Rows, column: pa.ListArray) -> pa.Array:
-    """Several keys, separated by spaces."""
+    """Join several keys with spaces."""
     keys, row_of = arrays.binary(column.flatten()), pc.list_parent_indices(column).to_numpy()
     at = arrays.first(arrays.sizes(keys) == 0)
     if at is None:
         at = arrays.first_with(keys, (*_SEPARATORS, ord(names.KEY_SEPARATOR)))
     if at is not None:
-        reason = "a key is empty, or holds a space, \\x01 or \\x02"
+        reason = "a key is empty, or has a space, \\x01 or \\x02"
         raise rows.error(int(row_of[at]), reason, "keys")
     separator = pa.scalar(names.KEY_SEPARATOR.encode(), pa.binary())
     return pc.binary_join(column.cast(pa.list_(pa.binary())), separator)
@@ -252,19 +267,21 @@ def _mapped(rows: _Rows) -> MapColumn:
 
 
 def _delays(rows: _Rows, now_ms: int) -> list[pa.Array]:
-    """The properties of deliverAt or delaySeconds; [] without such a column."""
+    """Return the properties of deliverAt or delaySeconds; empty without such a column."""
     at, seconds = rows.get("deliverAt"), rows.get("delaySeconds")
     if at is not None:
         micros = at.cast(pa.int64()).fill_null(0).to_numpy()
         ms, given = -(-micros // 1000), arrays.valid(at)  # rounded up: never early
         late = given & (ms > now_ms + _LONGEST_DELAY_MS)
-        rows.refuse(late, "deliverAt is over 3 days ahead: send it later", "deliverAt")
+        rows.refuse(late, "deliverAt is more than 3 days ahead: send it later", "deliverAt")
         return [_numbers(names.TIMER_DELIVER_MS, np.maximum(ms, 0), given)]
     if seconds is not None:
         delays = seconds.cast(pa.float64(), safe=False).fill_null(0).to_numpy()
         given = arrays.valid(seconds)
-        good = (delays >= 0) & (delays * 1000 <= _LONGEST_DELAY_MS)  # no NaN is
-        rows.refuse(given & ~good, "delaySeconds is not from 0 to 3 days (259200)", "delaySeconds")
+        good = (delays >= 0) & (delays * 1000 <= _LONGEST_DELAY_MS)  # False for NaN
+        rows.refuse(
+            given & ~good, "delaySeconds is invalid: use 0 to 259200 (3 days)", "delaySeconds"
+        )
         ms = np.ceil(np.where(good, delays, 0) * 1000).astype(np.int64)
         return [_numbers(names.TIMER_DELAY_MS, ms, given)]
     return []
@@ -290,16 +307,16 @@ def _decoded(texts: Coded) -> Coded:
 
 
 def _queues(rows: _Rows, groups: Coded) -> Coded:
-    """Those that rows choose. The message group that a row of a read has in its map gives way."""
+    """Return the queues that rows choose. They override the message group of a row of a read."""
     brokers, ids = rows.get("brokerName"), rows.get("queueId")
     if brokers is None or ids is None:
         return arrays.nothing(rows.count)
     named, numbered = arrays.valid(brokers), arrays.valid(ids)
-    reason = "of brokerName and queueId one is null: give both, or neither"
+    reason = "only one of brokerName and queueId is null: set both, or neither"
     rows.refuse(named != numbered, reason, "queueId")
-    rows.refuse(rows.ints("queueId") < 0, "queueId is below 0: queues count from 0", "queueId")
+    rows.refuse(rows.ints("queueId") < 0, "queueId is negative: use 0 or more", "queueId")
     if rows.get("messageGroup") is not None:
-        reason = "messageGroup and queueId each choose the queue: give one of them"
+        reason = "messageGroup and queueId both choose the queue: set only one of them"
         rows.refuse(named & (groups.codes != NONE), reason, "queueId")
     found = arrays.coded(brokers)
     pairs = (found.codes << _QUEUE_ID_BITS) + rows.ints("queueId")
@@ -319,11 +336,11 @@ def _queues(rows: _Rows, groups: Coded) -> Coded:
 def _check_order(rows: _Rows, groups: Coded, delays: list[pa.Array]) -> None:
     if delays:
         delayed = arrays.sizes(delays[0]) > 0
-        reason = "a message of a message group is in order, and a delayed one comes out of order"
+        reason = "a delayed message cannot keep the order of a message group: set only one of both"
         rows.refuse(delayed & (groups.codes != NONE), reason, "messageGroup")
 
 
-# ---- the properties string ----
+# ---- property strings ----
 
 
 def _properties(rows: _Rows, parts: list[pa.Array]) -> pa.Array:
@@ -331,12 +348,12 @@ def _properties(rows: _Rows, parts: list[pa.Array]) -> pa.Array:
     at = arrays.first(arrays.sizes(found) > MAX_PROPERTIES_BYTES)
     if at is not None:
         reason = (
-            f"the properties take {arrays.sizes(found)[at]} bytes: keep them, with tag and keys, "
-            f"within {MAX_PROPERTIES_BYTES}"
+            f"the properties have {arrays.sizes(found)[at]} bytes, tag and keys included: "
+            f"the limit is {MAX_PROPERTIES_BYTES}"
         )
         raise rows.error(at, reason, "properties")
     try:
-        found.cast(pa.string())  # checks that it is UTF-8
+        found.cast(pa.string())  # raises if it is not UTF-8
     except pa.ArrowInvalid:
         at = next(at for at in range(len(found)) if not _is_utf8(found[at].as_py()))
         reason = "tag, keys, group or properties are not UTF-8: encode the text"
@@ -362,7 +379,7 @@ def _unique_keys(ids: Bytes) -> pa.Array:
 
 
 def _property(name: str, values: pa.Array | None) -> pa.Array:
-    """The property where there is a value; "" where it is null or empty."""
+    """Return the encoded property for each value; empty if the value is null or empty."""
     prefix = f"{name}{names.NAME_END}".encode()
     found = arrays.joined(prefix, _without_empty(values), names.VALUE_END_BYTES)
     return found.fill_null(b"")
@@ -378,7 +395,7 @@ def _numbers(name: str, values: Ints, given: Mask) -> pa.Array:
 
 
 def compression(sys_flags: Ints) -> Ints:
-    """The bits that say how bodies are compressed."""
+    """Return the bits of each sys flag that name the compression of the body."""
     if not sys_flags.any():
         return sys_flags
     different, codes = np.unique(sys_flags, return_inverse=True)

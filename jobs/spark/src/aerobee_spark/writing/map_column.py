@@ -1,8 +1,8 @@
-"""The column `properties` of a frame: checked, and as properties strings, name 0x01 value 0x02 …,
-of which each row's is one run of bytes. Pure.
+"""Check the column `properties` of a frame and encode it as property strings.
 
-Names and values are checked as those of a message of the client. Reserved names are refused, but in
-a row of a read they are left out: there brokers and clients have set them.
+A property string is name 0x01 value 0x02 …, contiguous for each row. The checks are those of the
+client's messages. Reserved names are rejected, except in rows of a read: there brokers and clients
+have set them, and they are left out. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from aerobee_spark.writing.arrays import Coded, Ints, Mask
 from aerobee_wire import properties as names
 
 _SEPARATORS = (names.NAME_END_CODE, names.VALUE_END_CODE)
-# Reserved names that belong to the message, and stay when a row of a read is written again.
+# Reserved names that belong to the message. They stay if a row of a read is written again.
 _OF_THE_MESSAGE = (names.SHARDING_KEY, names.PRIORITY)
 _NO_PRIORITY = arrays.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class MapColumn:
-    """`strings`: a pa.binary() with what each row's map adds to its properties string. `groups`:
-    the message group that the map of a row of a read has; `priorities`: the same."""
+    """The encoded column `properties`.
+
+    `strings` is a pa.binary() with the part of each row's property string that its map adds.
+    `groups`
+    and `priorities` come from the maps of rows of a read.
+    """
 
     strings: pa.Array
     groups: Coded
@@ -34,8 +38,17 @@ class MapColumn:
 
 
 def encode(column: pa.MapArray, rows: Ints, of_a_read: Mask, *, keep_group: bool) -> MapColumn:
-    """`rows`: the number of each row in the partition. `keep_group`: whether the message group of a
-    row of a read is that of its map. Raises RowError."""
+    """Encode the column.
+
+    Args:
+        column: the maps of all rows.
+        rows: the number of each row in the partition.
+        of_a_read: marks the rows of a read.
+        keep_group: use the message group in the map of a row of a read.
+
+    Raises:
+        RowError: a name or value is invalid.
+    """
     entries = _Entries(column, rows)
     entries.check()
     names_of = Coded(*arrays.coded(entries.names))
@@ -63,12 +76,12 @@ class _Entries:
 
     def check(self) -> None:
         for what, array in (("name", self.names), ("value", self.values)):
-            bad = arrays.first(arrays.sizes(array) == 0)  # also a null
+            bad = arrays.first(arrays.sizes(array) == 0)  # true for a null too
             if bad is not None:
-                raise self.error(bad, f"has an empty {what}: leave the entry out")
+                raise self.error(bad, f"has an empty {what}: remove the entry")
             bad = arrays.first_with(array, _SEPARATORS)
             if bad is not None:
-                raise self.error(bad, "holds \\x01 or \\x02, which separate properties")
+                raise self.error(bad, "has \\x01 or \\x02, which separate properties")
 
     def error(self, entry: int, problem: str) -> RowError:
         name = self.names[entry].as_py().decode("utf-8", "replace")
@@ -76,7 +89,7 @@ class _Entries:
         return RowError(row, f"the property {name!r} {problem}", "properties")
 
     def of(self, names_of: Coded, name: str, kept: Mask) -> Coded:
-        """The value of one property, row by row, where it is kept."""
+        """Return the kept value of one property for each row."""
         count = len(self.begins) - 1
         encoded = name.encode()
         if encoded not in names_of.values:
@@ -89,7 +102,7 @@ class _Entries:
         return Coded(values.values, codes)
 
     def strings(self, kept: Mask) -> pa.Array:
-        """Those that are kept, row by row."""
+        """Return the encoded kept entries of each row."""
         entry_names, values, begins = self.names, self.values, self.begins
         if not kept.all():
             entry_names, values = (part.filter(pa.array(kept)) for part in (entry_names, values))
@@ -98,12 +111,12 @@ class _Entries:
             begins = before[begins]
         end, stop = names.NAME_END_BYTES, names.VALUE_END_BYTES
         encoded = arrays.joined(entry_names, end, values, stop)
-        # The entries of a row lie one after the other, so their bytes do too.
+        # The entries of a row are contiguous, so their bytes are too.
         return arrays.from_parts(arrays.contents(encoded), arrays.offsets(encoded)[begins])
 
 
 def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bool) -> Mask:
-    """Which entries are sent. Raises RowError for a reserved name in a row of the user's own."""
+    """Mark the entries to send. Raise RowError for a reserved name in a row that was not read."""
     kept = np.ones(len(names_of.codes), np.bool_)
     for code, name in enumerate(names_of.values):
         text = bytes(name).decode("utf-8", "replace")
@@ -114,8 +127,8 @@ def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bo
         if bad is not None:
             raise entries.error(
                 bad,
-                "has a reserved name: choose another (in rows of a read such names are left out, "
-                "as long as the frame has the column queueOffset)",
+                "has a reserved name: choose another (in rows of a read such names are left out "
+                "if the frame has the column queueOffset)",
             )
         if text not in _OF_THE_MESSAGE or (text == names.SHARDING_KEY and not keep_group):
             kept &= ~is_it

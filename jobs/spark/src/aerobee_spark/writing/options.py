@@ -1,4 +1,7 @@
-"""The options of a write: names, defaults, allowed values. docs/spark.md describes them. Pure."""
+"""Parse the options of a write: names, defaults and allowed values.
+
+docs/spark.md describes them. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -23,39 +26,47 @@ from aerobee_spark.reading.options import ALIASES as READ_ALIASES
 from aerobee_spark.reading.options import OPTIONS as READ_OPTIONS
 from aerobee_wire import topics
 
-# Of Spark itself, which passes them on.
+# Options of Spark itself, which Spark passes to the data source too.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     name_server: str
-    # "": the column topic says it.
+    # Empty: the column topic names the topic.
     topic: str = ""
     create_topic: bool = False
-    # Of all tasks together; None: as many as the brokers take.
+    # Limit for all tasks together; None: no limit.
     max_per_second: int | None = None
-    # Bytes of a body; the broker's maxMessageSize is the same by default.
+    # Size of a body in bytes. The broker's maxMessageSize has the same default.
     max_message_size: int = 4 * 1024 * 1024
-    # Of one request, retries included.
+    # Timeout of one request, including its retries.
     send_timeout_ms: int = 30_000
-    # What the message ids of a batch are made of.
+    # The message ids of a batch are derived from this id.
     write_id: str = ""
-    # Where dead letters are sent again; None: rows are messages to write.
+    # Target to which dead letters are sent again; None: rows are new messages.
     redrive: Target | None = None
 
     @classmethod
     def parse(
         cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ
     ) -> WriteOptions:
-        """Without a write id of the user's, with a new one. Raises OptionError; for an unknown
-        option with the nearest name."""
+        """Parse the options of a write. Without the option writeId, a random write id is used.
+
+        Args:
+            given: option → text, in any letter case, as Spark passes them.
+            environ: environment variables of the driver.
+
+        Raises:
+            OptionError: an option is unknown (the message names the nearest one), missing or
+                invalid.
+        """
         given = {
             name: value for name, value in of_table(given).items() if name.lower() not in SPARKS_OWN
         }
         if not given:
             raise OptionError(
-                "there are no options: Spark does not pass those of CREATE TABLE on; use CREATE "
+                "no options were set: Spark does not pass the options of CREATE TABLE; use CREATE "
                 "TEMPORARY VIEW v USING rocketmq OPTIONS (…), then INSERT INTO v",
                 "topic",
             )
@@ -64,7 +75,7 @@ class WriteOptions:
         fields = {"write_id": str(uuid.uuid4())} | fields_of(values, OPTIONS)
         if "redrive" in values and "topic" in values:
             raise OptionError(
-                "redrive says where dead letters go: drop the option topic, or write redrive as "
+                "redrive selects where dead letters go: remove the option topic, or set redrive to "
                 "topic:NAME",
                 "topic",
             )
@@ -72,14 +83,13 @@ class WriteOptions:
 
 
 def _check_of_write(given: Mapping[str, str]) -> None:
-    """Raises OptionError for an option that only a read has."""
+    """Raise OptionError if an option was set that only reads support."""
     of_read = {name.lower(): name for name in (*READ_OPTIONS, *READ_ALIASES)}
     for key in given:
         name = of_read.get(key.lower())
         if name is not None and key.lower() not in _NAMES:
             raise OptionError(
-                f"the option {name} is of spark.read: a write takes its rows from the frame; drop "
-                "it",
+                f"the option {name} is only for spark.read: remove it from the write",
                 name,
             )
 
@@ -87,9 +97,11 @@ def _check_of_write(given: Mapping[str, str]) -> None:
 def _topic(value: str) -> str:
     topics.check_topic(value)
     if value in topics.SEND_REFUSED_TOPICS:
-        raise ValueError("it is a topic of the system: clients do not send to it")
+        raise ValueError("clients cannot send to a system topic: choose another topic")
     if topics.is_retry(value):
-        raise ValueError("the topic belongs to a consumer group: redrive to it, or name another")
+        raise ValueError(
+            "the topic belongs to a consumer group: use the option redrive, or another topic"
+        )
     return value
 
 

@@ -1,7 +1,7 @@
-"""How fast a task sends, where `maxMessagesPerSecond` is set: its share of what all tasks may.
+"""Limit the rate of a task to its share of `maxMessagesPerSecond`.
 
-Spark does not tell a task how many there are. Each is a producer of one group that is named after
-the job, so the brokers know which of them send now: a task asks them, and divides.
+Spark does not pass the number of tasks to a task. All tasks are producers of one group that is
+named after the job, so the brokers know how many send now. A task asks them and divides the rate.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-# A task counts once brokers know it, and then waits so long before it asks: those that begin at the
-# same moment are known by then.
+# After brokers know a task, it waits this long before it asks for the number of tasks: tasks that
+# start at the same time are known by then.
 SETTLE_S = 0.3
-LONGEST_S = 5.0  # without brokers that know it, it goes on as if it were alone
-# Between two questions: short at first, while other tasks begin too.
+LONGEST_S = 5.0  # after this, a task that no broker knows assumes that it is alone
+# Interval between two requests: short at first, while other tasks start too.
 FIRST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 1.0
-# A request of a slow task holds at most what it may send in this time.
+# A request of a slow task holds at most the messages that it may send in this time.
 REQUEST_S = 0.1
 POLL_S = 0.05
 
 
 @dataclass(slots=True)
 class Pace:
-    """`rate`: messages a second of all tasks together. `sharers`: how many tasks send now; this one
-    is among them once brokers know it. None: no broker answers, so the share stays as it was."""
+    """The share of one task.
+
+    Args:
+        rate: messages per second of all tasks together.
+        sharers: returns the number of tasks that send now, including this one as soon as brokers
+            know it. None if no broker answers; the share stays unchanged then.
+        monotonic: clock in seconds.
+        sleep: waits for seconds.
+    """
 
     rate: int
     sharers: Callable[[], int | None]
@@ -37,13 +44,13 @@ class Pace:
     _due_s: float = field(default=0.0, init=False)
 
     def most_messages(self, most: int) -> int:
-        """Of the next request, at most `most`."""
+        """Return the size of the next request in messages, at most `most`."""
         if not self._share:
             self._begin()
         return max(1, min(most, int(self._share * REQUEST_S)))
 
     def wait(self, messages: int) -> None:
-        """Until so many may be sent."""
+        """Wait until this number of messages may be sent."""
         now_s = self.monotonic()
         if now_s >= self._ask_at_s:
             self._ask()

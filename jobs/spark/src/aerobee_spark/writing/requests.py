@@ -1,7 +1,7 @@
-"""Messages as requests, each of one topic and place. Pure.
+"""Group messages into requests, each for one topic and queue.
 
-A request holds as many messages as cost the broker a few milliseconds. What has no place of its own
-goes to any queue; of a message group or a chosen queue, to that one alone.
+A request is large enough to keep the broker busy for a few milliseconds. Messages without a chosen
+queue or message group go to any queue. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from aerobee_spark.writing.arrays import NONE, Ints
 from aerobee_spark.writing.encoding import Messages
 from aerobee_wire.queues.choice import queue_of_group
 
-# Bodies and properties of a request; a larger message goes alone.
+# Most messages, and most bytes of bodies and properties, in a request. A larger message goes alone.
 MOST_MESSAGES = 4_096
 MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`messages`: what it holds, to send them elsewhere. `queue`: None, any. `of_groups`: the queue
-    is that of their message groups, and not one that the rows chose."""
+    """One request.
+
+    `messages` are its messages, kept to send them to another queue. `queue` is None for any queue.
+    `of_groups`: message groups chose the queue, not the rows.
+    """
 
     messages: Messages
     columns: Columns
@@ -43,8 +46,17 @@ def requests(
     most_messages: int = MOST_MESSAGES,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator[Request]:
-    """Of each topic and place in the order of the rows. `queues_of`: where a topic can be written
-    to. Raises RowError for a queue that does not exist, before the first request."""
+    """Yield the requests of each topic and queue, rows in order.
+
+    Args:
+        messages: the messages to send.
+        queues_of: returns the writable queues of a topic.
+        most_messages: most messages of a request.
+        most_bytes: most bytes of bodies and properties in a request.
+
+    Raises:
+        RowError: a row chose a queue that does not exist; raised before the first request.
+    """
     places, codes = _places(messages, queues_of)
     for code, (topic, queue, of_groups) in enumerate(places):
         alike = _runs if queue is not None else _alike
@@ -60,7 +72,7 @@ _Place = tuple[str, MessageQueue | None, bool]
 def _places(
     messages: Messages, queues_of: Callable[[str], TopicQueues]
 ) -> tuple[list[_Place], Ints]:
-    """The places of the messages, and the index of each message's."""
+    """Return the distinct destinations, and the index of the destination of each message."""
     topics, queues, groups = messages.topics, messages.queues, messages.groups
     keys = np.stack([topics.codes, queues.codes, groups.codes])
     if (keys == keys[:, :1]).all():
@@ -90,10 +102,10 @@ def _places(
 def _no_queue(queue: MessageQueue, known: TopicQueues) -> str:
     names = sorted({each.broker_name for each in known.writable})
     count = sum(each.broker_name == queue.broker_name for each in known.writable)
-    there = f"{count} there" if count else f"brokers {', '.join(names)}"
+    there = f"{count} queues there" if count else f"brokers: {', '.join(names)}"
     return (
-        f"topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name} that "
-        f"takes messages ({there}): choose another, or drop brokerName and queueId"
+        f"topic {queue.topic} has no writable queue {queue.queue_id} on broker "
+        f"{queue.broker_name} ({there}): choose another, or remove brokerName and queueId"
     )
 
 
@@ -101,12 +113,12 @@ def _chosen(messages: Messages, mask: arrays.Mask) -> Messages:
     return messages if mask.all() else messages.take(np.flatnonzero(mask))
 
 
-# Sys flag and priority, which all messages of a request share.
+# Sys flag and priority, which are equal for all messages of a request.
 _Alike = tuple[int, int | None, Messages]
 
 
 def _alike(messages: Messages) -> Iterator[_Alike]:
-    """In any order."""
+    """Group messages by sys flag and priority, in any order."""
     flags, priorities = messages.sys_flags, messages.priorities
     if (flags == flags[0]).all() and (priorities == priorities[0]).all():
         pairs = [(int(flags[0]), int(priorities[0]))]
@@ -118,7 +130,7 @@ def _alike(messages: Messages) -> Iterator[_Alike]:
 
 
 def _runs(messages: Messages) -> Iterator[_Alike]:
-    """In the order of the rows: those of one queue. A chosen queue needs no priority."""
+    """Split messages of one queue in row order. A chosen queue needs no priority."""
     flags = messages.sys_flags
     starts = [0, *(np.flatnonzero(np.diff(flags)) + 1).tolist()]
     for start, stop in zip(starts, [*starts[1:], len(messages)], strict=True):

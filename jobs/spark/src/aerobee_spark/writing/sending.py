@@ -1,8 +1,7 @@
-"""A task's messages on their way to brokers: requests in flight, their order, and how many were
-sent.
+"""Send the messages of a task: requests in flight, their order, and the number of sent messages.
 
-Requests leave one after the other and up to WINDOW are in flight. To one queue that the rows or
-their message groups chose, one is at a time, so that their order stays.
+Up to WINDOW requests are in flight. A queue that rows or message groups chose has only one at a
+time, so that its messages keep their order.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from aerobee_spark.writing.pace import Pace
 from aerobee_spark.writing.requests import MOST_MESSAGES, Request, requests
 
 WINDOW = 4
-# Refusals of a queue that takes no messages any more: a message group has another one then.
+# A queue rejects messages with these codes after it was moved: its message groups use another one.
 _MOVED = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
-# After these nobody knows whether the broker has stored the messages.
+# After these errors the broker may or may not have stored the messages.
 _PERHAPS_STORED = frozenset(
     {
         Code.BROKER_UNREACHABLE,
@@ -33,7 +32,7 @@ _PERHAPS_STORED = frozenset(
 
 
 class Sender(Protocol):
-    """As ColumnSender."""
+    """The calls of ColumnSender that a task uses."""
 
     def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
@@ -43,26 +42,36 @@ class Sender(Protocol):
 
 
 class TaskSends:
-    """Of one task. `ready`: is told of each topic before its first message, and raises MqError when
-    it cannot be sent to. `pace`: None, as fast as brokers take them."""
+    """The sends of one task.
+
+    Args:
+        sender: sends requests to brokers.
+        ready: called with each topic before its first message. It raises MqError if the topic
+            does not accept messages.
+        pace: limits the rate; None sends as fast as the brokers accept.
+    """
 
     def __init__(self, sender: Sender, ready: Callable[[str], None], pace: Pace | None) -> None:
         self._sender = sender
         self._ready = ready
         self._pace = pace
         self._in_flight: dict[Future[None], Request] = {}
-        # Of each topic with message groups: the queues among which they were divided last.
+        # For each topic with message groups: the queues among which the groups were last divided.
         self._divided: dict[str, TopicQueues] = {}
         self._topics: set[str] = set()
-        # Messages that brokers have acknowledged; those of failed requests that may be stored.
+        # Messages that brokers acknowledged, and messages of failed requests that may be stored.
         self.sent = 0
         self.unknown = 0
 
     def put(self, messages: Messages) -> None:
-        """Sends them, or waits until there is room for that. Raises RowError before the first of
-        them is sent; MqError when a request has failed, perhaps an earlier one."""
+        """Send messages, after waiting for a free place in the window.
+
+        Raises:
+            RowError: a row cannot be sent; none of `messages` was sent.
+            MqError: a request failed, perhaps an earlier one.
+        """
         for topic in messages.topics.values:
-            self._queues(str(topic))  # from now on the brokers know this task, which the pace needs
+            self._queues(str(topic))  # registers this producer at brokers, which count it
         most = MOST_MESSAGES if self._pace is None else self._pace.most_messages(MOST_MESSAGES)
         for request in requests(messages, self._queues, most_messages=most):
             if self._pace is not None:
@@ -70,12 +79,12 @@ class TaskSends:
             self._start(request)
 
     def finish(self) -> None:
-        """Waits for what is in flight. Raises as `put`."""
+        """Wait for all requests in flight. Raise as `put` does."""
         while self._in_flight:
             self._settle()
 
     def give_up(self) -> None:
-        """After a failure: waits for what is in flight, and counts it."""
+        """Wait for the requests in flight after a failure, and count their messages."""
         wait(self._in_flight)
         for future, request in self._in_flight.items():
             self._count(request, future.exception())
@@ -88,7 +97,7 @@ class TaskSends:
         known = self._sender.queues(topic)
         before = self._divided.setdefault(topic, known)
         if before.in_order != known.in_order:
-            # Message groups have other queues now: what went to the earlier ones comes first.
+            # Message groups now use other queues: finish the messages to the earlier ones first.
             self.finish()
             self._divided[topic] = known
         return known
@@ -105,7 +114,7 @@ class TaskSends:
         )
 
     def _settle(self) -> None:
-        """Waits until a request has ended."""
+        """Wait until a request ends."""
         done, _ = wait(self._in_flight, return_when=FIRST_COMPLETED)
         failures: list[tuple[Request, BaseException]] = []
         for future in done:
@@ -125,8 +134,10 @@ class TaskSends:
             self.unknown += len(request.columns)
 
     def _move(self, request: Request, refusal: MqError) -> None:
-        """Sends those of message groups to the queues that their groups have by now. Nothing that
-        follows them in their order has been sent: their queue was busy."""
+        """Send messages of message groups again, to the queues that the groups use now.
+
+        No later message of these groups has been sent: their queue was busy.
+        """
         topic = request.columns.topic
         self._divided[topic] = self._sender.queues(topic, fresh=True)
         for moved in requests(request.messages, lambda _: self._divided[topic]):

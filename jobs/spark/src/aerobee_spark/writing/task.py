@@ -1,8 +1,7 @@
-"""What a task of a write does: its Arrow batches to messages, and these to brokers. Runs in Spark's
-Python workers, of a batch and of a stream alike.
+"""Run a task of a write: encode Arrow batches and send the messages. Runs in Spark's workers.
 
-grpc is imported here, after the worker was forked. A task has a connection of its own: for its time
-it is a producer at the brokers, of a group that is named after its job.
+Batches and streams share it. This module imports grpc after the worker was forked. Each task has
+its own connection and is a producer of a group that is named after its job.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ GROUP_PREFIX = "spark_sink_"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`job`: what message ids are made of, with the partition."""
+    """One task of a write. Message ids are derived from `job` and `partition`."""
 
     options: WriteOptions
     columns: FrameColumns
@@ -49,7 +48,7 @@ class Task:
     partition: int
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Returns how many messages were sent. Raises WriteError."""
+        """Send all rows and return the number of messages. Raise WriteError."""
         group = producer_group(self.job)
         with ExitStack() as open_parts:
             options = ProducerOptions(
@@ -106,9 +105,11 @@ class Topics:
     sleep: Callable[[float], None] = time.sleep
 
     def ready(self, topic: str) -> None:
-        """Raises TOPIC_NOT_EXIST, unless topics are to be created. Where brokers that had the topic
-        are away, or there is no broker at all, they restart perhaps: they are waited for, for
-        sendTimeoutMs."""
+        """Wait until the topic accepts messages, or create it if the option createTopic is set.
+
+        If brokers of the topic are unavailable, or no broker is registered, they may be restarting.
+        So wait for them, up to sendTimeoutMs. Raise MqError with TOPIC_NOT_EXIST after that.
+        """
         deadline_s = time.monotonic() + self.options.send_timeout_ms / 1000
         backoff = Backoff(0.1, 2.0)
         while True:
@@ -124,7 +125,7 @@ class Topics:
             else:
                 return
             self.sleep(backoff.next_s())
-        # Brokers create those of a group.
+        # Brokers create the topics of a group themselves.
         if not self.options.create_topic or group_of(topic) is not None:
             raise refusal
         self._create(topic)
@@ -139,21 +140,21 @@ class Topics:
             try:
                 admin.create_topic(topic)
             except MqError as error:
-                # Another task may have been first, or somebody with other settings.
+                # Another task may have created it first, or a user with other settings.
                 if error.code is not Code.TOPIC_EXIST_ALREADY:
                     raise
 
 
 def _senders(admin: AdminClient, group: str) -> int | None:
-    """How many producers of a group brokers know; None: none answers now."""
+    """Return the number of producers in a group; None if no broker answers."""
     try:
         clients = admin.list_clients(group, silent=[])
     except MqError as error:
-        log.info("the tasks of this job cannot be counted now: %s", error)
+        log.info("cannot count the tasks of this job: %s", error)
         return None
     return sum(group in client.producer_groups for client in clients)
 
 
 def producer_group(job: str) -> str:
-    """Of the tasks of a job."""
+    """Return the producer group of a job's tasks."""
     return GROUP_PREFIX + hashlib.blake2b(job.encode(), digest_size=8).hexdigest()

@@ -1,5 +1,7 @@
-"""The writers that Spark asks for: of a batch, and of each batch of a stream. They are pickled for
-the workers, so they hold only values, and import neither grpc nor pyarrow here.
+"""Define the writers that Spark calls: one for a batch, one for each batch of a stream.
+
+Spark pickles them for the workers, so they hold only values. This module imports neither grpc nor
+pyarrow.
 """
 
 from __future__ import annotations
@@ -27,32 +29,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Local properties that Spark gives to a task.
+# Names of local properties that Spark sets for a task.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """Of one task."""
+    """The number of messages that one task sent."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What is written, and how."""
+    """The options and columns of a write."""
 
     options: WriteOptions
     columns: FrameColumns
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType, *, overwrite: bool) -> WritePlan:
-        """Raises OptionError for what cannot be written."""
+        """Check a write and return its plan. Raise OptionError if it is not possible."""
         if overwrite:
             raise OptionError(
-                "a topic cannot be overwritten: write with mode append (of a stream, outputMode "
-                "append), and delete the topic first where it is to be new",
+                "a topic cannot be overwritten: write with mode append (outputMode append for a "
+                "stream); for a new topic, delete the old one first, which deletes its messages",
                 "mode",
             )
         fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
@@ -63,8 +65,13 @@ class WritePlan:
         return cls(options, columns)
 
     def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext, job: str) -> Sent:
-        """A task. `job`: what its message ids are made of. Raises WriteError, OptionError,
-        MissingPackageError."""
+        """Run one task. Message ids are derived from `job`.
+
+        Raises:
+            WriteError: a message was not sent.
+            OptionError: a column is spelled in another letter case, and Spark distinguishes case.
+            MissingPackageError: the Python of the task lacks packages.
+        """
         check_packages()
         from aerobee_spark.writing.task import Task
 
@@ -76,7 +83,7 @@ class WritePlan:
 
 
 class RocketMqWriter(DataSourceArrowWriter):
-    """`df.write`. Message ids follow from the write id, which each attempt of a task has."""
+    """Writes a batch. All attempts of a task share the write id, and so the message ids."""
 
     def __init__(self, plan: WritePlan) -> None:
         self.plan = plan
@@ -85,12 +92,14 @@ class RocketMqWriter(DataSourceArrowWriter):
         return self.plan.write(iterator, _context(), self.plan.options.write_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _tell_what_stays(messages)
+        _log_sent_messages(messages)
 
 
 class RocketMqStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`. Message ids follow from query and batch: a batch that is repeated after a
-    crash has the same."""
+    """Writes a stream. A batch that is repeated after a crash has the same message ids.
+
+    Message ids are derived from query and batch.
+    """
 
     def __init__(self, plan: WritePlan) -> None:
         self.plan = plan
@@ -100,27 +109,27 @@ class RocketMqStreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise OptionError(
-                "Spark does not tell the task its query and batch, of which message ids are made: "
-                "write inside of foreachBatch, with the option writeId",
+                "Spark did not pass the ids of query and batch, which message ids need: "
+                "write inside foreachBatch, with the option writeId",
                 "writeId",
             )
         return self.plan.write(iterator, context, f"{query} {batch}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _tell_what_stays(messages)
+        _log_sent_messages(messages)
 
 
 def _context() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "Spark writes inside of tasks alone"
+    assert context is not None, "Spark writes only inside tasks"
     return context
 
 
-def _tell_what_stays(messages: list[WriterCommitMessage | None]) -> None:
-    """In the driver, after a task has failed. An error raised here would hide the task's."""
+def _log_sent_messages(messages: list[WriterCommitMessage | None]) -> None:
+    """Log in the driver what a failed write has sent. An error here would hide the task's."""
     done = [each.messages for each in messages if isinstance(each, Sent)]
     log.warning(
-        "the write has failed: %d of %d tasks had ended, and the %d messages that they sent stay",
+        "the write failed: %d of %d tasks had ended, and the %d messages that they sent remain",
         len(done),
         len(messages),
         sum(done),

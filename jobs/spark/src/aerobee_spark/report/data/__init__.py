@@ -1,1 +1,1 @@
-"""What a report knows: facts, figures, coverage, summary."""
+"""Compute the data of a report: facts, figures, coverage and summary."""

@@ -1,4 +1,7 @@
-"""Preview of a body: JSON indented, text as it is, anything else as hex. Pure."""
+"""Preview a body: JSON indented, text unchanged, other bytes as hex.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,15 @@ MOST_HEX_BYTES = 256
 
 
 def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str | None, str]:
-    """(text, kind) of the first bytes of a body; kind is json, text, hex, empty or omitted.
+    """Return text and kind of the first bytes of a body.
 
-    A compressed body is decompressed as far as its first bytes go. A cut text ends in "…".
+    The kind is json, text, hex, empty or omitted. Only the first bytes of a compressed body are
+    decompressed. A cut text ends in "…".
+
+    Args:
+        body: the first bytes of the body; None if bodies are left out.
+        sys_flag: sys flag of the message, which names the compression.
+        whole_size: size of the whole stored body, in bytes.
     """
     if body is None:
         return None, "omitted"
@@ -33,8 +42,10 @@ def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str 
 
 
 def _unpacked(body: bytes, sys_flag: int, cut: bool) -> tuple[bytes, bool]:
-    """The first bytes of a compressed body, and whether more follow; as it is stored when it cannot
-    be decompressed."""
+    """Decompress the first bytes of a body, and return whether more follow.
+
+    A body that cannot be decompressed is returned as stored.
+    """
     try:
         start, is_whole = decompress_start(body, sys_flag, MOST_TEXT * 4)
     except MqError:
@@ -45,18 +56,18 @@ def _unpacked(body: bytes, sys_flag: int, cut: bool) -> tuple[bytes, bool]:
 
 
 def _text(body: bytes, cut: bool) -> str | None:
-    """None when it is not UTF-8, or holds control characters."""
+    """Decode a body; None if it is not UTF-8 or has control characters."""
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError as error:
         if not cut or error.start < len(body) - 3:
             return None
-        text = str(body[: error.start], "utf-8")  # the cut is within a character
+        text = str(body[: error.start], "utf-8")  # the body is cut inside a character
     return text if all(sign.isprintable() or sign in "\t\r\n" for sign in text) else None
 
 
 def _json(text: str) -> str | None:
-    """None when it is not a JSON object or list: a bare number is text to a reader."""
+    """Indent a JSON object or list; None for other text. A bare number stays text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

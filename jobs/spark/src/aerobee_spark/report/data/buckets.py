@@ -1,4 +1,7 @@
-"""The width of a bucket of the timeline. Pure."""
+"""Choose the width of a bucket of the timeline.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,30 @@ WIDTHS_MS = (
     *(n * DAY for n in (1, 2, 7, 30, 90, 365)),
 )
 MOST_COLUMNS = 60
-# With a width that was asked for.
+# Limit if the user chose the width.
 MOST_ASKED_COLUMNS = 1000
 _UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _WIDTH = re.compile(r"(\d+)([smhd])")
 
 
 def parse_width(text: str) -> int:
-    """Milliseconds of "30s", "5m", "1h", "1d". Raises ValueError."""
+    """Parse "30s", "5m", "1h" or "1d" into milliseconds. Raise ValueError."""
     found = _WIDTH.fullmatch(text)
     if not found or not int(found.group(1)):
-        raise ValueError(f"{text!r} is no width: write 30s, 5m, 1h or 1d")
+        raise ValueError(f"invalid width {text!r}: write 30s, 5m, 1h or 1d")
     return int(found.group(1)) * _UNITS[found.group(2)]
 
 
 def choose(span: tuple[int, int] | None, asked_ms: int | None = None) -> int:
-    """The width in ms for messages stored in `span`, two times in ms: `asked_ms`, unless that makes
-    more than MOST_ASKED_COLUMNS, else the least that makes MOST_COLUMNS at most."""
+    """Return the width of a bucket in milliseconds.
+
+    It is `asked_ms`, unless that makes more than MOST_ASKED_COLUMNS columns. Otherwise it is the
+    smallest width that makes at most MOST_COLUMNS.
+
+    Args:
+        span: first and last store time, in milliseconds since the epoch.
+        asked_ms: the width that the user chose, in milliseconds.
+    """
     first, last = span or (0, 0)
     if asked_ms and _columns(first, last, asked_ms) <= MOST_ASKED_COLUMNS:
         return asked_ms

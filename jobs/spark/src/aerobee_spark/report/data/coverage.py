@@ -1,7 +1,7 @@
-"""Coverage: what a report had to read and what it read, so whether it is complete. Pure.
+"""Compare what a report had to read with what it read, to decide whether it is complete.
 
-A queue is complete when as many rows were read as its range has offsets, a report when every queue
-is.
+A queue is complete if the number of rows equals the number of offsets in its range. A report is
+complete if all its queues are. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def kind_of(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueueCoverage:
-    """One queue of the report. Bounds and range are None when its broker did not answer."""
+    """One queue of a report. Bounds and range are None if its broker did not answer."""
 
     queue: Queue
     bounds: Bounds | None
     wanted: OffsetRange | None
     rows: int = 0
-    # Why it is not complete; empty when it is.
+    # Why the queue is incomplete; empty if it is complete.
     problem: str = ""
-    # Of a facts table: store time of the newest message that it has.
+    # From a facts table only: store time of its newest message, in milliseconds since the epoch.
     upto_ms: int | None = None
 
     @property
@@ -74,7 +74,7 @@ class Coverage:
 
     @property
     def expected(self) -> int | None:
-        """Messages to read; None when that is unknown for one of the queues."""
+        """Return the number of messages to read; None if it is unknown for a queue."""
         counts = [queue.expected for queue in self.queues]
         return None if None in counts else sum(count or 0 for count in counts)
 
@@ -91,9 +91,9 @@ class Coverage:
 def with_rows(
     planned: Sequence[QueueCoverage], rows: Mapping[Queue, int], reasons: Mapping[Queue, str]
 ) -> Coverage:
-    """The plan, with the number of rows that were read of each queue.
+    """Return the coverage of a plan, with the number of rows read from each queue.
 
-    `reasons`: why rows of a queue may be missing; used only where they are.
+    `reasons` says why rows of a queue may be missing. It is used only for incomplete queues.
     """
     return Coverage(tuple(_read(plan, rows.get(plan.queue, 0), reasons) for plan in planned))
 

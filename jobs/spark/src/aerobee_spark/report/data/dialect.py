@@ -1,6 +1,7 @@
-"""What the SQL of Spark and that of DuckDB differ in, as far as the figures need it. Pure.
+"""Translate expressions that differ between the SQL of Spark and of DuckDB.
 
-The queries of `figures.py` are written once; a method takes SQL expressions and returns one.
+The queries of `figures.py` are written once. Each method takes SQL expressions and returns one.
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Templates of expressions; `{0}`, `{1}` are what they are applied to."""
+    """Templates of SQL expressions; `{0}` and `{1}` stand for the arguments."""
 
     millis_of: str
     quotient_of: str
@@ -21,39 +22,41 @@ class Dialect:
     value_of: str
 
     def millis(self, timestamp: str) -> str:
-        """Milliseconds since the epoch."""
+        """Return the milliseconds since the epoch."""
         return self.millis_of.format(timestamp)
 
     def quotient(self, dividend: str, divisor: int) -> str:
-        """Of whole numbers, without the remainder."""
+        """Return the integer quotient."""
         return self.quotient_of.format(dividend, divisor)
 
     def quantiles(self, value: str) -> str:
-        """An aggregate: the list of the median and of the value that 95 of 100 do not exceed; null
-        without values."""
+        """Return an aggregate: a list of the median and the 95th percentile.
+
+        The aggregate is null without values.
+        """
         return self.quantiles_of.format(value)
 
     def distinct_words(self, text: str) -> str:
-        """A row for each different word; words are separated by single spaces."""
+        """Return one row for each distinct word. Words are separated by single spaces."""
         return self.distinct_words_of.format(text)
 
     def first_distinct(self, text: str, most: int) -> str:
-        """An aggregate: the first `most` different texts, sorted."""
+        """Return an aggregate: the first `most` distinct texts, sorted."""
         return self.first_distinct_of.format(text, most)
 
     def value(self, properties: str, name: str) -> str:
-        """Of a map, the value under this name; null when it has none."""
+        """Return the value of a map under this name; null if it is missing."""
         return self.value_of.format(properties, name)
 
     def start(self, binary: str, length: str) -> str:
-        """The first `length` bytes."""
+        """Return the first `length` bytes."""
         return self.start_of.format(binary, length)
 
 
 SPARK = Dialect(
     millis_of="unix_millis({0})",
     quotient_of="{0} DIV {1}",
-    # The relative error of the rank is 1/10,000: exact for some thousand values.
+    # The relative error of the rank is 1/10,000: exact for up to some thousand values.
     quantiles_of="percentile_approx({0}, array(0.5D, 0.95D), 10000)",
     distinct_words_of="explode(array_distinct(split({0}, ' ')))",
     first_distinct_of="slice(array_sort(collect_set({0})), 1, {1})",

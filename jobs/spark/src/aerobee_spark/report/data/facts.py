@@ -1,8 +1,8 @@
-"""The facts: every message of the report as one row of Parquet, read from the broker once.
+"""Define the facts: every message of the report as one Parquet row, read once from the broker.
 
-All figures are computed from these files, so they agree with each other and with the files. Besides
-the columns of the data source a row has `kind`, `consumerGroup`, the history of the message from
-its properties, and `producerHost`. Both engines write the same columns. Pure, but for `time_span`.
+All figures are computed from these files, so they agree with each other and with the files. A row
+has the columns of the data source, `kind`, `consumerGroup`, the history of the message from its
+properties, and `producerHost`. Both engines write the same columns. Only `time_span` does I/O.
 """
 
 from __future__ import annotations
@@ -17,27 +17,32 @@ from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report.request import ReportRequest
 from aerobee_wire import properties as props
 
-# Column → the properties that it comes from: the first that is there.
+# Column → properties that may hold its value; the first existing one is used.
 HISTORY = {
     "originTopic": (props.DLQ_ORIGIN_TOPIC, props.RETRY_TOPIC),
     "originMsgId": (props.DLQ_ORIGIN_MESSAGE_ID, props.ORIGIN_MESSAGE_ID),
     "reason": (props.DLQ_REASON,),
     "reasonDescription": (props.DLQ_REASON_DESCRIPTION,),
 }
-# The end of a bornHost: the port, which changes with every connection, is no part of producerHost.
+# The port at the end of a bornHost. It changes with every connection, so producerHost omits it.
 PORT = ":[0-9]+$"
 
-# A broker that restarts is back within this.
+# Time for a broker to restart while it is read, in milliseconds.
 PULL_TIMEOUT_MS = 30_000
 
 
 def read_options(
     request: ReportRequest, ranges: Sequence[OffsetRange], tasks: int = 1
 ) -> dict[str, str]:
-    """Options of the data source that read exactly `ranges`, in so many tasks at least.
+    """Return options of the data source that read exactly `ranges`.
 
-    Neither data loss nor a broker that is down makes the read fail: missing messages show in the
-    number of rows, and the report is then not complete.
+    The read does not fail on data loss or an unavailable broker. Missing messages make the number
+    of rows too small, and the report is incomplete then.
+
+    Args:
+        request: the request for the report.
+        ranges: the ranges to read.
+        tasks: fewest tasks to use.
     """
     redact = {"redact": ",".join(request.redact)} if request.redact else {}
     return redact | {
@@ -54,7 +59,7 @@ def read_options(
 
 
 def _nested(rows: Iterable[tuple[str, str, int, int | None]]) -> dict[str, dict[str, Any]]:
-    """topic → broker name → queue id → offset, as the options have it."""
+    """Nest offsets as topic → broker name → queue id → offset, the form of the options."""
     nested: dict[str, dict[str, Any]] = {}
     for topic, broker_name, queue_id, offset in rows:
         nested.setdefault(topic, {}).setdefault(broker_name, {})[str(queue_id)] = offset
@@ -62,8 +67,10 @@ def _nested(rows: Iterable[tuple[str, str, int, int | None]]) -> dict[str, dict[
 
 
 def time_span(folder: Path) -> tuple[int, int] | None:
-    """First and last store time in ms of the facts in `folder`, from the statistics of the files;
-    None when there is no message."""
+    """Return first and last store time of the facts in `folder`; None if there is no message.
+
+    Times are in milliseconds since the epoch, from the statistics of the files.
+    """
     import pyarrow.dataset as ds
 
     bounds: list[datetime] = []

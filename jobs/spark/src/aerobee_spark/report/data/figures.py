@@ -1,9 +1,9 @@
-"""The figures of a report, computed in SQL from the facts in few passes, by Spark or by DuckDB.
+"""Compute the figures of a report in SQL from the facts, with Spark or DuckDB.
 
-One pass groups by every dimension at once (GROUPING SETS); four more find messages that were
-dead-lettered again, dead letters that had been redriven, keys that many dead letters share, and
-samples. They run concurrently: each is small, and takes most of its time for planning, on one core.
-The results are plain rows; `summary.py` names the figures.
+One query groups by all dimensions (GROUPING SETS). Four more find messages that were dead-lettered
+again, dead letters that had been redriven, keys that many dead letters share, and samples. They run
+concurrently, because each is small and spends most of its time on planning, on one core. The
+results are plain rows; `summary.py` names the figures.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
 Row = dict[str, Any]
-# Runs a query and returns its rows, each by the names of its columns.
+# Runs a query and returns its rows, each as column name → value.
 Query = Callable[[str], list[Row]]
 
-# Different values of one dimension that are counted; further ones are only in the totals.
+# Most distinct values of one dimension; further values count only in the totals.
 MOST_VALUES = 1000
-# Tags and reasons that are named with a poison key.
+# Most tags and reasons listed with a poison key.
 MOST_NAMED = 5
-# Of a body in a sample; of a compressed one more, because its first block is needed whole.
+# Bytes of a body in a sample. A compressed body needs more: its first block must be whole.
 SAMPLE_BYTES = 2048
 COMPRESSED_SAMPLE_BYTES = 256 * 1024
 NEWEST_OF_A_TAG = 3
 OLDEST = 5
 
-# name → columns, besides kind
+# dimension → columns, besides kind
 DIMENSIONS = {
     "queue": ("topic", "brokerName", "queueId"),
     "tag": ("tags",),
@@ -50,14 +50,17 @@ _COLUMNS = list(dict.fromkeys(name for names in DIMENSIONS.values() for name in 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`groups`: rows by dimension, each with `kind` and the measures. The others: one query
-    each."""
+    """The results of the queries.
+
+    `groups` holds rows by dimension, each with `kind` and the measures. Each other field holds the
+    result of one query.
+    """
 
     groups: dict[str, list[Row]] = field(default_factory=dict)
     messages: Row = field(default_factory=dict)
     poison_keys: list[Row] = field(default_factory=list)
     samples: list[Row] = field(default_factory=list)
-    redriven: list[Row] = field(default_factory=list)  # dead letters, by their redrive times
+    redriven: list[Row] = field(default_factory=list)  # dead letters by number of redrives
 
     def rows_by_queue(self) -> dict[Queue, int]:
         return {
@@ -66,17 +69,23 @@ class Figures:
         }
 
     def of(self, dimension: str, kind: str) -> list[Row]:
-        """The rows of a dimension, most messages first."""
+        """Return the rows of a dimension, most messages first."""
         return [row for row in self.groups.get(dimension, []) if row["kind"] == kind]
 
     def total(self, kind: str) -> Row:
-        """The totals; empty when there is no message of this kind."""
+        """Return the totals; empty if there is no message of this kind."""
         return next(iter(self.of("total", kind)), {})
 
 
 def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figures:
-    """Computes the figures from the table or view `facts`. `query` is called on several threads at
-    once."""
+    """Compute the figures from the table or view `facts`.
+
+    Args:
+        query: runs one query. It is called by several threads at the same time.
+        dialect: the SQL dialect of `query`.
+        bucket_ms: width of a bucket of the timeline, in milliseconds.
+        top: rows of a ranking.
+    """
     questions: tuple[Callable[[], Any], ...] = (
         lambda: _groups(query, dialect, bucket_ms),
         lambda: query(_MESSAGES)[0],
@@ -90,7 +99,7 @@ def compute(query: Query, dialect: Dialect, *, bucket_ms: int, top: int) -> Figu
 
 
 def _groups(query: Query, dialect: Dialect, bucket_ms: int) -> dict[str, list[Row]]:
-    """Rows by dimension, which the grouping id of a row names."""
+    """Return the rows by dimension. The grouping id of a row identifies its dimension."""
     ids = {_grouping_id(names): dimension for dimension, names in DIMENSIONS.items()}
     groups: dict[str, list[Row]] = {dimension: [] for dimension in DIMENSIONS}
     for row in query(_group_query(dialect, bucket_ms)):
@@ -99,7 +108,7 @@ def _groups(query: Query, dialect: Dialect, bucket_ms: int) -> dict[str, list[Ro
 
 
 def _grouping_id(names: tuple[str, ...]) -> int:
-    """SQL's grouping_id() over (kind, *_COLUMNS): a bit for each column that is not grouped."""
+    """Return SQL's grouping_id() over (kind, *_COLUMNS): one bit for each ungrouped column."""
     bits = ["0", *("0" if name in names else "1" for name in _COLUMNS)]
     return int("".join(bits), 2)
 
@@ -108,7 +117,7 @@ def _group_query(dialect: Dialect, bucket_ms: int) -> str:
     columns = ", ".join(["kind", *_COLUMNS])
     sets = ", ".join(f"({', '.join(['kind', *names])})" for names in DIMENSIONS.values())
     stored = dialect.millis("storeTimestamp")
-    # Not below 0, also when the clock of the producer is ahead; null when the born time is unknown.
+    # At least 0, even if the producer's clock is ahead. Null if the born time is unknown.
     duration = (
         "CASE WHEN bornTimestamp IS NOT NULL THEN "
         f"greatest({stored} - {dialect.millis('bornTimestamp')}, 0) END"
@@ -136,7 +145,7 @@ def _group_query(dialect: Dialect, bucket_ms: int) -> str:
     """
 
 
-# By message id, which retries and dead letters keep.
+# Counts by message id, which retries and dead letters keep.
 _MESSAGES = f"""
   SELECT
     count_if(retries > 0) AS retried,
@@ -151,7 +160,7 @@ _MESSAGES = f"""
 
 
 def _redriven(dialect: Dialect) -> str:
-    """Dead letters that died after a redrive: how many, for each number of redrives."""
+    """Count dead letters that were dead-lettered after a redrive, by number of redrives."""
     return f"""
       SELECT times, count(*) AS messages
       FROM (
@@ -166,7 +175,7 @@ def _redriven(dialect: Dialect) -> str:
 
 
 def _poison_keys(dialect: Dialect, top: int) -> str:
-    """Keys that different dead-lettered messages have in common: probably bad input."""
+    """Find keys that several dead-lettered messages share: probably invalid input."""
     return f"""
       SELECT
         key,
@@ -190,7 +199,10 @@ def _poison_keys(dialect: Dialect, top: int) -> str:
 
 
 def _samples(dialect: Dialect, top: int) -> str:
-    """The newest of each tag and reason, so that no tag fills the list, and the oldest of all."""
+    """Select the newest dead letters of each tag and reason, and the oldest of all.
+
+    The limit for each tag and reason keeps one tag from filling the list.
+    """
     columns = _sample_columns(dialect)
     return f"""
       SELECT * FROM (
@@ -215,7 +227,7 @@ def _samples(dialect: Dialect, top: int) -> str:
 
 
 def _sample_columns(dialect: Dialect) -> str:
-    """In the names and the order of summary.json; times in ms."""
+    """Return the columns in the names and the order of summary.json; times in milliseconds."""
     length = (
         f"CASE WHEN (sysFlag & {COMPRESSED}) = 0 THEN {SAMPLE_BYTES} "
         f"ELSE {COMPRESSED_SAMPLE_BYTES} END"

@@ -1,5 +1,6 @@
-"""The files of commit logs that the dead letters of a report stand in: retention takes a file as a
-whole. Streams the facts; knows no engine.
+"""Find the commit-log files that store the dead letters of a report.
+
+Retention deletes a file as a whole. This module streams the facts and uses no engine.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from aerobee_spark.report.data.outlook import DeadLettersOfFile
+from aerobee_spark.report.data.forecast import DeadLettersOfFile
 from aerobee_spark.report.request import DLQ
 
 BATCH_ROWS = 65_536
-# The physical offset at the end of an offset message id.
+# Length of the physical offset at the end of an offset message id, in hex digits.
 _DIGITS = 16
 
 
 def dead_letters_by_file(
     folder: Path, file_bytes: Mapping[str, int]
 ) -> dict[str, list[DeadLettersOfFile]]:
-    """Broker name → files, oldest first, of the facts in `folder`. `file_bytes`: size of a file by
-    broker name; brokers that are not named are left out."""
+    """Return broker name → files with dead letters, oldest first.
+
+    Args:
+        folder: the folder of the facts.
+        file_bytes: broker name → size of a commit-log file in bytes. Other brokers are left out.
+    """
     found: dict[str, dict[int, DeadLettersOfFile]] = {name: {} for name in file_bytes}
     facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
     named = pa.array(list(file_bytes), pa.string())

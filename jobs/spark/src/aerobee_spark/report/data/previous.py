@@ -1,4 +1,4 @@
-"""The previous report in the folder, which a new one compares itself with. Reads only."""
+"""Read the previous report in the folder, for comparison with the new one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from aerobee_spark.report.request import DLQ
 
 @dataclass(frozen=True, slots=True)
 class PreviousReport:
-    """`summary`: empty when there is no previous report."""
+    """The previous report. `summary` is empty if there is none."""
 
     summary: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path, consumer_group: str) -> PreviousReport:
-        """A summary that cannot be read, or is of another group or version, counts as none."""
+        """Read a summary. An unreadable one, or one of another group or version, is ignored."""
         try:
             loaded = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -39,7 +39,7 @@ class PreviousReport:
 
     @property
     def earlier(self) -> Earlier | None:
-        """None when the previous report did not read dead letters."""
+        """Return what the previous report read; None if it did not read dead letters."""
         if DLQ not in self.summary.get("kinds", ()):
             return None
         read_to = {

@@ -1,6 +1,7 @@
-"""summary.json: the figures under stable names. docs/spark.md describes every key. Pure.
+"""Build summary.json: the figures under stable names.
 
-A figure that was not asked for is null, not 0: "no dead letters" and "not read" differ.
+docs/spark.md describes every key. A figure that the report did not read is null, not 0. This module
+does no I/O.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.report.data.body import preview
 from aerobee_spark.report.data.coverage import Coverage, kind_of
 from aerobee_spark.report.data.figures import Figures, Row
-from aerobee_spark.report.data.outlook import Outlook
+from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import properties as props
@@ -25,7 +26,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The previous report in the folder: when it was made, and up to which offsets it read."""
+    """The previous report in the folder: its time, and the offsets up to which it read."""
 
     generated_at: str
     # (broker name, queue id) of the dead-letter topic → end offset
@@ -33,12 +34,12 @@ class Earlier:
 
 
 def check_extra(extra: Mapping[str, Any]) -> None:
-    """Raises ReportError when `extra` has a key of the summary."""
+    """Raise ReportError if `extra` has a key of the summary."""
     taken = sorted(set(extra) & KEYS)
     if taken:
         raise ReportError(
-            f"--extra-json may not set {', '.join(taken)}: the report computes that; name it "
-            "something else",
+            f"--extra-json must not set {', '.join(taken)}: the report computes it; use "
+            "another name",
             ", ".join(taken),
         )
 
@@ -49,12 +50,23 @@ def build(
     figures: Figures,
     *,
     engine: str,
-    outlook: Outlook,
+    forecast: Forecast,
     now_ms: int,
     bucket_ms: int,
     earlier: Earlier | None,
 ) -> Summary:
-    """`engine`: which one computed the figures."""
+    """Build the summary.
+
+    Args:
+        request: the request for the report.
+        coverage: the queues and what was read of them.
+        figures: the computed figures.
+        engine: name of the engine that computed them.
+        forecast: the forecast.
+        now_ms: time of the report, in milliseconds since the epoch.
+        bucket_ms: width of a bucket of the timeline, in milliseconds.
+        earlier: the previous report in the folder; None if there is none.
+    """
     summary = {
         "schema_version": SCHEMA_VERSION,
         "group": request.consumer_group,
@@ -71,7 +83,7 @@ def build(
         "queues": [each.as_json() for each in coverage.queues],
         **_dead_letters(request, figures, now_ms),
         **_new(request, coverage, earlier),
-        **outlook.as_json(),
+        **forecast.as_json(),
         "retries": _retries(request, figures),
         "timeline": _timeline(request, figures, bucket_ms),
         "poison_keys": [_poison_key(row) for row in figures.poison_keys],
@@ -125,7 +137,7 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
 
 
 def _counts(rows: Sequence[Row], column: str) -> dict[str, int]:
-    """Value → messages, most first; "" for messages without a value."""
+    """Return value → messages, most first; "" counts messages without a value."""
     counts: dict[str, int] = {}
     for row in rows:
         value = "" if row[column] is None else str(row[column])
@@ -140,8 +152,11 @@ def _moment(ms: int | None, now_ms: int) -> Summary | None:
 
 
 def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) -> Summary:
-    """Dead letters that the previous report did not read; all of them, when there is none. A queue
-    that ends before what was read had been purged since: of it all are new."""
+    """Count the dead letters that the previous report did not read.
+
+    Without a previous report all are new. If a queue ends before the offset that was read, it was
+    purged, and all its dead letters are new.
+    """
     if DLQ not in request.kinds:
         return {"new_dead_letters": None, "new_since": None}
     new = 0
@@ -156,14 +171,14 @@ def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) ->
 
 
 def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
-    """Records of the retry topic: one for each retry."""
+    """Summarize the retry topic, which has one record for each retry."""
     if RETRY not in request.kinds:
         return None
     total = figures.total(RETRY)
     return {
         "records": total.get("messages", 0),
         "messages": figures.messages.get("retried", 0),
-        # Null when the dead-letter topic was not read.
+        # Null if the dead-letter topic was not read.
         "messages_dead_lettered": (
             figures.messages.get("retried_and_dead", 0) if DLQ in request.kinds else None
         ),
@@ -177,13 +192,13 @@ def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
 
 
 def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summary:
-    """Counts by store time; buckets without a message are left out."""
+    """Return the counts by store time, without empty buckets."""
     buckets: dict[int, Summary] = {}
     names = {DLQ: "dead_letters", RETRY: "retries"}
     for kind in request.kinds:
         for row in figures.of("bucket", kind):
             start = row["bucket"]
-            if start is None:  # stored outside of the years 1 to 9999
+            if start is None:  # stored outside the years 1 to 9999
                 continue
             empty = {"start": iso(start), "start_ms": start, "dead_letters": 0, "retries": 0}
             buckets.setdefault(start, empty)[names[kind]] = row["messages"]
@@ -203,21 +218,21 @@ def _sample(row: Row) -> Summary:
         "lite_topic": properties.get(props.LITE_TOPIC, ""),
         "born_at": iso(row["born_at"]),
         "stored_at": iso(row["stored_at"]),
-        # The user's own; those of the protocol are columns, or internal.
+        # Only the user's properties; those of the protocol are columns or internal.
         "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
         "body_kind": kind,
         "body": text,
     }
 
 
-# Of every summary: a report over nothing has them all.
+# The keys of every summary, from a report over nothing.
 KEYS = frozenset(
     build(
         ReportRequest("", "", Path()),
         Coverage(()),
         Figures(),
         engine="",
-        outlook=Outlook(),
+        forecast=Forecast(),
         now_ms=0,
         bucket_ms=1,
         earlier=None,

@@ -1,4 +1,7 @@
-"""Times as summary.json has them. Pure."""
+"""Format times for summary.json.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from datetime import UTC, datetime
 
 
 def iso(ms: int | None) -> str | None:
-    """A time in UTC with milliseconds; None for None."""
+    """Format milliseconds since the epoch as UTC with milliseconds; None for None."""
     if ms is None:
         return None
     moment = datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,5 +1,5 @@
-"""The engines that make facts and figures: Spark, or a local one without Java. Both give the same.
+"""Run the engine that makes facts and figures: Spark, or a local one without Java.
 
-Each is a function `make`: it writes the facts, and returns the figures and the width in ms of a
-bucket of the timeline.
+Both give the same results. Each has a function `make`, which writes the facts and returns the
+figures and the width of a bucket of the timeline in milliseconds.
 """

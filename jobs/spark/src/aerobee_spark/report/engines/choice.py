@@ -1,4 +1,4 @@
-"""Choosing the engine: by what was asked for, how much there is to read, and what is installed."""
+"""Choose the engine by the request, the number of messages, and the installed packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGES = {LOCAL: "duckdb", SPARK: "pyspark"}
 @dataclass(frozen=True, slots=True)
 class Choice:
     engine: str
-    # Why not the one that `auto` prefers for so many messages; empty when it is.
+    # Why `auto` did not choose the preferred engine for this number of messages; empty if it did.
     because: str = ""
 
     def __str__(self) -> str:
@@ -23,14 +23,20 @@ class Choice:
 
 
 def check(asked: str) -> None:
-    """Raises ReportError when the engine that was asked for by name cannot run here."""
+    """Raise ReportError if the requested engine cannot run here."""
     if asked != AUTO:
         _require(asked)
 
 
 def choose(asked: str, messages: int, *, local_up_to: int) -> Choice:
-    """With AUTO the local engine for up to `local_up_to` messages, Spark above; the other one when
-    that cannot run here. Who uses spark-submit wants Spark. Raises ReportError when neither can."""
+    """Choose the engine.
+
+    AUTO prefers the local engine for up to `local_up_to` messages and Spark above. It uses the
+    other one if the preferred one cannot run. Under spark-submit AUTO is Spark.
+
+    Raises:
+        ReportError: no suitable engine can run.
+    """
     if asked == AUTO and submitted.is_submitted():
         return Choice(SPARK)
     if asked != AUTO:

@@ -1,5 +1,6 @@
-"""The facts of a report out of a facts table: no broker is asked, and what retention took meanwhile
-is still there.
+"""Write the facts of a report from a facts table, without contacting a broker.
+
+The table also has messages that retention has deleted from the broker.
 """
 
 from __future__ import annotations
@@ -29,10 +30,16 @@ SCHEMA = local_facts.SCHEMA
 
 
 def write(request: ReportRequest, table: Table, folder: Path) -> list[QueueCoverage]:
-    """Writes the facts of the report to `folder`; returns what they cover, queue by queue, sorted.
+    """Write the facts of the report and return their coverage, sorted by queue.
 
-    Raises ReportError: no facts table, or one of another group or without these topics; a URI, and
-    no Spark here to reach it.
+    Args:
+        request: the request for the report.
+        table: path or URI of the facts table.
+        folder: the folder to write.
+
+    Raises:
+        ReportError: the table does not exist, belongs to another group, lacks a topic, or needs
+            Spark that is not installed.
     """
     with opened(table) as files:
         return _write(request, files, folder)
@@ -61,15 +68,15 @@ def _check(request: ReportRequest, files: FactsFiles) -> None:
     if about.get("group") != request.consumer_group:
         what = f"the group {about['group']}" if "group" in about else ", ".join(about["topics"])
         raise ReportError(
-            f"{files.where} is a table of {what}, and the report is of the group "
-            f"{request.consumer_group}: give the table of the group",
+            f"{files.where} is a table of {what}, but the report needs the group "
+            f"{request.consumer_group}: use the table of this group",
             files.where,
         )
     missing = [kind for kind in request.kinds if kind not in about["kinds"]]
     if missing:
         raise ReportError(
-            f"{files.where} was landed with --kind {about['kinds'][0]}: report with the same "
-            "--kind",
+            f"{files.where} was written with --kind {about['kinds'][0]}: use the same "
+            "--kind for the report",
             files.where,
         )
 
@@ -97,7 +104,7 @@ def _rows(
 
 
 def redacted_rows(request: ReportRequest, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """What the history columns repeat is taken from the properties anew."""
+    """Redact rows, and derive the history columns again from the redacted properties."""
     if not request.redact:
         return rows
     message = pa.RecordBatch.from_arrays(
@@ -108,8 +115,8 @@ def redacted_rows(request: ReportRequest, rows: pa.RecordBatch) -> pa.RecordBatc
 
 
 def _covered(span: Span, rows: int, windowed: bool) -> QueueCoverage:
-    """Of a time window the table knows only what it has; else also what was gone too early."""
+    """Return the coverage of a queue. Within a time window, lost messages are unknown."""
     lost = 0 if windowed else span.lost
-    problem = f"{lost} messages were gone before they were landed" if lost else ""
+    problem = f"{lost} messages were deleted before the table got them" if lost else ""
     wanted = OffsetRange(span.queue, max(0, span.end - rows - lost), span.end)
     return QueueCoverage(span.queue, None, wanted, rows, problem, upto_ms=span.upto_ms)

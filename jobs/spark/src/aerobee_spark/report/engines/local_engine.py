@@ -1,7 +1,7 @@
-"""Facts and figures without Spark: read in this process, computed by DuckDB over the Parquet files.
+"""Make facts and figures without Spark: read in this process, compute with DuckDB over Parquet.
 
-DuckDB runs in this process and fetches no extensions. What does not fit into its memory goes to the
-folder of the unfinished report.
+DuckDB runs in this process and downloads no extensions. Data that does not fit into its memory goes
+to the folder of the unfinished report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aerobee_spark.report.data.figures import Figures, Row
 from aerobee_spark.report.engines.plain_path import plain_path
 from aerobee_spark.report.request import ReportRequest
 
-# The order of nulls is Spark's.
+# Nulls are ordered as in Spark.
 _SETTINGS: dict[str, Any] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -33,7 +33,21 @@ def make(
     folder: Path,
     on_step: Callable[[str], None],
 ) -> tuple[Figures, int]:
-    """Raises MqError, also ReportError when DuckDB fails."""
+    """Write the facts and compute the figures.
+
+    Args:
+        request: the request for the report.
+        ranges: the ranges to read.
+        folder: the folder of the unfinished report.
+        on_step: called with each step.
+
+    Returns:
+        The figures, and the width of a bucket of the timeline in milliseconds.
+
+    Raises:
+        MqError: the messages cannot be read.
+        ReportError: DuckDB fails.
+    """
     from aerobee_spark.report.engines import local_facts
 
     with plain_path(folder) as plain:
@@ -47,7 +61,7 @@ def make(
 
 
 def _compute(target: Path, scratch: Path, bucket_ms: int, top: int) -> Figures:
-    """`scratch`: for what DuckDB keeps outside of its memory."""
+    """Compute the figures. DuckDB uses `scratch` for data that exceeds its memory."""
     import duckdb
 
     settings = _SETTINGS | {"temp_directory": str(scratch)}
@@ -65,4 +79,4 @@ def _compute(target: Path, scratch: Path, bucket_ms: int, top: int) -> Figures:
             return figures.compute(query, DUCKDB, bucket_ms=bucket_ms, top=top)
     except duckdb.Error as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ReportError(f"DuckDB failed: {first}") from error
+        raise ReportError(f"DuckDB failed: {first}; use --engine spark, or free memory") from error

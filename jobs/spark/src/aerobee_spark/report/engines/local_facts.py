@@ -1,5 +1,6 @@
-"""Facts without Spark: ranges are read one after the other, decoded as Spark's workers decode them,
-and written as one Parquet file. Memory is bounded by a row group, however many messages there are.
+"""Write facts without Spark: read range after range, decode as Spark's workers do, write one file.
+
+Memory is bounded by the size of a row group, for any number of messages.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aerobee_wire import topics
 from aerobee_wire.record import CorruptRecord
 
 FILE = "part-00000.parquet"
-# A row group is written when it has so many rows, or so many bytes in memory.
+# A row group is written when it has this number of rows, or of bytes in memory.
 GROUP_ROWS = 100_000
 GROUP_BYTES = 64 * 1024 * 1024
 
@@ -32,8 +33,12 @@ SCHEMA = pa.schema([*columns.ARROW_SCHEMA, *((name, pa.string()) for name in _AD
 
 
 def write(request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path) -> None:
-    """Reads `ranges` and writes `folder`. Raises MqError, also ReportError for a record that cannot
-    be decoded."""
+    """Read `ranges` and write the facts to `folder`.
+
+    Raises:
+        MqError: the messages cannot be read.
+        ReportError: a record cannot be decoded.
+    """
     folder.mkdir()
     with pq.ParquetWriter(folder / FILE, SCHEMA) as writer:
         waiting: list[pa.RecordBatch] = []
@@ -66,13 +71,13 @@ def _batches(request: ReportRequest, ranges: Sequence[OffsetRange]) -> Iterator[
                     include_body=options.include_body,
                 )
             except CorruptRecord as error:
-                problem = f"{wanted.queue}: a record cannot be decoded: {error.reason}"
+                problem = f"{wanted.queue}: cannot decode a record: {error.reason}"
                 raise ReportError(problem, str(wanted.queue)) from None
             yield redacted(batch, redaction) if options.redact else batch
 
 
 def with_history(rows: pa.RecordBatch, consumer_group: str) -> pa.RecordBatch:
-    """Adds the columns that facts have besides those of the data source."""
+    """Add the columns that facts have besides those of the data source."""
     properties = rows.column("properties")
 
     def first_of(names: Sequence[str]) -> pa.Array:

@@ -1,5 +1,8 @@
-"""A folder under a path that has no meaning to an engine: commas, brackets and colons are lists,
-patterns and URIs to Spark, brackets and stars are patterns to DuckDB."""
+"""Provide a folder under a path without characters that have a meaning for an engine.
+
+Spark reads commas, brackets and colons as lists, patterns and URIs. DuckDB reads brackets and stars
+as patterns.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 
 @contextmanager
 def plain_path(folder: Path) -> Iterator[Path]:
-    """A symbolic link to `folder` for the block."""
+    """Create a symbolic link to `folder` for the block."""
     with tempfile.TemporaryDirectory(prefix="aerobee-report-") as directory:
         link = Path(directory) / "work"
         link.symlink_to(folder.resolve(), target_is_directory=True)

@@ -1,5 +1,4 @@
-"""Facts and figures by Spark: a session of its own for one report on this machine, or that of
-spark-submit."""
+"""Make facts and figures with Spark, in a session of its own or under spark-submit."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# Of Spark's log, in the message of a failure.
+# Lines of Spark's log in the message of a failure.
 LOG_LINES = 15
-# Up to so many, starting Spark takes longer than the work.
+# Up to this number of messages, starting Spark takes longer than the work.
 FEW_MESSAGES = 300_000
-# The last line of a traceback of ours.
+# The last line of a traceback that ends in an error of this project.
 _OUR_ERROR = re.compile(r"^\s*aerobee_\w+(?:\.\w+)*\.\w+: (.+)$", re.MULTILINE)
-# Below this a second task costs more than it saves.
+# Below this number of messages a second task costs more than it saves.
 MESSAGES_FOR_TWO_TASKS = 20_000
 
 
@@ -39,15 +38,28 @@ def make(
     folder: Path,
     on_step: Callable[[str], None],
 ) -> tuple[Figures, int]:
-    """Raises ReportError with the end of Spark's log."""
+    """Write the facts and compute the figures.
+
+    Args:
+        request: the request for the report.
+        ranges: the ranges to read.
+        folder: the folder of the unfinished report.
+        on_step: called with each step.
+
+    Returns:
+        The figures, and the width of a bucket of the timeline in milliseconds.
+
+    Raises:
+        ReportError: Spark fails; the message has the end of its log.
+    """
     from aerobee_spark.jvm.session import session
 
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
-    with failures_told(log), spark_path(folder) as plain:
+    with with_log_tail(log), spark_path(folder) as plain:
         scratch, target = plain / "spark", plain / publishing.FACTS
         scratch.mkdir()
         on_step("starting Spark")
-        with session(scratch, log, brief=brief) as spark, failure_told():
+        with session(scratch, log, brief=brief) as spark, spark_failures_converted():
             if request.table:
                 schema = spark.read.parquet(str(target)).schema
             else:
@@ -62,8 +74,10 @@ def make(
 def figures_of(
     spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
 ) -> Figures:
-    """The figures of the facts in `folder`. `schema`: of its files, so that Spark does not have to
-    find it."""
+    """Compute the figures of the facts in `folder`.
+
+    `schema` is the schema of its files, so that Spark does not need to read it from them.
+    """
     spark.read.schema(schema).parquet(str(folder)).createOrReplaceTempView("facts")
 
     def query(text: str) -> list[Row]:
@@ -75,7 +89,7 @@ def figures_of(
 def write_facts(
     spark: SparkSession, request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path
 ) -> StructType:
-    """Reads `ranges` and writes `folder`; returns the schema of the files."""
+    """Read `ranges` and write the facts to `folder`. Return the schema of the files."""
     from aerobee_spark.reading.schema import SCHEMA
     from aerobee_spark.source import FORMAT, register
 
@@ -93,7 +107,7 @@ def write_facts(
 
 
 def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
-    """Adds the columns that facts have besides those of the data source."""
+    """Add the columns that facts have besides those of the data source."""
     from pyspark.sql import functions as F
 
     def first_of(names: Sequence[str]) -> Column:
@@ -111,9 +125,12 @@ def with_history(rows: DataFrame, consumer_group: str) -> DataFrame:
 
 
 @contextmanager
-def failure_told() -> Iterator[None]:
-    """Turns a failure inside Spark into a ReportError with our own sentence where there is one,
-    else with its first line. Its text must be read before Spark stops."""
+def spark_failures_converted() -> Iterator[None]:
+    """Convert a failure inside Spark to a ReportError.
+
+    The message is that of this project's error if there is one, else the first line. It must be
+    read before Spark stops.
+    """
     try:
         yield
     except Exception as error:
@@ -124,8 +141,8 @@ def failure_told() -> Iterator[None]:
 
 
 @contextmanager
-def failures_told(log: Path) -> Iterator[None]:
-    """Adds the end of Spark's log to a ReportError."""
+def with_log_tail(log: Path) -> Iterator[None]:
+    """Add the end of Spark's log to a ReportError."""
     try:
         yield
     except ReportError as error:

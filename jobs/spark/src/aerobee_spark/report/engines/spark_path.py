@@ -1,4 +1,4 @@
-"""A path that driver and workers have in common, and that has no meaning to Spark."""
+"""Provide a path that driver and workers share, and that Spark reads literally."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from aerobee_spark.errors import ReportError
 from aerobee_spark.jvm import submitted
 from aerobee_spark.report.engines.plain_path import plain_path
 
-# Lists, patterns, URIs and escapes.
+# Characters that Spark reads as lists, patterns, URIs or escapes.
 MEANINGFUL = frozenset(",:;[]{}()*?!^\\%#\"' ")
 
 
 @contextmanager
 def spark_path(folder: Path) -> Iterator[Path]:
-    """A link to `folder` for the block. Under spark-submit the folder itself: the workers write
-    there, and know no link of this machine. Raises ReportError when its name means something to
-    Spark then."""
+    """Create a link to `folder` for the block.
+
+    Under spark-submit, yield the folder itself: workers write there, and a link of this machine
+    does
+    not exist for them. Raise ReportError if its name has a character with a meaning for Spark.
+    """
     if not submitted.is_submitted():
         with plain_path(folder) as link:
             yield link
@@ -26,7 +29,7 @@ def spark_path(folder: Path) -> Iterator[Path]:
     whole = folder.resolve()
     if found := MEANINGFUL & set(str(whole)):
         raise ReportError(
-            f"{whole} has {min(found)!r}, which means something to Spark: give another folder",
+            f"{whole} has {min(found)!r}, which has a meaning for Spark: use another folder",
             str(whole),
         )
     yield whole

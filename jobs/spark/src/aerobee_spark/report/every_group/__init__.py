@@ -1,1 +1,1 @@
-"""Reports on every consumer group, and a page above them."""
+"""Report every consumer group, with an overview page."""

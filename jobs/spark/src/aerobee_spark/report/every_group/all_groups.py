@@ -1,7 +1,7 @@
-"""Reports on every consumer group: one folder for each, and a page above them, a line per group.
+"""Report every consumer group: one folder for each, and an overview page with a row for each.
 
-A group that has neither a dead-letter nor a retry topic is only named. A group whose report fails
-makes the whole incomplete; the others are reported on all the same.
+Groups without a dead-letter or retry topic appear in the overview by name only. If the report of a
+group fails, the overview is incomplete, and the other groups are still reported.
 """
 
 from __future__ import annotations
@@ -29,23 +29,30 @@ NAMES = {DLQ: topics.dead_letter_topic, RETRY: topics.retry_topic}
 
 
 def run(request: ReportRequest, on_step: job.ProgressSink) -> GroupsSummary:
-    """Writes the page, its summary and the reports to `request.out`, and returns the summary.
-    `request`: without a group, for all of them.
+    """Write the reports, the overview page and its summary to `request.out`.
 
-    Raises MqError, also ReportError, when no report can be made at all.
+    Args:
+        request: a request without a group.
+        on_step: called with each step.
+
+    Returns:
+        The summary of all groups.
+
+    Raises:
+        MqError: no report can be made (ReportError if the folder is the reason).
     """
     publishing.check_groups_target(request.out)
     with_topics, without = _groups(request)
     lines = [_report(request, group, on_step) for group in with_topics]
     now_ms = round(time.time() * 1000)
     summary = summarize(request, lines, without, now_ms=now_ms)
-    on_step("writing the page above the reports")
+    on_step("writing the overview page")
     _write(request.out, summary)
     return summary
 
 
 def _groups(request: ReportRequest) -> tuple[list[str], list[str]]:
-    """Groups with a topic to report on, also deleted ones, and those without; sorted."""
+    """Return groups with a topic to report, also deleted groups, and groups without; sorted."""
     with planning.connect(request.name_server) as admin:
         there = {topic.topic for topic in admin.list_topics(include_derived=True)}
         known = {group.consumer_group for group in admin.list_groups()}
@@ -70,7 +77,7 @@ def _report(request: ReportRequest, group: str, on_step: job.ProgressSink) -> di
 
 
 def _write(out: Path, summary: GroupsSummary) -> None:
-    """The page first: a program that waits for the summary finds both."""
+    """Write the page, then the summary: a program that waits for the summary finds both."""
     texts = {
         publishing.PAGE: groups_page.render(summary),
         publishing.SUMMARY: json.dumps(summary, indent=2, ensure_ascii=False) + "\n",

@@ -1,5 +1,7 @@
-"""report.html above the reports of all groups: a line for each, with a link to its own page; and
-the same in a terminal. Pure."""
+"""Render the overview of all groups as report.html and for a terminal.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def render(summary: GroupsSummary) -> str:
 
 
 def show(summary: GroupsSummary) -> str:
-    """For a terminal."""
+    """Format the overview for a terminal."""
     rows = [
         (
             each["group"],
@@ -40,6 +42,6 @@ def show(summary: GroupsSummary) -> str:
     state = "complete" if summary["complete"] else "NOT COMPLETE"
     head = (
         f"{len(rows)} groups with dead letters or retries: {state}; "
-        f"{len(summary['groups_without_topics'])} others have neither"
+        f"{len(summary['groups_without_topics'])} groups have neither"
     )
     return "\n".join([head, *problems, *(["", as_text(COLUMNS, rows)] if rows else [])])

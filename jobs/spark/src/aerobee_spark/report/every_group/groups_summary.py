@@ -1,5 +1,7 @@
-"""summary.json above the reports of all groups: a line for each. docs/spark.md describes the keys.
-Pure."""
+"""Build summary.json of all groups, with an entry for each.
+
+docs/spark.md describes the keys. This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from aerobee_spark.report.data.times import iso
 from aerobee_spark.report.request import ReportRequest
 
 GroupsSummary = dict[str, Any]
-# In the order of the table; of a group whose report failed all are null.
+# Figures in the order of the table. All are null for a group whose report failed.
 FIGURES = ("dead_letters", "new_dead_letters", "oldest_dead_letter")
 
 
 def line(summary: Summary, page: str) -> dict[str, Any]:
-    """`page`: the path of the report of the group, from the folder of all."""
+    """Summarize one group. `page` is the path of its report, relative to the overview."""
     expires = summary["expires"] or {}
     return {
         "group": summary["group"],
@@ -31,7 +33,7 @@ def line(summary: Summary, page: str) -> dict[str, Any]:
 
 
 def failed_line(group: str, problem: str) -> dict[str, Any]:
-    """Of a group that could not be reported on."""
+    """Return the entry of a group whose report failed."""
     nothing = dict.fromkeys(FIGURES) | dict.fromkeys(
         ("expire_within_24h", "oldest_goes_at", "retries", "page")
     )
@@ -45,7 +47,7 @@ def summarize(
     *,
     now_ms: int,
 ) -> GroupsSummary:
-    """`without`: groups that have no topic of the kinds that were asked for."""
+    """Build the summary. `without` names groups that have no topic of the requested kinds."""
     return {
         "schema_version": SCHEMA_VERSION,
         "kinds": list(request.kinds),
@@ -61,6 +63,6 @@ def summarize(
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """Null when one of them is not known."""
+    """Return the sum; null if a count is unknown."""
     found = list(counts)
     return None if None in found else sum(count or 0 for count in found)

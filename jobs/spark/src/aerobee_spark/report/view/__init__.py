@@ -1,1 +1,1 @@
-"""Views of a report: page, charts, tables, terminal."""
+"""Show a report as page, charts, tables, and in a terminal."""

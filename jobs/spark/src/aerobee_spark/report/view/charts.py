@@ -1,8 +1,8 @@
-"""The geometry of the charts: numbers in, coordinates and labels out. The template draws them.
-Pure.
+"""Compute the geometry of the charts: numbers in, coordinates and labels out.
 
-Knows neither HTML nor colours. Horizontal coordinates are percentages, so that charts follow the
-width of the page; the timeline has its own units.
+The template draws them; this module knows neither HTML nor colors. Horizontal coordinates are
+percentages, so that charts follow the width of the page. The timeline has its own units. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aerobee_spark.report.data.buckets import DAY, HOUR, MINUTE, SECOND
 
 MOST_BARS = 16
 
-# The box of the timeline.
+# Size and margins of the timeline.
 WIDTH, HEIGHT = 1000, 240
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 12, 30
 MOST_X_LABELS = 7
@@ -30,23 +30,26 @@ class Bar:
     # Start and length, in percent of the width.
     x: float
     width: float
-    # In percent of the sum; None where values are no parts of a whole.
+    # Percent of the sum; None if the values are not parts of a whole.
     share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
     bars: list[Bar]
-    # Values that are not shown, and their sum.
+    # Number and sum of the values that are not shown.
     hidden: int = 0
     hidden_sum: float = 0
-    # The position of zero, in percent of the width.
+    # Position of zero, in percent of the width.
     zero: float = 0
 
 
 def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
-    """One bar for each value, in their order. `parts`: the values are parts of a whole, and only
-    the first MOST_BARS are drawn; otherwise all are, negative ones to the left."""
+    """Return one bar for each value, in the same order.
+
+    If the values are `parts` of a whole, only the first MOST_BARS are drawn. Otherwise all are
+    drawn, negative ones to the left.
+    """
     shown = list(values.items())[: MOST_BARS if parts else None]
     low = min([0, *(value for _, value in shown)])
     high = max([0, *(value for _, value in shown)])
@@ -68,7 +71,7 @@ def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One bucket: dead letters below, retries above. y grows downwards."""
+    """One bucket: dead letters below, retries above. y increases downwards."""
 
     x: float
     width: float
@@ -92,7 +95,7 @@ class Timeline:
     columns: list[Column]
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    # The bucket with the most dead letters, else with the most retries.
+    # The bucket with most dead letters; if there are none, with most retries.
     peak: Column
 
     width: int = WIDTH
@@ -103,7 +106,7 @@ class Timeline:
 
 
 def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline | None:
-    """None without buckets. Missing ones between the first and the last are empty."""
+    """Return the timeline; None without buckets. Missing buckets in between are empty."""
     if not buckets:
         return None
     first, last = buckets[0]["start_ms"], buckets[-1]["start_ms"]
@@ -147,7 +150,7 @@ def _column(bucket: Mapping[str, Any], position: int, slot: float, scale: float)
 
 
 def nice_step(most: int) -> int:
-    """The least of 1, 2, 5, 10, 20, 50, … that reaches `most` in MOST_Y_STEPS steps or fewer."""
+    """Return the least of 1, 2, 5, 10, 20, … that reaches `most` in MOST_Y_STEPS steps."""
     power = 1
     while True:
         for factor in (1, 2, 5):
@@ -157,7 +160,7 @@ def nice_step(most: int) -> int:
 
 
 def time_label(ms: int, bucket_ms: int, span_ms: int) -> str:
-    """As short as the width of a bucket and the span of the axis allow. UTC."""
+    """Return a label in UTC, as short as bucket width and span of the axis allow."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     if bucket_ms >= DAY:
         return moment.strftime("%Y-%m-%d")

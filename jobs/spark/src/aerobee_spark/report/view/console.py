@@ -1,4 +1,7 @@
-"""The report in a terminal: the main figures in twenty lines. Pure."""
+"""Format the main figures of a report for a terminal, in twenty lines.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
         rows += [
             ("dead letters", summary["dead_letters"]),
             (f"new{since}", summary["new_dead_letters"]),
-            ("died again", summary["dead_lettered_again"]),
-            ("died after a redrive", summary["dead_lettered_after_redrive"]),
+            ("dead-lettered again", summary["dead_lettered_again"]),
+            ("dead-lettered after redrive", summary["dead_lettered_after_redrive"]),
         ]
     if summary["oldest_dead_letter"]:
         waited = summary["time_to_dead_letter_ms"]
@@ -47,7 +50,7 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
             ("newest", summary["newest_dead_letter"]["stored_at"]),
             ("time to dead letter", f"{duration(waited['p50'])} (median)"),
         ]
-    rows += _outlook(summary)
+    rows += _forecast(summary)
     if summary["retries"] is not None:
         rows += [
             ("messages retried", summary["retries"]["messages"]),
@@ -56,8 +59,8 @@ def _totals(summary: Summary) -> list[tuple[str, Any]]:
     return rows
 
 
-def _outlook(summary: Summary) -> list[tuple[str, Any]]:
-    """What is known of expiry, trend and settings."""
+def _forecast(summary: Summary) -> list[tuple[str, Any]]:
+    """Return the rows about expiry, trend and settings, as far as they are known."""
     expires, trend, group = summary["expires"], summary["trend"], summary["group_settings"]
     rows: list[tuple[str, Any]] = []
     if expires and summary["dead_letters"]:
@@ -66,10 +69,10 @@ def _outlook(summary: Summary) -> list[tuple[str, Any]]:
     if trend:
         more = "" if trend["before_complete"] else "at least "
         before = f"{more}{trend['before_dead_letters']:,}"
-        window = "this time" if summary["window"]["since"] else "the last 24 h"
-        rows.append((f"died in {window}", f"{trend['dead_letters']:,} (before: {before})"))
+        window = "this window" if summary["window"]["since"] else "the last 24 h"
+        rows.append((f"dead letters in {window}", f"{trend['dead_letters']:,} (before: {before})"))
     if group:
-        rows.append(("attempts at most", group["max_attempts"]))
+        rows.append(("maximum attempts", group["max_attempts"]))
     return rows
 
 

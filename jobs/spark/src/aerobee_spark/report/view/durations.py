@@ -1,4 +1,7 @@
-"""Formatting durations and sizes for people. Pure."""
+"""Format durations and sizes for people.
+
+This module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def duration(ms: int | None) -> str:
-    """At least two digits: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for None."""
+    """Format with at least two digits: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for None."""
     return _in_units(ms, _STEPS, "ms")
 
 
 def size(count: int | None) -> str:
-    """Bytes: "512 B", "1.5 KiB"."""
+    """Format bytes: "512 B", "1.5 KiB"."""
     return _in_units(count, _SIZES, "B")
 
 

@@ -1,7 +1,7 @@
-"""The listing of all dead letters: as CSV for a spreadsheet, and as JSON lines for a redrive.
+"""List all dead letters: as CSV for a spreadsheet, and as JSON lines for a redrive.
 
-Streams the facts from Parquet in batches, so a million dead letters need little memory. Knows no
-Spark.
+This module streams the facts from Parquet in batches, so a million dead letters need little memory.
+It does not use Spark.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _REDRIVE = (
 
 
 def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
-    """The dead letters in the Parquet files of `folder`, in the order of the files."""
+    """Yield the dead letters in the Parquet files of `folder`, in the order of the files."""
     facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
     batches = facts.to_batches(
         columns=[*_COLUMNS, "properties"], filter=ds.field("kind") == DLQ, batch_size=BATCH_ROWS
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
-    """Writes both files in one pass over the facts."""
+    """Write both files in one pass over the facts."""
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
         def rows() -> Iterator[tuple[Any, ...]]:

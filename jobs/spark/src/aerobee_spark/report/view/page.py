@@ -1,6 +1,7 @@
-"""report.html: one self-contained file without scripts, light or dark. Pure.
+"""Render report.html: one self-contained file without scripts, light or dark.
 
-Prepares the summary for the template, which escapes every text of a user.
+This module prepares the summary for the template, which escapes every text of a user. This module
+does no I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SAMPLE_GROUPS = {"newest": "The newest of each tag and reason", "oldest": "The o
 
 
 def render(summary: Summary, extra: Mapping[str, Any]) -> str:
-    """`extra`: the figures of --extra-json, which are keys of the summary too."""
+    """Render the page. `extra` holds the figures of --extra-json, which the summary has too."""
     templates = environment()
     return templates.get_template(TEMPLATE).render(
         s=summary,
@@ -58,7 +59,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
 
 
 def environment() -> Environment:
-    """Templates of reports, with the filters of this module."""
+    """Return the templates of reports, with the filters of this module."""
     made = Environment(
         loader=PackageLoader("aerobee_spark", "report/view"),
         autoescape=True,
@@ -80,14 +81,14 @@ def environment() -> Environment:
 
 
 def style(templates: Environment) -> Markup:
-    """The style sheet: a file of ours, without any text of a user."""
+    """Return the style sheet: a file of the package, without any text of a user."""
     loader = templates.loader
     assert loader is not None
     return Markup(loader.get_source(templates, STYLE)[0])
 
 
 def verdict(summary: Summary) -> str:
-    """A sentence about how much was read."""
+    """Return a sentence about the number of messages read."""
     queues = len(summary["queues"])
     where = f"in {number(queues)} {'queue' if queues == 1 else 'queues'}"
     if not summary["complete"]:
@@ -95,7 +96,7 @@ def verdict(summary: Summary) -> str:
         whole = "an unknown number of" if expected is None else number(expected)
         return f"{number(summary['rows'])} of {whole} messages {where} were read."
     if not summary["rows"]:
-        return f"There is no message to read {where}." if queues else "There is nothing to read."
+        return f"There are no messages {where}." if queues else "There are no queues to read."
     if summary["rows"] == 1:
         return f"The only message {where} was read."
     return f"All {number(summary['rows'])} messages {where} were read."
@@ -117,7 +118,7 @@ def _is_chart(value: Any) -> bool:
 
 
 def _extra_tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """(title, columns, rows) of values that are neither a figure nor a chart."""
+    """Yield title, columns and rows of values that are neither a figure nor a chart."""
     for key, value in extra.items():
         if _is_figure(value) or _is_chart(value) or value is None or value in ({}, []):
             continue
@@ -136,7 +137,7 @@ def plain(value: Any) -> Any:
 
 
 def title(key: str) -> str:
-    """ "mean_delay_by_tag" → "Mean delay by tag" """
+    """Make a title: "mean_delay_by_tag" → "Mean delay by tag"."""
     text = key.replace("_", " ").strip()
     return text[:1].upper() + text[1:]
 
@@ -145,7 +146,7 @@ def title(key: str) -> str:
 
 
 def number(value: Any) -> str:
-    """1234 → "1,234", 2.3 → "2.30", None → "–"."""
+    """Format a number: 1234 → "1,234", 2.3 → "2.30", None → "–"."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -158,7 +159,7 @@ def number(value: Any) -> str:
 
 
 def moment(value: str | None) -> str:
-    """ISO 8601 as the summary has it → "2026-01-31 08:00:00 UTC"."""
+    """Format a time of the summary (ISO 8601) as "2026-01-31 08:00:00 UTC"."""
     return "–" if value is None else f"{value[:10]} {value[11:19]} UTC"
 
 
@@ -169,17 +170,17 @@ def percent(value: float | None) -> str:
 
 
 def coordinate(value: float) -> str:
-    """A length or coordinate with two decimals at most."""
+    """Format a length or coordinate with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def delays(settings: Mapping[str, Any]) -> str:
-    """The retry delays of `group_settings`: "1 s, 5 s", "5 s, 10 s … 2 h"."""
+    """Format the retry delays of `group_settings`: "1 s, 5 s", "5 s, 10 s … 2 h"."""
     growing = settings["exponential_retry"]
     if growing:
         first, last = duration(growing["initial_ms"]), duration(growing["max_ms"])
-        return f"{first}, each time {growing['multiplier']} times as long, up to {last}"
+        return f"{first}, multiplied by {growing['multiplier']} each time, up to {last}"
     times = [duration(ms) for ms in settings["retry_delays_ms"]]
     shown = times[:MOST_DELAYS]
     more = " …" if len(times) > len(shown) else ""
-    return ", ".join(shown) + more if shown else "the delay levels of the broker, from the third on"
+    return ", ".join(shown) + more if shown else "the broker's delay levels from level 3 on"

@@ -1,6 +1,6 @@
-"""The tables of a report: the same rows as CSV for spreadsheets, as HTML, and as text.
+"""Build the tables of a report: the same rows as CSV, as HTML, and as text.
 
-A table is a title, column names and rows of plain values. Pure, but for `write_csv`.
+A table is a title, column names and rows of plain values. Only `write_csv` does I/O.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from aerobee_spark.report.data.summary import Summary
 
-BYTE_ORDER_MARK = "utf-8-sig"  # without it Excel does not read UTF-8
-# A cell that starts so is a formula to a spreadsheet, and its text may be a user's.
+BYTE_ORDER_MARK = "utf-8-sig"  # Excel reads UTF-8 only with this mark
+# A spreadsheet runs a cell with this start as a formula, and its text may come from a user.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -27,7 +27,7 @@ class Table:
 
 
 def tables_of(summary: Summary) -> list[Table]:
-    """The tables that have rows, and always that of the queues."""
+    """Return the tables that have rows, and always the table of queues."""
     made = [
         Table("queues", "Queues", _QUEUE_COLUMNS, _rows(summary["queues"], _QUEUE_COLUMNS)),
         *(_counts(name, title, summary[name]) for name, title in _COUNTS.items()),
@@ -65,12 +65,12 @@ _QUEUE_COLUMNS = (
     "complete",
     "problem",
 )
-# Keys of records that are no columns: they repeat another one, or have a structure of their own.
+# Keys of records that are not columns: they repeat another key, or are nested.
 _LEFT_OUT = ("start_ms", "properties", "body_kind")
 
 
 def _records(name: str, title: str, records: Sequence[Mapping[str, Any]]) -> Table:
-    """The columns are the keys of the records, in their order."""
+    """Make a table whose columns are the keys of the records, in their order."""
     columns = tuple(key for key in (records[0] if records else ()) if key not in _LEFT_OUT)
     return Table(name, title, columns, _rows(records, columns))
 
@@ -94,7 +94,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]])
 
 
 def guarded(value: Any) -> Any:
-    """Puts an apostrophe before a text that a spreadsheet would run as a formula."""
+    """Put an apostrophe before a text that a spreadsheet would run as a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -108,8 +108,10 @@ def guarded(value: Any) -> Any:
 
 
 def as_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Aligned columns: numbers to the right, text to the left. Without names there is no
-    heading."""
+    """Align columns: numbers to the right, text to the left.
+
+    Without column names there is no heading.
+    """
     cells = [list(columns), *([_shown(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(columns))]

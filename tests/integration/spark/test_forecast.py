@@ -1,4 +1,4 @@
-"""The outlook of a report: expiry by file of the log, trend by offsets, settings of the group."""
+"""The forecast of a report: expiry by file of the log, trend by offsets, settings of the group."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Asking the brokers: before a report, what there is to read; after it, why messages are missing,
-and the outlook.
+"""Plan a report: find out what to read, why messages are missing, and the forecast.
 
-Without Spark, so that a wrong name fails within a second.
+This module asks the brokers without Spark, so that a wrong name fails within a second.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from aerobee_spark.reading.offsets import AT_EARLIEST, AT_LATEST, Bounds, Offset
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.data import log_files
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
-from aerobee_spark.report.data.outlook import BrokerExpiry, DeadLettersOfFile, Outlook, Trend
+from aerobee_spark.report.data.forecast import BrokerExpiry, DeadLettersOfFile, Forecast, Trend
 from aerobee_spark.report.request import DLQ, ReportRequest
 
 if TYPE_CHECKING:
@@ -29,28 +28,33 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DAY_MS = 86_400_000
-# That a broker answers at once.
+# Most offsets in one request to a broker, which answers it at once.
 MOST_OFFSETS = 4096
 _VANISHED = (
-    "the previous report read it, and no broker serves it now: start its broker, or, if the topic "
-    "was deleted, remove the previous summary.json"
+    "the previous report read this queue, but no broker serves it: start its broker, or, if the "
+    "topic was deleted, delete the previous summary.json, which also resets new_dead_letters"
 )
 
 
-def plan(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCoverage]:
-    """Every queue of the report, sorted, with its bounds and the range to read, or with a problem.
+def queues(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCoverage]:
+    """Return every queue of the report with bounds and range, or with a problem; sorted.
 
-    `known`: the queues of the previous report, for a broker that is down for so long that no route
-    names it any more. Raises MqError when no name server answers, or the group is unknown.
+    Args:
+        request: the request for the report.
+        known: the queues of the previous report. They reveal a broker that has been down until
+            its route expired.
+
+    Raises:
+        MqError: no name server answers, or the group does not exist.
     """
     with planning.connect(request.name_server) as admin:
-        queues = planning.queues_of_group(admin, request.consumer_group, request.kinds)
-        answers = planning.bounds_of_queues(admin, queues)
-        bounds = {q: found for q, found in answers.items() if not isinstance(found, MqError)}
+        found = planning.queues_of_group(admin, request.consumer_group, request.kinds)
+        answers = planning.bounds_of_queues(admin, found)
+        bounds = {q: each for q, each in answers.items() if not isinstance(each, MqError)}
         ranges = planning.ranges_of(admin, _window(request), bounds)
     of_queue = {offsets.queue: offsets for offsets in ranges}
-    planned = [_planned(queue, answers[queue], of_queue.get(queue)) for queue in queues]
-    gone = set(known) - set(queues)
+    planned = [_planned(queue, answers[queue], of_queue.get(queue)) for queue in found]
+    gone = set(known) - set(found)
     planned += [QueueCoverage(queue, None, None, problem=_VANISHED) for queue in gone]
     return sorted(planned, key=lambda plan: plan.queue)
 
@@ -73,7 +77,7 @@ def _planned(queue: Queue, answer: Bounds | MqError, wanted: OffsetRange | None)
 def reasons(
     request: ReportRequest, planned: Sequence[QueueCoverage], rows: Mapping[Queue, int]
 ) -> dict[Queue, str]:
-    """Why messages of a queue are missing, as far as its broker shows now."""
+    """Return why messages of a queue are missing, as far as its broker can answer."""
     short = {
         plan.queue: plan.wanted
         for plan in planned
@@ -91,28 +95,35 @@ def _reason(wanted: OffsetRange, answer: Bounds | MqError) -> str:
         return answer.message
     if answer.min_offset > wanted.start:
         return (
-            f"messages below queue offset {answer.min_offset} were deleted while it was read; "
-            "make the report again"
+            f"messages below queue offset {answer.min_offset} were deleted during the read; "
+            "create the report again"
         )
     return (
-        "the broker was down while it was read, or left out records that fail their check; look "
-        "into its log, and make the report again"
+        "the broker was down during the read, or left out records with a wrong checksum; check "
+        "its log, and create the report again"
     )
 
 
-# ---- the outlook ----
+# ---- forecast ----
 
 
-def outlook(
+def forecast(
     request: ReportRequest, planned: Sequence[QueueCoverage], facts: Path, now_ms: int
-) -> Outlook:
-    """`facts`: the folder of what was read. What a broker does not tell is left out."""
+) -> Forecast:
+    """Return the forecast. Values that a broker does not return are left out.
+
+    Args:
+        request: the request for the report.
+        planned: the queues of the report.
+        facts: the folder of the facts.
+        now_ms: the current time, in milliseconds since the epoch.
+    """
     with planning.connect(request.name_server) as admin:
         group = _or_none(lambda: admin.get_group(request.consumer_group))
         if DLQ not in request.kinds:
-            return Outlook(group)
+            return Forecast(group)
         dead = [plan for plan in planned if kind_of(plan.queue.topic) == DLQ]
-        return Outlook(
+        return Forecast(
             group,
             _or_none(lambda: _trend(admin, request, dead, now_ms)),
             _expiries(admin, dead, facts),
@@ -120,7 +131,7 @@ def outlook(
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """None when the brokers do not answer, or know nothing of it."""
+    """Return the answer; None if the brokers do not answer or do not know it."""
     try:
         return ask()
     except MqError as error:
@@ -131,8 +142,10 @@ def _or_none(ask: Callable[[], T]) -> T | None:
 def _trend(
     admin: AdminClient, request: ReportRequest, dead: Sequence[QueueCoverage], now_ms: int
 ) -> Trend | None:
-    """From the offsets of three times, so that the window before needs no reading. None when a
-    broker was away."""
+    """Compute the trend from the offsets at three times, without reading messages.
+
+    Return None if a broker did not answer.
+    """
     until_ms = now_ms if request.until_ms is None else request.until_ms
     since_ms = until_ms - DAY_MS if request.since_ms is None else request.since_ms
     bounds = {plan.queue: plan.bounds for plan in dead if plan.bounds is not None}
@@ -150,7 +163,7 @@ def _trend(
 
 
 def _reaches_back(bounds: Bounds, offsets: OffsetRange) -> bool:
-    """Whether nothing of the range can have been deleted before it was asked for."""
+    """Return whether retention cannot have deleted messages of the range."""
     return bounds.min_offset == 0 or offsets.start > bounds.min_offset
 
 
@@ -173,7 +186,7 @@ def _expiries(admin: AdminClient, dead: Sequence[QueueCoverage], facts: Path) ->
     answers: dict[str, BrokerStatus | str] = {}
     for plan in dead:
         name = plan.queue.broker_name
-        if plan.bounds is None:  # it was away, and is not waited for once more
+        if plan.bounds is None:  # the broker did not answer before: do not wait for it again
             answers[name] = plan.problem
         elif name not in answers:
             answers[name] = _status(admin, name)
@@ -192,13 +205,13 @@ def _expiries(admin: AdminClient, dead: Sequence[QueueCoverage], facts: Path) ->
 
 
 def _status(admin: AdminClient, name: str) -> BrokerStatus | str:
-    """Or why it is not known."""
+    """Return the status, or why it is unknown."""
     try:
         status = admin.broker_status(name)
     except MqError as error:
         return error.message
     known = status.commit_log_file_bytes > 0
-    return status if known else "the broker is of a version that does not tell"
+    return status if known else "the broker's version does not report the size of its log files"
 
 
 def _expiry(

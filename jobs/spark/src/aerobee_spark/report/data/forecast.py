@@ -1,6 +1,7 @@
-"""The outlook of a report: what the brokers say beside the messages. Pure.
+"""Describe the forecast of a report: settings of the group, trend, and expiry.
 
-How the group retries, whether more messages die than before, and when retention takes what is dead.
+The brokers answer how the group retries, whether dead letters increase, and when retention deletes
+them. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ HORIZONS_H = (1, 6, 24)
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Dead letters by store time: of the window, and of the one of equal length before it. Times in
-    ms. `before` is short when retention has taken a part of that window."""
+    """Dead letters stored in a window, and in the window of equal length before it.
+
+    Times are in milliseconds since the epoch. `before` is too small if retention has deleted part
+    of
+    the earlier window.
+    """
 
     since_ms: int
     until_ms: int
@@ -43,7 +48,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersOfFile:
-    """Dead letters that stand in one file of a broker's commit log, which goes as a whole."""
+    """Dead letters in one file of a broker's commit log, which is deleted as a whole."""
 
     count: int
     first_physical_offset: int
@@ -51,8 +56,11 @@ class DeadLettersOfFile:
 
 @dataclass(frozen=True, slots=True)
 class BrokerExpiry:
-    """When retention takes the dead letters of one broker. `status`: None when it did not tell.
-    `files`: (dead letters of a file, when it goes in ms; 0: never by age)."""
+    """The expiry of the dead letters of one broker.
+
+    `status` is None if the broker did not answer. `files` pairs the dead letters of a file with its
+    expiry in milliseconds since the epoch; 0 if it never expires by age.
+    """
 
     broker_name: str
     status: BrokerStatus | None
@@ -84,7 +92,7 @@ class BrokerExpiry:
 
 
 def used_percent(status: BrokerStatus) -> float | None:
-    """Of the disk of the store, with one decimal; None when its size is not known."""
+    """Return the used part of the store's disk in percent; None if its size is unknown."""
     if not status.disk_total_bytes:
         return None
     used = status.disk_total_bytes - status.disk_free_bytes
@@ -92,9 +100,12 @@ def used_percent(status: BrokerStatus) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """`group`, `trend`: None when they are not known. `expiries`: None when dead letters were not
-    asked for."""
+class Forecast:
+    """The forecast of a report.
+
+    `group` and `trend` are None if they are unknown. `expiries` is None if the report does not read
+    dead letters.
+    """
 
     group: GroupDescription | None = None
     trend: Trend | None = None
@@ -109,7 +120,7 @@ class Outlook:
 
 
 def _expires(expiries: Sequence[BrokerExpiry]) -> dict[str, Any]:
-    """The sum over the brokers; null when one of them did not tell."""
+    """Return the sums over the brokers; null if a broker did not answer."""
     known = all(each.status is not None for each in expiries)
     moments = [each.first_goes_ms for each in expiries if each.first_goes_ms is not None]
     return {
@@ -128,7 +139,7 @@ def _settings(group: GroupDescription) -> Mapping[str, Any]:
     exponential = group.exponential_retry
     return {
         "max_attempts": group.max_attempts,
-        # Empty: the broker's delay levels from level 3 on, unless they grow.
+        # Empty: the broker's delay levels from level 3 on, unless the delays are exponential.
         "retry_delays_ms": list(group.retry_delays_ms),
         "exponential_retry": (
             None
