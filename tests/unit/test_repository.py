@@ -1,4 +1,4 @@
-"""The rules of the repository that no linter knows: locks, packaging, sizes, words, documents."""
+"""The rules of the repository that no linter knows: locks, packaging, words, documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -38,8 +37,6 @@ IMAGE_LOCKS = {
 PYTHONS = ("3.11", "3.12", "3.13")
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
-
-MODULE_LINES, FUNCTION_LINES, CONSTRUCTOR_ARGUMENTS, FOLDER_MODULES = 450, 70, 8, 12
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -204,42 +201,6 @@ def test_no_file_holds_a_path_of_somebodys_machine() -> None:
 def test_no_file_is_left_unfinished() -> None:
     marks = "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"))
     assert found(re.compile(rf"\b({marks})\b")) == []
-
-
-# ---- sizes ----
-
-
-def test_no_module_is_too_long() -> None:
-    lengths = {relative(path): path.read_bytes().count(b"\n") for path in modules()}
-    assert {path: lines for path, lines in lengths.items() if lines > MODULE_LINES} == {}
-
-
-@pytest.mark.parametrize("kind", [ast.FunctionDef, ast.AsyncFunctionDef])
-def test_no_function_is_too_long(kind: type[ast.FunctionDef | ast.AsyncFunctionDef]) -> None:
-    lengths = {
-        f"{place} {function.name}": (function.end_lineno or 0) - function.lineno + 1
-        for place, function in nodes(modules(), kind)
-    }
-    assert {place: lines for place, lines in lengths.items() if lines > FUNCTION_LINES} == {}
-
-
-def test_no_constructor_takes_too_many_arguments() -> None:
-    """A written one: a dataclass of values may have more fields."""
-    counts = {
-        place: len([*given.posonlyargs, *given.args, *given.kwonlyargs]) - 1  # without self
-        for place, function in nodes(modules(), ast.FunctionDef)
-        if function.name == "__init__" and (given := function.args)
-    }
-    assert {place: count for place, count in counts.items() if count > CONSTRUCTOR_ARGUMENTS} == {}
-
-
-def test_no_folder_holds_too_many_modules() -> None:
-    counts = Counter(
-        relative(path.parent)
-        for path in modules()
-        if path.name not in ("__init__.py", "conftest.py") and path.parent.name != "examples"
-    )
-    assert {folder: count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
 
 
 # ---- source ----
