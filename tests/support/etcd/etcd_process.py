@@ -125,12 +125,16 @@ class EtcdMember:
         """Copy its data, as a backup does. It does not run."""
         shutil.copytree(self._data, to)
 
-    def lose_data(self, older: Path | None = None) -> None:
-        """Kill it, and start it again without its data, or with an older copy of it."""
-        self.kill()
+    def remove_data(self, older: Path | None = None) -> None:
+        """Remove its data, or replace it by an older copy. It does not run."""
         shutil.rmtree(self._data)
         if older is not None:
             shutil.copytree(older, self._data)
+
+    def lose_data(self, older: Path | None = None) -> None:
+        """Kill it, and start it again without its data, or with an older copy of it."""
+        self.kill()
+        self.remove_data(older)
         self.start()
 
     def send_signal(self, number: signal.Signals) -> None:

@@ -11,9 +11,11 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fault.replication.namespaces.group import (
@@ -160,6 +162,125 @@ def etcd_away(scene: Scene) -> End:
     return end
 
 
+# ---- what goes back in time ----
+
+
+def older_disk_first(role: str, scene: Scene) -> End:
+    """A copy of its store is from before; all are killed, and it starts first with the copy."""
+    group, broker = scene.group, scene.broker(role)
+    member, copy = broker.member, group.path / f"{broker.host}.copy"
+    member.process.stop()
+    shutil.copytree(member.data, copy)
+    restart(member)
+    until_sync(group.is_whole, "all in sync before the copy is put back", timeout_s=60)
+
+    def end() -> None:
+        in_parallel(*(each.member.process.kill for each in group.brokers))
+        for path in member.data.iterdir():
+            shutil.rmtree(path)
+        shutil.copytree(copy, member.data, dirs_exist_ok=True)
+        shutil.rmtree(copy)
+        start_first(scene, broker)
+
+    return end
+
+
+def start_first(scene: Scene, broker: Broker) -> None:
+    """The others follow 1 to 3 s later."""
+    restart(broker.member)
+    time.sleep(scene.chance.uniform(1, 3))
+    restart(*(each.member for each in scene.group.brokers if each is not broker))
+
+
+def etcd_replaced(scene: Scene, older: Mapping[str, Path] | None = None) -> None:
+    """All of it is empty, or has older data."""
+    members = scene.group.etcd
+    for member in members.values():
+        member.kill()
+    for host, member in members.items():
+        member.remove_data(None if older is None else older[host])
+    for member in members.values():
+        member.launch()
+    in_parallel(*(member.wait_until_healthy for member in members.values()))
+
+
+def etcd_wiped_while_off(scene: Scene) -> End:
+    """A slave that was out of the set starts first."""
+    scene.slave.member.process.kill()
+
+    def end() -> None:
+        in_parallel(*(each.member.process.kill for each in scene.group.brokers))
+        etcd_replaced(scene)
+        start_first(scene, scene.slave)
+
+    return end
+
+
+def etcd_wiped_while_alive(scene: Scene) -> End:
+    etcd_replaced(scene)
+    return lambda: None
+
+
+def etcd_older_while_alive(scene: Scene) -> End:
+    """From before a slave left the set."""
+    copies = {host: scene.group.path / f"{host}.copy" for host in ETCD}
+    for member in scene.group.etcd.values():
+        member.kill()
+    for host, member in scene.group.etcd.items():
+        member.copy_data(copies[host])
+    for member in scene.group.etcd.values():
+        member.launch()
+    scene.slave.member.process.kill()
+
+    def end() -> None:
+        etcd_replaced(scene, copies)
+        for copy in copies.values():
+            shutil.rmtree(copy)
+        restart(scene.slave.member)
+
+    return end
+
+
+def damaged_first(size: int, write: Callable[[Path, int], None], scene: Scene) -> End:
+    """All are killed; the log of a slave is damaged before its end, and it starts first.
+
+    `size`: the bytes that are damaged, up to the log's end.
+    """
+
+    def end() -> None:
+        in_parallel(*(each.member.process.kill for each in scene.group.brokers))
+        log = scene.slave.member.store / "commitlog"
+        last = max(
+            (path for path in log.iterdir() if path.read_bytes().rstrip(b"\0")),
+            key=lambda path: path.name,
+        )
+        used = len(last.read_bytes().rstrip(b"\0"))
+        write(last, max(0, used - size))
+        start_first(scene, scene.slave)
+
+    return end
+
+
+def zero(path: Path, begin: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(path.stat().st_size - begin))
+
+
+def truncate(path: Path, begin: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(begin)
+
+
+def flip(path: Path, begin: int) -> None:
+    """Three bytes."""
+    with path.open("r+b") as file:
+        file.seek(begin)
+        found = file.read(3)
+        file.seek(begin)
+        file.write(bytes(byte ^ 0xFF for byte in found))
+
+
 # ---- the network ----
 
 
@@ -283,8 +404,24 @@ PLAIN = (
     Fault("master | slave", partial(cut_off, "slave", "both"), "others", LONG),
     Fault("master | etcd", partial(cut_off, "etcd", "both"), "others", LONG),
 )
+# Disks and etcd go back in time, and logs are damaged.
+BACK = (
+    Fault(
+        "slave first, with an older disk", partial(older_disk_first, "slave"), "all", wipes=True
+    ),
+    Fault(
+        "master first, with an older disk", partial(older_disk_first, "master"), "all", wipes=True
+    ),
+    Fault("etcd wiped, brokers off", etcd_wiped_while_off, "all", LONG),
+    Fault("etcd wiped under the group", etcd_wiped_while_alive, "others"),
+    Fault("older etcd under the group", etcd_older_while_alive, "all", LONG),
+    Fault("slave first, 300 kB of its log zeroed", partial(damaged_first, 300_000, zero), "all"),
+    Fault("slave first, 300 kB of its log cut", partial(damaged_first, 300_000, truncate), "all"),
+    Fault("slave first, 3 bytes of its log flipped", partial(damaged_first, 20_000, flip), "all"),
+)
 FAULTS = (
     *PLAIN,
+    *BACK,
     Fault("kill -9 of all three brokers", all_killed, "all"),
     *of_roles("{} back with an empty disk", disk_lost, wipes=True),
     Fault("master → slave cut, one way", partial(cut_off, "slave", "to"), "network", LONG),
