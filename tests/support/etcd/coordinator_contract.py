@@ -13,11 +13,14 @@ from typing import Protocol
 
 import pytest
 
-from aerobee_broker.etcd import Etcd, Put
+from aerobee_broker.etcd import Delete, Etcd, Put
 from aerobee_broker.replication.coordinators.coordinator import (
     NOTHING,
     Candidacy,
     CoordinatorDamaged,
+    Reach,
+    StoreOpenedElsewhere,
+    StoreRecord,
     View,
 )
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
@@ -46,6 +49,13 @@ class Group:
 
     async def join(self, replica_id: int, store_id: str = "") -> EtcdCoordinator:
         """A process that has announced itself. Again: another process of that replica."""
+        coordinator = self.start(replica_id, store_id)
+        coordinator.announce(candidacy(replica_of(replica_id, store_id)))
+        await until(lambda: coordinator.alive_until_ms() > 0)
+        return coordinator
+
+    def start(self, replica_id: int, store_id: str = "") -> EtcdCoordinator:
+        """A process that has not announced itself yet."""
         replica = replica_of(replica_id, store_id)
         client = self._make_client()
         coordinator = EtcdCoordinator(
@@ -58,8 +68,6 @@ class Group:
         )
         self._closing.push_async_callback(client.close)
         self._closing.push_async_callback(coordinator.close)
-        coordinator.announce(candidacy(replica))
-        await until(lambda: coordinator.alive_until_ms() > 0)
         return coordinator
 
     async def close(self) -> None:
@@ -210,6 +218,49 @@ class CoordinatorContract:
         began = first.alive_until_ms()
         await until(lambda: first.alive_until_ms() > began + 2 * LEASE_TTL_S * 1000)
         assert (await first.read()).master
+
+    async def test_a_store_is_remembered_beyond_its_process(self, group: Group) -> None:
+        first = await group.join(0)
+        assert await first.recorded() == StoreRecord()
+        await first.enroll(4)
+        first.announce(candidacy(replica_of(0), epoch=3, end=100))
+        await until_view(first, lambda view: view.candidacies[0].end == 100)
+        first.announce(candidacy(replica_of(0), epoch=3, end=120))
+        await first.close()
+
+        at_the_end = StoreRecord(4, Reach(3, 120))
+        assert await group.start(0).recorded() == at_the_end
+        assert await group.start(0, "another store").recorded() == StoreRecord()
+
+    async def test_of_two_processes_with_one_store_one_is_enrolled(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(0)
+        await first.enroll(1)
+        with pytest.raises(StoreOpenedElsewhere):
+            await second.enroll(1)
+        await second.enroll(2)
+        assert await first.elect(await first.read()) is None, "another process has the store"
+
+    async def test_a_living_master_writes_a_lost_state_back(self, group: Group) -> None:
+        first, second = await group.join(0), await group.join(1)
+        elected = await first.elect(await first.read())
+        assert elected
+        both = frozenset({replica_of(0), replica_of(1)})
+        elected = await first.change_in_sync(elected, both, Reach(1, 50))
+        assert elected
+        deletions = [Delete(group.prefix + key) for key in ("state", "master")]
+        await group.etcd.write([], deletions)
+        lost = elected.seen_in(await first.read())
+        assert lost and lost.is_forgotten
+
+        restored = await first.restore(lost)
+
+        assert restored and not restored.is_forgotten
+        assert await first.restore(lost) is None
+        state = (await second.read()).state
+        assert state and (state.epoch, state.in_sync, state.floor) == (1, both, Reach(1, 50))
+        assert state.version > elected.state.version
+        view = await second.read()
+        assert restored.seen_in(view) == restored
 
     async def test_what_no_broker_wrote_is_damage(self, group: Group) -> None:
         first = await group.join(0)

@@ -406,9 +406,7 @@ PLAIN = (
 )
 # Disks and etcd go back in time, and logs are damaged.
 BACK = (
-    Fault(
-        "slave first, with an older disk", partial(older_disk_first, "slave"), "all", wipes=True
-    ),
+    Fault("slave first, with an older disk", partial(older_disk_first, "slave"), "all", wipes=True),
     Fault(
         "master first, with an older disk", partial(older_disk_first, "master"), "all", wipes=True
     ),

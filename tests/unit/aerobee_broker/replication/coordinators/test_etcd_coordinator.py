@@ -166,3 +166,41 @@ async def test_a_silent_watch_delays_news_by_a_renewal(
     assert await first.elect(await first.read())
     await until_view(second, lambda view: view.master)
     assert asyncio.get_running_loop().time() - began <= LEASE_TTL_S / 3 + 0.01
+
+
+async def test_data_that_went_back_is_noticed_by_its_revision(
+    cluster: SimulatedEtcd, group: Group
+) -> None:
+    first, second = await group.join(0), await group.join(1)
+    await first.enroll(3)
+    elected = await first.elect(await first.read())
+    assert elected
+    before = await first.read()
+
+    cluster.restore()
+
+    view = await until_view(first, lambda view: view.incarnation > before.incarnation)
+    assert view.state is None
+    lost = elected.seen_in(view)
+    assert lost and lost.is_forgotten
+    await until(lambda: first.view and first.view.shows(replica_of(0)))
+    lost = elected.seen_in(await first.read())
+    assert lost and await first.restore(lost)
+    await until_view(second, lambda view: view.state)
+    assert (await first.recorded()).generation == 3, "the store is known again"
+
+
+async def test_an_older_state_is_one_that_went_back(cluster: SimulatedEtcd, group: Group) -> None:
+    first = await group.join(0)
+    elected = await first.elect(await first.read())
+    assert elected
+    saved = cluster.save()
+    both = frozenset({replica_of(0), replica_of(1)})
+    changed = await first.change_in_sync(elected, both, NOTHING)
+    assert changed
+    cluster.restore(saved)
+    view = await until_view(first, lambda view: view.incarnation)
+    lost = changed.seen_in(view)
+    assert lost and lost.is_forgotten
+    assert view.trusted_state(changed.state.version) is None
+    assert view.trusted_state(elected.state.version) == elected.state

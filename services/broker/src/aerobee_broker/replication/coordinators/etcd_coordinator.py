@@ -86,6 +86,7 @@ class EtcdCoordinator:
         self._rng = rng
         self._view: View | None = None
         self._read_revision = 0
+        self._written_revision = 0
         self._incarnation = 0
         self._store_revision = 0  # of the own record, as this process has written it
         self._generation = 0
@@ -120,7 +121,8 @@ class EtcdCoordinator:
 
     async def read(self) -> View:
         while True:
-            incarnation, known = self._incarnation, self._read_revision
+            incarnation = self._incarnation
+            known = max(self._read_revision, self._written_revision)
             snapshot = await self._snapshot()
             if incarnation != self._incarnation:
                 continue  # asked before it was known that the data went back
@@ -142,7 +144,7 @@ class EtcdCoordinator:
     def _went_back(self, known: int, revision: int) -> None:
         _log().warning("coordinator_went_back", known_revision=known, revision=revision)
         self._incarnation += 1
-        self._read_revision = self._store_revision = 0
+        self._read_revision = self._written_revision = self._store_revision = 0
         self._claims.clear()
         self._recorded_end = None
         self._announced = None
@@ -262,8 +264,12 @@ class EtcdCoordinator:
         return Put(self._key_of_state, _encoded(content))
 
     async def _write(self, conditions: list[Unchanged], *writes: Write) -> int | None:
+        incarnation = self._incarnation
         try:
-            return await self._etcd.write(conditions, writes)
+            revision = await self._etcd.write(conditions, writes)
+            if incarnation == self._incarnation:
+                self._written_revision = max(self._written_revision, revision or 0)
+            return revision
         except LeaseGone as error:
             self._lease = 0
             self._wake.set()
