@@ -14,11 +14,13 @@ from itertools import islice
 from pathlib import Path
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.lite.lines import parents_on_disk
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.inspection import check, dump
-from aerobee_broker.inspection.stopped_store import Problem, open_stopped
-from aerobee_broker.wiring.store import store_options, tags_codes, unit_codes
+from aerobee_broker.inspection.stopped_store import Problem, StoppedStore, open_stopped
+from aerobee_broker.store.derived.topic_encoding import TagsCode
+from aerobee_broker.wiring.store import codes_of, store_options, unit_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
 from aerobee_wire.record import Record
@@ -55,14 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     store = open_stopped(given.directory, RealDisk())
     try:
-        codes = unit_codes(RealDisk(), given.directory, options)
-    except ConfigFileDamaged:  # the report names the file; which topics are LITE is not known
-        codes = tags_codes(options)
-    try:
         report = check.check(
             store,
             store_options(options),
-            tags_code_of=codes,
+            tags_code_of=_unit_codes(store, options),
             progress=_print_progress,
         )
     finally:
@@ -72,6 +70,13 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     else:
         _print_report(report)
     return EXIT_WRONG if report.problems else 0
+
+
+def _unit_codes(store: StoppedStore, options: BrokerOptions) -> dict[str, TagsCode]:
+    try:
+        return unit_codes(store.disk, store.path, options)
+    except ConfigFileDamaged:  # the report names topics.json; parents have a folder each, too
+        return codes_of(options, parents_on_disk(store.disk, store.path / "lite") or ())
 
 
 def _print_progress(done: int, total: int) -> None:

@@ -84,6 +84,7 @@ def check(
         report.queues, report.units = comparison.queues(rebuilt.queues)
         if rebuilt.index is not None:
             report.index_entries = comparison.index(rebuilt.index)
+        report.notes += comparison.notes
         rebuilt.close()
     check_json(store.disk, store.path / "config", store.problems)
     return report

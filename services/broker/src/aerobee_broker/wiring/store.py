@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -79,19 +79,26 @@ def store_options(options: BrokerOptions) -> StoreOptions:
 
 
 def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, TagsCode]:
-    """`tags_codes`, and the topics of the type LITE in the store at `path`: their units say to
-    which lite topic a message belongs. Raises ConfigFileDamaged."""
-    parents = parents_on_disk(disk, path / "lite") if options.is_replicated else None
+    """`codes_of` the topics of the type LITE in the store at `path`. Raises ConfigFileDamaged."""
+    parents = parents_on_disk(disk, path / "lite") if is_of_replica(disk, path, options) else None
     if parents is None:
         topics = Topics(SystemClock())
         topics.load(JsonFile(disk, path / "config" / "topics.json").load() or {})
         parents = [each.topic for each in topics.all() if each.message_type == LITE]
-    return {**tags_codes(options), **dict.fromkeys(parents, lite_unit_code)}
+    return codes_of(options, parents)
 
 
-def tags_codes(options: BrokerOptions) -> dict[str, TagsCode]:
-    """Topics whose consume-queue units carry something else than the hash of the tags."""
+def is_of_replica(disk: Disk, path: Path, options: BrokerOptions) -> bool:
+    """Return whether the log at `path` has replicas, also if `options` are not those of its broker.
+    The tables of such a store may be older than its log."""
+    return options.is_replicated or disk.exists(path / "config" / "epochs.json")
+
+
+def codes_of(options: BrokerOptions, parents: Iterable[str]) -> dict[str, TagsCode]:
+    """Topics whose consume-queue units carry something else than the hash of the tags. `parents`:
+    the topics of the type LITE."""
     return {
         names.SCHEDULE_TOPIC: partial(deliver_time, options.delay_levels_ms),
         names.TIMER_TOPIC: unit_code,
+        **dict.fromkeys(parents, lite_unit_code),
     }
