@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from importlib import metadata
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -26,6 +25,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.roles.wiring import ReplicaProcess, refuse_replica
+from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
@@ -176,15 +176,17 @@ class BrokerApp(App):
     async def _environment(self) -> Environment:
         flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")
         await self.lifecycle.start(Step(stop=flusher.close), Step(stop=writer.close))
+        path = self.options.store_path_root_dir.expanduser()
         return Environment(
             options=self.options,
             clock=self._clock,
             disk=self._disk,
-            path=self.options.store_path_root_dir.expanduser(),
+            path=path,
             flusher=flusher,
             writer=writer,
             rng=self._rng,
             metrics=self._metrics,
+            format=FormatFile(self._disk, path),
         )
 
     def _identity(self, address: str, store_host: str) -> Identity:
@@ -194,7 +196,7 @@ class BrokerApp(App):
             broker_id=self.options.broker_id,
             address=address,
             store_host=store_host,
-            version=metadata.version("aerobee-broker"),
+            version=THIS_BUILD.version,
             start_timestamp_ms=self._clock.now_ms(),
         )
 
