@@ -146,12 +146,18 @@ class BrokerNode:
             store_host=self.address,
             version="0",
             start_timestamp_ms=self.clock.now_ms(),
+            number=self.number,
+            process_id=f"{self.number}-{self.starts}",
         )
         reader = SimulatedWorker(rng, most_ms=2.0)
-        replica = self._replica = ReplicaProcess(environment, identity, reader)
+        replica = self._replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = Server(replica.services, host=self.host, port=PORT, failure_of=failure_of)
         await lifecycle.start(server, *replica.components(server))
         self.has_torn_log = False
+
+    def _fail(self, error: MqError) -> None:
+        """It has found that it must not run."""
+        raise AssertionError(f"replica {self.number} stops itself: {error.message}")
 
     def kill(self) -> None:
         """The process ends; what it wrote stays in the page cache."""

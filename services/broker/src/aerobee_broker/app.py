@@ -18,6 +18,7 @@ from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
+from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
@@ -102,8 +103,15 @@ class BrokerApp(App):
 
         tables = Tables(environment)
         permission = BrokerPermission(options.broker_permission, tables.drain)
+        twins = Twins(
+            identity,
+            self._clock.real,
+            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
+            self._fail,
+        )
         registration = Registration(
-            options.namesrvs, lambda namesrv: self._link(namesrv, identity, tables, permission)
+            options.namesrvs,
+            lambda namesrv: self._link(namesrv, identity, tables, permission, twins),
         )
         broker = Broker(
             environment,
@@ -132,6 +140,7 @@ class BrokerApp(App):
             Step(stop=broker.end_long_calls),
             *self.upkeep,
             metrics,
+            Step(stop=twins.close),
         )
         with real_time():  # whether this broker lives is no matter of a test's time
             await self.lifecycle.start(registration)
@@ -149,7 +158,7 @@ class BrokerApp(App):
         """Its port is open before it has a role."""
         options, reader = self.options, WorkerThread("log reader")
         await self.lifecycle.start(Step(stop=reader.close))
-        replica = ReplicaProcess(environment, identity, reader)
+        replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = self._server = Server(
             self._adapt(replica.services),
             host=options.bind_address,
@@ -167,6 +176,9 @@ class BrokerApp(App):
             "advertised": identity.address,
             **metrics.ready_fields,
         }
+
+    def _fail(self, error: MqError) -> None:
+        self.fail(StartError(error.message, error.about))
 
     async def sever(self) -> None:
         """Closes every connection at once, as the end of a killed process does."""
@@ -198,10 +210,17 @@ class BrokerApp(App):
             store_host=store_host,
             version=THIS_BUILD.version,
             start_timestamp_ms=self._clock.now_ms(),
+            number=self.options.broker_id,
+            process_id=f"{self._rng.getrandbits(64):016x}",
         )
 
     def _link(
-        self, namesrv: str, identity: Identity, tables: Tables, permission: BrokerPermission
+        self,
+        namesrv: str,
+        identity: Identity,
+        tables: Tables,
+        permission: BrokerPermission,
+        twins: Twins,
     ) -> Link:
         options = self.options
         return Link(
@@ -214,6 +233,7 @@ class BrokerApp(App):
                 period_ms=options.register_name_server_period,
                 timeout_ms=options.register_broker_timeout_mills,
             ),
+            twins=twins,
         )
 
 
