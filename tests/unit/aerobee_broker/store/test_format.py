@@ -4,6 +4,7 @@ know is refused before anything is touched."""
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +12,19 @@ import pytest
 
 from aerobee_broker.disk import read_file, replace_file
 from aerobee_broker.errors import DiskFull, StoreOpenError, StoreWriteError
-from aerobee_broker.store.format import FORMAT_VERSION, Build, FormatFile, StoreTooNew, newest
+from aerobee_broker.store.format import (
+    FEATURES,
+    FORMAT_VERSION,
+    Build,
+    FormatFile,
+    StoreTooNew,
+    newest,
+)
 from aerobee_wire.checked_json import decode, encode
 from support.codes import raises_about
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import PATH
+from support.repository.tree import ROOT
 
 OLD = Build("0.9.0", {"trees": "0.8.0"})
 NEW = Build("0.10.1", {"trees": "0.8.0", "grass": "0.9.5", "water": "0.10.0"})
@@ -191,3 +200,12 @@ def test_versions_are_compared_by_number() -> None:
 
 def test_directory_of_the_file_is_that_of_the_other_tables() -> None:
     assert FormatFile(SimulatedDisk(), Path("/s"), OLD).path == Path("/s/config/format.json")
+
+
+def test_each_feature_has_a_version_that_was_released_or_is_to_come_and_is_documented() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = set(re.findall(r"^## (\d+\.\d+\.\d+)", changelog, re.MULTILINE))
+    page = (ROOT / "docs" / "storage_format.md").read_text(encoding="utf-8")
+    for feature, since in FEATURES.items():
+        assert since in released or newest([since, *released]) == since
+        assert f"| `{feature}` | {since} |" in page
