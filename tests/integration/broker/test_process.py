@@ -18,6 +18,7 @@ from aerobee.broker.v1 import message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from aerobee_wire.checked_json import decode, encode
 from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
@@ -273,6 +274,24 @@ def test_a_damaged_configuration_file_is_named(tmp_path: Path) -> None:
     code, err = refused(tmp_path)
     assert (code, err.count("\n")) == (1, 1)
     assert str(config / "topics.json") in err
+
+
+def test_a_store_that_needs_a_later_version_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    with broker_process(tmp_path) as broker:
+        assert not broker.events("format_not_written")
+    path = tmp_path / "broker" / "store" / "config" / "format.json"
+    content = decode(path.read_bytes())
+    path.write_bytes(encode({**content, "required": {"tomorrow": "9.0.0"}}))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    for replicas in ((), ("--set", "totalReplicas=2")):
+        code, err = refused(tmp_path, *replicas)
+        assert (code, err.count("\n")) == (1, 1)
+        assert "tomorrow" in err and "9.0.0" in err
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+    path.unlink()  # as a build left it that wrote none
+    with broker_process(tmp_path):
+        assert decode(path.read_bytes()) == content
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.store.format import THIS_BUILD, Build, FormatFile
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
@@ -80,6 +81,7 @@ class BrokerHarness:
         *,
         replicas: Replicas = ALONE,
         journalled: bool = False,
+        build: Build = THIS_BUILD,
     ) -> None:
         self.options = BrokerOptions.from_values(
             {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
@@ -101,6 +103,7 @@ class BrokerHarness:
             writer=InlineWorker(),
             rng=random.Random(1),
             metrics=self.metrics,
+            format=FormatFile(disk, path, build),
         )
         self.store = open_store(environment, STORE_HOST)
         self.tables = Tables(environment, replicated=journalled)
@@ -135,11 +138,19 @@ class BrokerHarness:
         flusher: InlineWorker | None = None,
         replicas: Replicas = ALONE,
         journalled: bool = False,
+        build: Build = THIS_BUILD,
         **options: Any,
     ) -> BrokerHarness:
         clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or InlineWorker()
         harness = cls(
-            path / "store", clock, disk, options, flusher, replicas=replicas, journalled=journalled
+            path / "store",
+            clock,
+            disk,
+            options,
+            flusher,
+            replicas=replicas,
+            journalled=journalled,
+            build=build,
         )
         if journalled:  # what a replica does before it has a role
             harness.tables.restore()

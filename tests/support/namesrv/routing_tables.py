@@ -10,6 +10,7 @@ from typing import Any
 
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.routing.conflicts import Conflicts
 from aerobee_namesrv.routing.removals import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import (
@@ -79,7 +80,7 @@ class RoutingTables:
         )
         self.removals = RemovalQueue(capacity)
         self.live = BrokerLiveTable(self.clock, self.removals)
-        self.manager = RouteInfoManager(self.options, self.live)
+        self.manager = RouteInfoManager(self.options, self.live, Conflicts(self.clock))
 
     def register(self, *arguments: Any, **fields: Any) -> Registered:
         return self.manager.register_broker(registration(*arguments, **fields))

@@ -22,6 +22,7 @@ from aerobee_broker.roles.preparation import Preparation, ReopenStore
 from aerobee_broker.roles.snapshot_source import SnapshotSource
 from aerobee_broker.roles.unfinished import UnfinishedFile
 from aerobee_broker.roles.warm_lite import WarmLite
+from aerobee_broker.store.format import FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from support.disk.stores import PATH
 from support.replication.journalled_tables import ReplicaTables
@@ -39,6 +40,7 @@ class _Environment:
     disk: Any
     clock: Any
     options: Any
+    format: FormatFile
     path: Any = PATH
 
 
@@ -65,7 +67,9 @@ class ReplicaParts:
         self.in_use = asyncio.Lock()
         options = SimpleNamespace(broker_cluster_name="c")
         clock = replica.group.clock
-        self.environment = _Environment(worker, worker, replica.disk, clock, options)
+        store_format = FormatFile(replica.disk, PATH)
+        store_format.load()
+        self.environment = _Environment(worker, worker, replica.disk, clock, options, store_format)
         self.unfinished = UnfinishedFile(replica.disk, CONFIG / "unfinished.json")
         self.unfinished.load()
         self.diverged = DivergedFiles(replica.disk, PATH / "diverged")

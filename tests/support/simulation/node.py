@@ -20,6 +20,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.roles.wiring import ReplicaProcess
+from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.lifecycle import Lifecycle
@@ -62,13 +63,15 @@ class DriftingClock(LoopClock):
 
 
 class BrokerNode:
-    """`number`: its brokerId. `options`: keys of its broker.conf. `starts`: of its process."""
+    """`number`: its brokerId. `options`: keys of its broker.conf. `starts`: of its process.
+    `build`: what it runs from its next start on."""
 
     def __init__(self, cluster: SimulatedCluster, number: int, options: Mapping[str, Any]) -> None:
         self.number = number
         self.host = f"10.0.0.{number + 1}"
         self.address = f"{self.host}:{PORT}"
         self.options = options
+        self.build = THIS_BUILD
         self.disk = SimulatedDisk(cluster.rng.randrange(1 << 30))
         self.clock = DriftingClock(cluster.rng.uniform(-0.5, 0.5))
         self.slowest_job_ms = 8.0  # of its flusher's thread
@@ -133,6 +136,7 @@ class BrokerNode:
             writer=SimulatedWorker(rng, most_ms=4.0),
             rng=rng,
             metrics=BrokerMetrics(CollectorRegistry(), cluster="c", node_id="broker-a"),
+            format=FormatFile(self.disk, PATH, self.build),
         )
         identity = Identity(
             cluster="c",
@@ -142,12 +146,18 @@ class BrokerNode:
             store_host=self.address,
             version="0",
             start_timestamp_ms=self.clock.now_ms(),
+            number=self.number,
+            process_id=f"{self.number}-{self.starts}",
         )
         reader = SimulatedWorker(rng, most_ms=2.0)
-        replica = self._replica = ReplicaProcess(environment, identity, reader)
+        replica = self._replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = Server(replica.services, host=self.host, port=PORT, failure_of=failure_of)
         await lifecycle.start(server, *replica.components(server))
         self.has_torn_log = False
+
+    def _fail(self, error: MqError) -> None:
+        """It has found that it must not run."""
+        raise AssertionError(f"replica {self.number} stops itself: {error.message}")
 
     def kill(self) -> None:
         """The process ends; what it wrote stays in the page cache."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from importlib import metadata
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -19,6 +18,7 @@ from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
+from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
@@ -26,6 +26,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.roles.wiring import ReplicaProcess, refuse_replica
+from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
@@ -102,8 +103,15 @@ class BrokerApp(App):
 
         tables = Tables(environment)
         permission = BrokerPermission(options.broker_permission, tables.drain)
+        twins = Twins(
+            identity,
+            self._clock.real,
+            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
+            self._fail,
+        )
         registration = Registration(
-            options.namesrvs, lambda namesrv: self._link(namesrv, identity, tables, permission)
+            options.namesrvs,
+            lambda namesrv: self._link(namesrv, identity, tables, permission, twins),
         )
         broker = Broker(
             environment,
@@ -132,6 +140,7 @@ class BrokerApp(App):
             Step(stop=broker.end_long_calls),
             *self.upkeep,
             metrics,
+            Step(stop=twins.close),
         )
         with real_time():  # whether this broker lives is no matter of a test's time
             await self.lifecycle.start(registration)
@@ -149,7 +158,7 @@ class BrokerApp(App):
         """Its port is open before it has a role."""
         options, reader = self.options, WorkerThread("log reader")
         await self.lifecycle.start(Step(stop=reader.close))
-        replica = ReplicaProcess(environment, identity, reader)
+        replica = ReplicaProcess(environment, identity, reader, self._fail)
         server = self._server = Server(
             self._adapt(replica.services),
             host=options.bind_address,
@@ -168,6 +177,9 @@ class BrokerApp(App):
             **metrics.ready_fields,
         }
 
+    def _fail(self, error: MqError) -> None:
+        self.fail(StartError(error.message, error.about))
+
     async def sever(self) -> None:
         """Closes every connection at once, as the end of a killed process does."""
         if self._server is not None:
@@ -176,15 +188,17 @@ class BrokerApp(App):
     async def _environment(self) -> Environment:
         flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")
         await self.lifecycle.start(Step(stop=flusher.close), Step(stop=writer.close))
+        path = self.options.store_path_root_dir.expanduser()
         return Environment(
             options=self.options,
             clock=self._clock,
             disk=self._disk,
-            path=self.options.store_path_root_dir.expanduser(),
+            path=path,
             flusher=flusher,
             writer=writer,
             rng=self._rng,
             metrics=self._metrics,
+            format=FormatFile(self._disk, path),
         )
 
     def _identity(self, address: str, store_host: str) -> Identity:
@@ -194,12 +208,19 @@ class BrokerApp(App):
             broker_id=self.options.broker_id,
             address=address,
             store_host=store_host,
-            version=metadata.version("aerobee-broker"),
+            version=THIS_BUILD.version,
             start_timestamp_ms=self._clock.now_ms(),
+            number=self.options.broker_id,
+            process_id=f"{self._rng.getrandbits(64):016x}",
         )
 
     def _link(
-        self, namesrv: str, identity: Identity, tables: Tables, permission: BrokerPermission
+        self,
+        namesrv: str,
+        identity: Identity,
+        tables: Tables,
+        permission: BrokerPermission,
+        twins: Twins,
     ) -> Link:
         options = self.options
         return Link(
@@ -212,6 +233,7 @@ class BrokerApp(App):
                 period_ms=options.register_name_server_period,
                 timeout_ms=options.register_broker_timeout_mills,
             ),
+            twins=twins,
         )
 
 

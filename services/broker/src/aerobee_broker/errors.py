@@ -16,6 +16,7 @@ MqError (aerobee_wire.status)
 │   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and its check fails
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
 │       ├── StoreLocked         another broker holds the directory
+│       ├── StoreTooNew         it needs a later version of Aerobee (store/format.py)
 │       └── CommitLogBroken     a file is missing or has another size
 ├── ConfigFileDamaged   SYSTEM_ERROR            a file under config/ and its .bak cannot be read
 ├── InvalidParameter    INVALID_PARAMETER

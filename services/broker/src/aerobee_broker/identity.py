@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`address`: "host:port" that clients dial. `store_host`: "ip:port", in offset message ids."""
+    """`address`: "host:port" that clients dial. `store_host`: "ip:port", in offset message ids.
+    `broker_id`: of its role, 0 for a master; `number`: of its options, whatever the role.
+    `process_id`: a random name for this process. `store_id`: of a replica's store, else ""."""
 
     cluster: str
     broker_name: str
@@ -16,3 +18,6 @@ class Identity:
     store_host: str
     version: str
     start_timestamp_ms: int
+    number: int = 0
+    process_id: str = ""
+    store_id: str = ""

@@ -1,4 +1,4 @@
-"""Why a service cannot start. The user gets one line of each.
+"""Why a service cannot start, or stops itself. The user gets one line of each.
 
 StartError
 ├── ConfigError        a bad option
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 
 class StartError(Exception):
-    """A service cannot start. The message is one line that says why and what to do.
+    """A service cannot start, or must not run any longer. The message is one line that says why and
+    what to do.
 
     `about`: what to change, as the key of an option, the path of a file or an address; "" where it
     is no one of these.

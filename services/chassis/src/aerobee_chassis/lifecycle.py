@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 
+from aerobee_chassis.errors import StartError
+
 
 class Component:
     """A part of a service that is started and stopped. Inherit from it, and override the steps that
@@ -95,10 +97,23 @@ class App(ABC):
         self.serving = False
         # Of the log line `ready`: at least `address`, the "host:port". Empty before it is started.
         self.ready_fields: Mapping[str, object] = {}
+        self._failure: StartError | None = None
+        self._failed = asyncio.Event()
 
     @property
     def address(self) -> str:
         return str(self.ready_fields["address"])
+
+    def fail(self, error: StartError) -> None:
+        """End the process: what it found after its start keeps it from going on."""
+        self._failure = self._failure or error
+        self._failed.set()
+
+    async def until_failed(self) -> None:
+        """Wait for `fail`, and raise its error."""
+        await self._failed.wait()
+        assert self._failure is not None, "`fail` has set it"
+        raise self._failure
 
     async def start(self) -> None:
         """Serves when it returns. Raises StartError."""

@@ -1,6 +1,7 @@
 """The life of a service process: start, say that it is ready, wait for a signal, stop, exit code.
 
-Exit codes: 0 stopped on request, 1 could not start, 2 bad command line or options.
+Exit codes: 0 stopped on request, 1 could not start, or found that it must not run, 2 bad command
+line or options.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
 from aerobee_chassis.rpc.loops import STANDARD_LOOPS, LoopKinds, Transport, make_loop
@@ -78,12 +80,16 @@ async def _live(
         else:
             log.info("ready", **app.ready_fields)
         sys.stdout.flush()
-        await stopping.wait()
+        await until_one_ends(_until_set(stopping), app.until_failed())
         log.info("stopping")
     finally:
         await app.stop()
     log.info("stopped")
     sys.stdout.flush()
+
+
+async def _until_set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def _keep_freed_memory() -> None:

@@ -23,6 +23,7 @@ from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.liveness import remove_in_batches, scan_for_expired
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.routing.conflicts import Conflicts
 from aerobee_namesrv.routing.removals import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
@@ -47,7 +48,7 @@ class NamesrvApp(App):
         self.kv_config = KVConfigManager(options.kv_config_path)
         self.removals = RemovalQueue(options.un_register_broker_queue_capacity)
         self.broker_live_table = BrokerLiveTable(self.clock, self.removals)
-        self.manager = RouteInfoManager(self.options, self.broker_live_table)
+        self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
         self._counts = RouteCounts()
         self._server = Server(
             adapt([self._service()]),

@@ -21,7 +21,7 @@ from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.epochs import EpochFile
 from aerobee_broker.replication.follower import Follower
-from aerobee_broker.replication.handshake import Action, Agreement, LogDescription
+from aerobee_broker.replication.handshake import BEFORE_FEATURES, Action, Agreement, LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
 from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet, Members
 from aerobee_broker.replication.leader import Leader
@@ -34,6 +34,7 @@ from aerobee_broker.rpc.replication.stream import (
     encoded_response,
     hello_of,
 )
+from aerobee_broker.store.format import Build
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import SystemClock
@@ -106,6 +107,9 @@ class InMemory:
 
 class CopiesAtOnce:
     is_due = False
+
+    def require(self, features: frozenset[str]) -> None:
+        assert not features
 
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         assert agreement.action is Action.COPY and agreement.begin == 0
@@ -238,10 +242,19 @@ def test_messages_say_what_the_values_do() -> None:
         confirmed=90,
         file_size=4_096,
         settings={"a": "b"},
+        build=Build("1.2.3", {"x": "1.0", "y": "1.2"}),
+        required=frozenset({"y"}),
     )
     welcome = Welcome(described, 7)
     chunk = LogChunk(3, 10, b"data", 1, 2, 3, 4)
-    for message in (welcome, chunk, replace(chunk, data=b""), replace(chunk, data=bytes(70_000))):
+    early = Welcome(replace(described, build=BEFORE_FEATURES, required=frozenset()), 7)
+    for message in (
+        welcome,
+        early,
+        chunk,
+        replace(chunk, data=b""),
+        replace(chunk, data=bytes(70_000)),
+    ):
         assert decoded_response(encoded_response(message)) == message
     with pytest.raises(StreamBroken):
         decoded_response(b"")

@@ -13,6 +13,7 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing
+from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.rpc.caller import Caller, Rpc
@@ -81,6 +82,7 @@ class Namesrv(Caller):
 class Cluster:
     def __init__(self, *names: str, broker_permission: int = 6) -> None:
         self.epoch = 0
+        self.stops: list[MqError] = []
         self.topics = Topics(LoopClock())
         self.topics.put(TopicConfig("t", 4, 4, permission=7))
         self.namesrvs = {name: Namesrv() for name in names}
@@ -93,6 +95,7 @@ class Cluster:
                 self.topics,
                 permission=lambda: broker_permission,
                 timing=Timing.of(period_ms=30_000, timeout_ms=24_000),
+                twins=Twins(IDENTITY, LoopClock(), Namesrv(), self.stops.append),
                 epoch=lambda: self.epoch,
             ),
         )

@@ -322,7 +322,7 @@ def test_dump_of_an_empty_store_is_an_empty_array(
     assert json.loads(capsys.readouterr().out) == []
 
 
-@pytest.mark.parametrize("verb", ["check", "dump"])
+@pytest.mark.parametrize("verb", ["check", "dump", "version"])
 def test_each_verb_shows_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])

@@ -16,7 +16,8 @@ from aerobee_broker.errors import (
     TooFewReplicas,
 )
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.replication.errors import ReplicaNotRemoved
+from aerobee_broker.replication.errors import NumberInUse, ReplicaNotRemoved
+from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncRules
 from aerobee_broker.replication.stream import ChunkCheck, Hello, LogChunk, Report, ReportCheck
 from support.disk.simulated_disk import never
@@ -94,6 +95,32 @@ async def test_of_streams_that_one_slave_opens_at_once_one_is_served() -> None:
     await asyncio.wait(opened)
     assert not any(state.connected for state in leader.in_sync.followers())
     group.check_failures()
+
+
+async def test_a_replica_of_another_store_does_not_end_the_stream_of_its_number() -> None:
+    """Two processes with one brokerId would take it from each other for ever."""
+    group = await begun(SYNC_2)
+    master, slave = group.replicas
+    leader = master.leader
+    assert leader is not None
+    twin = Hello(replace(slave.describe(), replica=Replica(slave.number, "another store")))
+    first = Report(twin.slave.epoch, twin.slave.end, twin.slave.end)
+
+    def connected() -> list[str]:
+        states = leader.in_sync.followers()
+        return [state.replica.store_id for state in states if state.connected]
+
+    assert connected() == [slave.identity.store_id]
+    with pytest.raises(NumberInUse):
+        await leader.serve(twin, SilentLink(first))
+    assert connected() == [slave.identity.store_id]
+
+    slave.stop_at_once()  # its disk is exchanged: the other store may follow
+    await eventually(lambda: not connected())
+    serving = master.process.spawn(leader.serve(twin, SilentLink(first)))
+    await eventually(lambda: connected() == ["another store"])
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 @pytest.mark.parametrize("stranger", [{"cluster": "other"}, {"broker_name": "other"}])

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from aerobee_broker.errors import MasterOutdated, ReplicaRefused
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
 from aerobee_broker.replication.handshake import (
+    BEFORE_FEATURES,
     CHECKED_BYTES,
     Action,
     agree,
     checked_range,
 )
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.store.format import THIS_BUILD, Build
 from support.codes import raises_about
 from support.replication.handshake_histories import (
     assert_agreed,
@@ -111,6 +113,42 @@ def test_a_difference_is_refused_by_name(changes: dict[str, object], about: str)
     master = LetterLog(0).lead(1, 3)
     with raises_about(ReplicaRefused, about):
         agree(LetterLog(1).describe(**changes), master.describe())
+
+
+OLDER, NEWER = Build("1.0.0", {"a": "0.9.0"}), Build("2.1.0", {"a": "0.9.0", "b": "2.0.0"})
+
+
+@pytest.mark.parametrize("required", [frozenset[str](), frozenset({"b"})])
+def test_slave_that_lacks_a_feature_of_its_masters_build_is_refused_by_name(
+    required: frozenset[str],
+) -> None:
+    """Also before its master uses the feature: it would have to stop that very moment."""
+    master = LetterLog(0).lead(1, 3).describe(build=NEWER, required=required)
+    with raises_about(ReplicaRefused, "features") as refused:
+        agree(LetterLog(1).describe(build=OLDER), master)
+    assert "b" in refused.value.message and "2.0.0" in refused.value.message
+    with raises_about(ReplicaRefused, "features"):
+        agree(LetterLog(1).describe(build=BEFORE_FEATURES), master)
+
+
+def test_slave_that_knows_more_than_its_master_follows() -> None:
+    for master in (OLDER, BEFORE_FEATURES):
+        slave = Build("3.0.0", {**master.features, "c": "3.0.0"})
+        described = LetterLog(0).lead(1, 3).describe(build=master)
+        assert agree(LetterLog(1).describe(build=slave), described).action is Action.COPY
+
+
+def test_builds_that_name_no_features_replicate_with_this_one() -> None:
+    """An upgrade goes replica by replica, in any order, as long as this build adds no feature."""
+    for slave, master in ((BEFORE_FEATURES, THIS_BUILD), (THIS_BUILD, BEFORE_FEATURES)):
+        described = LetterLog(0).lead(1, 3).describe(build=master)
+        agree(LetterLog(1).describe(build=slave), described)
+
+
+def test_master_of_an_older_epoch_hears_that_from_a_slave_of_an_older_build() -> None:
+    slave = LetterLog(1).lead(5, 2).describe(build=OLDER)
+    with pytest.raises(MasterOutdated):
+        agree(slave, LetterLog(0).lead(1, 3).describe(build=NEWER))
 
 
 def test_the_checked_bytes_end_at_the_agreed_point_and_are_of_both_logs() -> None:

@@ -110,8 +110,9 @@ def facts(context: typer.Context) -> None:
 
 
 def store(context: typer.Context) -> None:
-    """Look into the store of a stopped broker: verify every record (check), show them (dump).
+    """Look into the store of a broker: verify it (check), show records (dump), or its version.
 
-    Options: those that `aerobee store --help` of the broker shows.
+    Check and dump need a stopped broker. Options: those that `aerobee store --help` of the broker
+    shows.
     """
     become("aerobee_broker.inspection", context.args)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor.finding import Finding
 
 if TYPE_CHECKING:
-    from aerobee_client.admin.descriptions import BrokerStatus
+    from aerobee_client.admin.descriptions import BrokerConflict, BrokerStatus
 
 MAX_CLOCK_OFFSET_MS = 1_000
 MAX_MEMORY_PERCENT = 90
@@ -58,6 +58,38 @@ def findings_of(name: str, answer: Answer) -> Iterator[Finding]:
             f"it holds {status.resident_memory_bytes:,} of {limit:,} bytes that it may",
             "give it more, or fewer messages with a time of their own (timerMaxMessages)",
         )
+
+
+def conflicts(found: Iterable[BrokerConflict]) -> Iterator[Finding]:
+    """Of any name server: processes that it rejects, because another one has their number."""
+    for each in sorted(set(found), key=lambda one: (one.broker_name, one.newcomer_address)):
+        holder = _process(each.holder_address, each.holder_store_id)
+        newcomer = _process(each.newcomer_address, each.newcomer_store_id)
+        yield Finding(
+            "broker",
+            each.broker_name,
+            f"two processes have brokerId {each.number}: {holder} is registered, {newcomer} is not",
+            "give the second another brokerName or brokerId, or stop one of them",
+        )
+
+
+def _process(address: str, store_id: str) -> str:
+    return f"{address} (store {store_id})" if store_id else address
+
+
+def whereabouts(known: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """`known`: name server → broker name → address of its master."""
+    for name in sorted({name for there in known.values() for name in there}):
+        told = {namesrv: there[name] for namesrv, there in known.items() if name in there}
+        if len(set(told.values())) > 1:
+            places = ", ".join(f"{address} ({namesrv})" for namesrv, address in told.items())
+            yield Finding(
+                "broker",
+                name,
+                f"name servers have it at different addresses: {places}",
+                "two processes have one brokerId, or a failover is under way: stop one, or look "
+                "again",
+            )
 
 
 def _clock(name: str, answer: Answer) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import BrokerConflict
 
 
 @dataclass(slots=True)
@@ -80,15 +81,18 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
     from aerobee_client import AdminClient
 
     known: dict[str, dict[str, str]] = {}
+    conflicts: list[BrokerConflict] = []
     registered = False
     for namesrv in namesrvs:
         with AdminClient(namesrv) as admin:
             try:
-                listed = admin.cluster().brokers
+                cluster = admin.cluster()
             except MqError as error:
                 problem, advice = error.message, "start it, or take it from the list"
                 found.findings.append(Finding("name server", namesrv, problem, advice))
                 continue
+        listed = cluster.brokers
+        conflicts += cluster.conflicts
         registered = registered or bool(listed)
         known[namesrv] = {
             each.broker_name: each.addresses[MASTER_ID]
@@ -112,6 +116,8 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
                     "name all name servers to each broker (namesrvAddr)",
                 )
             )
+    found.findings += brokers.whereabouts(known)
+    found.findings += brokers.conflicts(conflicts)
     return masters
 
 

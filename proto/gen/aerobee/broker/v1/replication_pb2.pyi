@@ -47,8 +47,15 @@ class LogEpoch(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class LogReplica(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "broker_name", "replica_id", "store_id", "epoch", "epochs", "lowest_offset", "end_offset", "confirmed_offset", "file_size", "settings")
+    __slots__ = ("protocol_version", "cluster", "broker_name", "replica_id", "store_id", "epoch", "epochs", "lowest_offset", "end_offset", "confirmed_offset", "file_size", "settings", "build_version", "features", "required_features")
     class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class FeaturesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +74,9 @@ class LogReplica(_message.Message):
     CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FILE_SIZE_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    BUILD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster: str
     broker_name: str
@@ -79,7 +89,10 @@ class LogReplica(_message.Message):
     confirmed_offset: int
     file_size: int
     settings: _containers.ScalarMap[str, str]
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[LogEpoch, _Mapping]]] = ..., lowest_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., file_size: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    build_version: str
+    features: _containers.ScalarMap[str, str]
+    required_features: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[LogEpoch, _Mapping]]] = ..., lowest_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., file_size: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., build_version: _Optional[str] = ..., features: _Optional[_Mapping[str, str]] = ..., required_features: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("hello", "report")

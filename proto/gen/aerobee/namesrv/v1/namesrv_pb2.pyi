@@ -43,7 +43,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., topic_sys_flag: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows", "process_id", "store_id", "number", "start_timestamp_ms")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,10 @@ class RegisterBrokerRequest(_message.Message):
     ZONE_NAME_FIELD_NUMBER: _ClassVar[int]
     FILTER_SERVERS_FIELD_NUMBER: _ClassVar[int]
     WATCH_FOLLOWS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    START_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     broker_id: int
@@ -70,7 +74,11 @@ class RegisterBrokerRequest(_message.Message):
     zone_name: str
     filter_servers: FilterServers
     watch_follows: bool
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., incremental: _Optional[bool] = ..., heartbeat_timeout_ms: _Optional[int] = ..., enable_acting_master: _Optional[bool] = ..., zone_name: _Optional[str] = ..., filter_servers: _Optional[_Union[FilterServers, _Mapping]] = ..., watch_follows: _Optional[bool] = ...) -> None: ...
+    process_id: str
+    store_id: str
+    number: int
+    start_timestamp_ms: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., incremental: _Optional[bool] = ..., heartbeat_timeout_ms: _Optional[int] = ..., enable_acting_master: _Optional[bool] = ..., zone_name: _Optional[str] = ..., filter_servers: _Optional[_Union[FilterServers, _Mapping]] = ..., watch_follows: _Optional[bool] = ..., process_id: _Optional[str] = ..., store_id: _Optional[str] = ..., number: _Optional[int] = ..., start_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class FilterServers(_message.Message):
     __slots__ = ("addresses",)
@@ -79,7 +87,7 @@ class FilterServers(_message.Message):
     def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
-    __slots__ = ("master_address", "ha_server_address", "order_topic_config", "rejected")
+    __slots__ = ("master_address", "ha_server_address", "order_topic_config", "rejected", "in_use")
     class OrderTopicConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -91,11 +99,37 @@ class RegisterBrokerResponse(_message.Message):
     HA_SERVER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ORDER_TOPIC_CONFIG_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    IN_USE_FIELD_NUMBER: _ClassVar[int]
     master_address: str
     ha_server_address: str
     order_topic_config: _containers.ScalarMap[str, str]
     rejected: bool
-    def __init__(self, master_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., order_topic_config: _Optional[_Mapping[str, str]] = ..., rejected: _Optional[bool] = ...) -> None: ...
+    in_use: BrokerProcess
+    def __init__(self, master_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., order_topic_config: _Optional[_Mapping[str, str]] = ..., rejected: _Optional[bool] = ..., in_use: _Optional[_Union[BrokerProcess, _Mapping]] = ...) -> None: ...
+
+class BrokerProcess(_message.Message):
+    __slots__ = ("broker_address", "store_id", "start_timestamp_ms")
+    BROKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    START_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    broker_address: str
+    store_id: str
+    start_timestamp_ms: int
+    def __init__(self, broker_address: _Optional[str] = ..., store_id: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class BrokerConflict(_message.Message):
+    __slots__ = ("cluster", "broker_name", "number", "holder", "newcomer")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    NEWCOMER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    number: int
+    holder: BrokerProcess
+    newcomer: BrokerProcess
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., number: _Optional[int] = ..., holder: _Optional[_Union[BrokerProcess, _Mapping]] = ..., newcomer: _Optional[_Union[BrokerProcess, _Mapping]] = ...) -> None: ...
 
 class UnregisterBrokerRequest(_message.Message):
     __slots__ = ("cluster", "broker_name", "broker_id", "broker_address")
@@ -291,7 +325,7 @@ class GetClusterInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetClusterInfoResponse(_message.Message):
-    __slots__ = ("brokers", "clusters", "live_brokers")
+    __slots__ = ("brokers", "clusters", "live_brokers", "conflicts")
     class ClustersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -302,10 +336,12 @@ class GetClusterInfoResponse(_message.Message):
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     LIVE_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    CONFLICTS_FIELD_NUMBER: _ClassVar[int]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerData]
     clusters: _containers.MessageMap[str, BrokerNames]
     live_brokers: _containers.RepeatedCompositeFieldContainer[LiveBroker]
-    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ...) -> None: ...
+    conflicts: _containers.RepeatedCompositeFieldContainer[BrokerConflict]
+    def __init__(self, brokers: _Optional[_Iterable[_Union[BrokerData, _Mapping]]] = ..., clusters: _Optional[_Mapping[str, BrokerNames]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[BrokerConflict, _Mapping]]] = ...) -> None: ...
 
 class BrokerNames(_message.Message):
     __slots__ = ("names",)

@@ -145,7 +145,8 @@ class NamesrvServiceServicer:
         """Adds or refreshes a broker and its topics. Idempotent.
         A broker id that is held by another address loses against it when its data version has a lower
         state version: the reply is then empty with `rejected` set. So does a master while a member of its broker
-        name is registered with a newer state version: another was elected.
+        name is registered with a newer state version: another was elected. So does a process whose number another
+        process of the broker name has, at another address, while the stream of that one is open: `in_use` is set.
         SYSTEM_ERROR (1): the broker id is unknown here and the request holds exactly one topic
         (a single-topic registration is legal only after a full one).
         """

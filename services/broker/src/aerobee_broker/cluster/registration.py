@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_broker.cluster.twins import Holder, Twins
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.lifecycle import Component
@@ -67,9 +68,11 @@ class Link:
         *,
         permission: Callable[[], int],
         timing: Timing,
+        twins: Twins,
         epoch: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`epoch`: the newest of a replicated log. A name server refuses an older master."""
+        """`twins`: hears whether another process has this broker's number. `epoch`: the newest of a
+        replicated log. A name server refuses an older master."""
         self.address = address
         self.registered = False
         self.tried = asyncio.Event()
@@ -81,6 +84,8 @@ class Link:
             "broker_id": identity.broker_id,
             "broker_address": identity.address,
         }
+        self._identity = identity
+        self._twins = twins
         self._topics = topics
         self._permission = permission
         self._timing = timing
@@ -213,7 +218,11 @@ class Link:
         response = await self._caller.call(
             self.address, rpcs.REGISTER_BROKER, request, timeout_s=self._timing.timeout_s
         )
-        if response.rejected and not self._is_rejected:
+        if response.HasField("in_use"):
+            await self._twins.rejected(self.address, holder_of(response.in_use))
+        elif not response.rejected:
+            self._twins.registered(self.address)
+        elif not self._is_rejected:
             structlog.get_logger().error(
                 "registration_rejected",
                 namesrv=self.address,
@@ -232,6 +241,10 @@ class Link:
         version = replace(version, state_version=max(version.state_version, self._epoch()))
         return namesrv_pb2.RegisterBrokerRequest(
             **self._broker,
+            process_id=self._identity.process_id,
+            store_id=self._identity.store_id,
+            number=self._identity.number,
+            start_timestamp_ms=self._identity.start_timestamp_ms,
             data_version=namesrv_pb2.DataVersion(**asdict(version)),
             topics=[to_message(config, permission) for config in topics],
             enable_acting_master=False,
@@ -247,6 +260,10 @@ class Link:
             structlog.get_logger().warning(
                 "not_unregistered", namesrv=self.address, reason=error.message
             )
+
+
+def holder_of(process: namesrv_pb2.BrokerProcess) -> Holder:
+    return Holder(process.broker_address, process.store_id, process.start_timestamp_ms)
 
 
 def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicConfig:

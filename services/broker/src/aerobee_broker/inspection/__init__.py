@@ -1,4 +1,3 @@
-"""Looks into the store of a stopped broker: `check` verifies it, `dump` shows it.
-
-Changes nothing.
+"""Looks into the store of a broker: `check` verifies it, `dump` shows it, both once the broker has
+stopped; `version` says which versions of Aerobee open it. Changes nothing.
 """

@@ -1,6 +1,7 @@
 """`python -m aerobee_broker.inspection`: the command line. Parses, prints, sets the exit code.
 
-Exit codes: 0 nothing is wrong, 1 something is (or it could not be looked at), 2 bad command line.
+Exit codes: 0 nothing is wrong, 1 something is (or the store cannot be read, also because a later
+version of Aerobee wrote it), 2 bad command line.
 """
 
 from __future__ import annotations
@@ -14,17 +15,28 @@ from itertools import islice
 from pathlib import Path
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.lite.lines import parents_on_disk
 from aerobee_broker.disk import RealDisk
-from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.errors import ConfigFileDamaged, StoreOpenError
 from aerobee_broker.inspection import check, dump
-from aerobee_broker.inspection.stopped_store import Problem, open_stopped
-from aerobee_broker.wiring.store import store_options, tags_codes, unit_codes
+from aerobee_broker.inspection.stopped_store import (
+    Problem,
+    StoppedStore,
+    directory_of,
+    open_stopped,
+)
+from aerobee_broker.store.derived.topic_encoding import TagsCode
+from aerobee_broker.store.format import Format, FormatFile
+from aerobee_broker.wiring.store import codes_of, store_options, unit_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
 from aerobee_wire.record import Record
 
 CHECK_EXAMPLE = """\
   aerobee store check data                         # everything, every CRC; changes nothing
+"""
+VERSION_EXAMPLE = """\
+  aerobee store version data                       # which Aerobee opens it; a broker may run
 """
 DUMP_EXAMPLES = """\
   aerobee store dump data --topic orders --json    # the records of a topic, without bodies
@@ -37,7 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         options = load(BrokerOptions, file=given.config, sets=given.sets)
-        code = _check(given, options) if given.verb == "check" else _dump(given)
+        match given.verb:
+            case "check":
+                code = _check(given, options)
+            case "dump":
+                code = _dump(given)
+            case _:
+                code = _version(given)
         sys.stdout.flush()
         return code
     except ConfigError as error:
@@ -52,17 +70,44 @@ def main(arguments: list[str] | None = None) -> int:
     return EXIT_WRONG
 
 
+def _version(given: argparse.Namespace) -> int:
+    path = directory_of(given.directory)
+    file = FormatFile(RealDisk(), path)
+    problem = ""
+    try:
+        file.load()
+    except StoreOpenError as error:
+        problem = error.message
+    found = file.current
+    if given.json:
+        content = None if found is None else {**found.to_json(), "needs": found.needs}
+        report = {"path": str(path), "format": content, "build": file.build.version}
+        print(json.dumps({**report, "opens": not problem, "problem": problem}, indent=2))
+    else:
+        print(path)
+        for line in _format_lines(found):
+            print(f"  {line}")
+        print(f"  WRONG {problem}" if problem else f"  {file.build} opens it")
+    return EXIT_WRONG if problem else 0
+
+
+def _format_lines(found: Format | None) -> list[str]:
+    if found is None:
+        return ["format: there is no config/format.json; the next start of a broker adds it"]
+    return [
+        f"format: {found.version}, needs Aerobee {found.needs} or later",
+        f"last written by: Aerobee {found.written_by}",
+        *(f"uses: {name} (Aerobee {since})" for name, since in sorted(found.required.items())),
+    ]
+
+
 def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     store = open_stopped(given.directory, RealDisk())
-    try:
-        codes = unit_codes(RealDisk(), given.directory, options)
-    except ConfigFileDamaged:  # the report names the file; which topics are LITE is not known
-        codes = tags_codes(options)
     try:
         report = check.check(
             store,
             store_options(options),
-            tags_code_of=codes,
+            tags_code_of=_unit_codes(store, options),
             progress=_print_progress,
         )
     finally:
@@ -70,16 +115,24 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     if given.json:
         print(json.dumps(report.to_json(), indent=2, default=str))
     else:
-        _print_report(report)
+        _print_report(report, _format_lines(store.format))
     return EXIT_WRONG if report.problems else 0
+
+
+def _unit_codes(store: StoppedStore, options: BrokerOptions) -> dict[str, TagsCode]:
+    try:
+        return unit_codes(store.disk, store.path, options)
+    except ConfigFileDamaged:  # the report names topics.json; parents have a folder each, too
+        return codes_of(options, parents_on_disk(store.disk, store.path / "lite") or ())
 
 
 def _print_progress(done: int, total: int) -> None:
     print(f"  {done / 1e6:,.0f} of at most {total / 1e6:,.0f} MB read", file=sys.stderr)
 
 
-def _print_report(report: check.Report) -> None:
+def _print_report(report: check.Report, format_lines: list[str]) -> None:
     print(f"{report.path}")
+    print(f"  {format_lines[0]}")
     print(
         f"  commit log: {report.records:,} records in {report.log_files:,} files, physical offsets "
         f"{report.begin_offset} to {report.end_offset}"
@@ -128,25 +181,27 @@ def _print_problems(problems: list[Problem]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aerobee store",
-        description="Looks into the store of a stopped broker. Changes nothing.",
-        epilog=f"examples:\n{CHECK_EXAMPLE}{DUMP_EXAMPLES}",
+        description="Looks into the store of a broker. Changes nothing.",
+        epilog=f"examples:\n{CHECK_EXAMPLE}{DUMP_EXAMPLES}{VERSION_EXAMPLE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    stopped = ", of a stopped broker"
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    checking, dumping = (
+    checking, dumping, naming = (
         verbs.add_parser(
             name,
             help=does,
-            description=f"{does[0].upper()}{does[1:]}, of a stopped broker. Changes nothing.",
+            description=f"{does[0].upper()}{does[1:]}{of}. Changes nothing.",
             epilog=f"examples:\n{examples}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        for name, does, examples in (
-            ("check", "verify every record and everything derived", CHECK_EXAMPLE),
-            ("dump", "show records in the order of the log", DUMP_EXAMPLES),
+        for name, does, of, examples in (
+            ("check", "verify every record and everything derived", stopped, CHECK_EXAMPLE),
+            ("dump", "show records in the order of the log", stopped, DUMP_EXAMPLES),
+            ("version", "show which versions of Aerobee open the store", "", VERSION_EXAMPLE),
         )
     )
-    for verb in (checking, dumping):
+    for verb in (checking, dumping, naming):
         verb.add_argument("directory", type=Path, metavar="DIR", help="--data of the broker")
         verb.add_argument("--json", action="store_true", help="print JSON")
         verb.add_argument("--config", type=Path, metavar="FILE", help="the broker's options")

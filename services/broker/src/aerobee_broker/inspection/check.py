@@ -40,6 +40,7 @@ class Report:
     """What was found. `notes` are no problems: the next start recovers."""
 
     path: Path
+    format: dict[str, Any] | None = None  # of config/format.json, where there is one
     log_files: int = 0
     records: int = 0
     begin_offset: int = 0
@@ -65,7 +66,8 @@ def check(
     progress: Progress,
 ) -> Report:
     """Reads everything once. `tags_code_of` as `MessageStore` takes it."""
-    report = Report(store.path, log_files=len(store.log.starts), problems=store.problems)
+    found = None if store.format is None else store.format.to_json()
+    report = Report(store.path, found, len(store.log.starts), problems=store.problems)
     with tempfile.TemporaryDirectory(prefix="aerobee-check-") as scratch:
         rebuilt = Rebuilt(store, options, Path(scratch), tags_code_of)
         walk = Walk(store)
@@ -84,6 +86,7 @@ def check(
         report.queues, report.units = comparison.queues(rebuilt.queues)
         if rebuilt.index is not None:
             report.index_entries = comparison.index(rebuilt.index)
+        report.notes += comparison.notes
         rebuilt.close()
     check_json(store.disk, store.path / "config", store.problems)
     return report
@@ -176,8 +179,9 @@ def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
 
 def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
     """That every JSON file of the configuration can be read."""
+    known = {problem.file for problem in problems}
     for name in disk.list(folder):
-        if name.endswith(".json"):
+        if name.endswith(".json") and folder / name not in known:
             try:
                 decode(read_file(disk, folder / name))
             except ValueError as error:

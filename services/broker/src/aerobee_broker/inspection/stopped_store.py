@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, FileLock, read_file
+from aerobee_broker.errors import StoreOpenError
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
+from aerobee_broker.store.format import Format, FormatFile, StoreTooNew
 from aerobee_broker.store.log.commit_log import CommitLog, start_of
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_chassis.errors import StartError
@@ -41,6 +43,7 @@ class StoppedStore:
     open_files: OpenFiles
     checkpoint: Checkpoint | None
     deleted_topics: dict[str, int]
+    format: Format | None  # None: no build that writes one was here, or it is damaged
     clean: bool  # the broker stopped in order
     problems: list[Problem] = field(default_factory=list)
     _lock: FileLock | None = None
@@ -70,14 +73,16 @@ def directory_of(path: Path) -> Path:
 
 
 def open_stopped(path: Path, disk: Disk) -> StoppedStore:
-    """Locks the store and finds its files. Raises StartError while a broker has it open."""
+    """Locks the store and finds its files. Raises StartError while a broker has it open, and for a
+    store that this build cannot read."""
     path = directory_of(path)
+    problems: list[Problem] = []
+    found = _format(disk, path, problems)
     lock = disk.lock(path / "lock")
     if lock is None:
         raise StartError(f"a broker has the store in {path} open: stop it first", str(path))
     checkpoint = CheckpointFile(disk, path / "checkpoint").read()
     open_files = OpenFiles(disk, MAX_OPEN_FILES)
-    problems: list[Problem] = []
     log = CommitLog(disk, path / "commitlog", _file_size(disk, path, checkpoint), open_files)
     log.starts = _starts(disk, log, problems)
     return StoppedStore(
@@ -87,10 +92,23 @@ def open_stopped(path: Path, disk: Disk) -> StoppedStore:
         open_files,
         checkpoint,
         _deleted_topics(disk, path, problems),
+        found,
         clean=not disk.exists(path / "abort"),
         problems=problems,
         _lock=lock,
     )
+
+
+def _format(disk: Disk, path: Path, problems: list[Problem]) -> Format | None:
+    """Raises StartError."""
+    file = FormatFile(disk, path)
+    try:
+        file.load()
+    except StoreTooNew as error:
+        raise StartError(error.message, error.about) from error
+    except StoreOpenError as error:
+        problems.append(Problem(file.path, error.message))
+    return file.current
 
 
 def _file_size(disk: Disk, path: Path, checkpoint: Checkpoint | None) -> int:

@@ -5,7 +5,7 @@ newest content.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -42,6 +42,8 @@ class PersistentTable:
     `logged`, where it is given: returns when the log durably holds what the table says by now. Such
     a table is written only then: its file must not hold an ack that a power cut rolls back.
     `journal`: of a replicated broker; the file holds what is confirmed, and says up to where.
+    `require`: called with the features of the table before they are in the file or the journal;
+    raises MqError.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class PersistentTable:
         writer: Worker,
         logged: Callable[[], Awaitable[None]] | None = None,
         journal: Journal | None = None,
+        *,
+        require: Callable[[Collection[str]], None] = lambda features: None,
     ) -> None:
         self.position: int | None = None  # as the file has it; None: no journal was kept
         self.is_there = False  # whether there is a file
@@ -61,6 +65,7 @@ class PersistentTable:
         self._write_under_way: asyncio.Task[None] | None = None
         self._logged = logged
         self._journal = journal
+        self._require = require
 
     def load(self) -> bool:
         """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
@@ -91,8 +96,9 @@ class PersistentTable:
             raise ConfigFileDamaged(self._file.path, text) from None
 
     def encoded(self) -> tuple[bytes, Logged]:
-        """What the file is to hold when `confirmed` of the second has ended. Raises what the store
-        raises."""
+        """What the file is to hold when `confirmed` of the second has ended. Raises what `require`
+        and the store raise."""
+        self._require(self._table.features)
         content: dict[str, Any] = self._table.to_json()
         if self._journal is None:
             return encode(content), _NOT_LOGGED
@@ -103,7 +109,7 @@ class PersistentTable:
         """Returns when the table as it is now is durable; concurrent callers share a write.
 
         Raises MqError DISK_FULL or SYSTEM_ERROR when the file cannot be written, and what `logged`
-        raises.
+        and `require` raise.
         """
         wanted = self._table.revision
         while self._saved < wanted:

@@ -8,6 +8,7 @@ from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.store.format import EXPONENTIAL_RETRY
 from aerobee_chassis.clock import Clock
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -53,6 +54,11 @@ class SubscriptionGroup:
     group_sys_flag: int = 0
     consume_timeout_minutes: int = 15
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def features(self) -> set[str]:
+        """Of the store's format."""
+        return set() if self.exponential_retry is None else {EXPONENTIAL_RETRY}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -163,6 +169,7 @@ class SubscriptionGroups(JournalledTable):
         known = self._groups.get(group.consumer_group)
         if known != group:
             self._groups[group.consumer_group] = group
+            self.features |= group.features
             self._changed()
         return known is None
 
@@ -186,6 +193,7 @@ class SubscriptionGroups(JournalledTable):
         self._groups = {
             name: SubscriptionGroup.from_json(name, group) for name, group in table.items()
         }
+        self.features.update(*(group.features for group in self._groups.values()))
         self._forbidden = dict(content.get("forbiddenTable") or {})
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
 
@@ -209,6 +217,7 @@ class SubscriptionGroups(JournalledTable):
         anew: bool,
     ) -> None:
         groups = {name: SubscriptionGroup.from_json(name, row) for name, row in put.items()}
+        self.features.update(*(group.features for group in groups.values()))
         self._taken(version)
         if anew:
             self._groups.clear()

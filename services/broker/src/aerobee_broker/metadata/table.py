@@ -12,13 +12,15 @@ from aerobee_chassis.clock import Clock
 
 class Table(ABC):
     """`revision` counts the changes since the process started; what was saved or registered last is
-    known by it. Every change calls `_changed`.
+    known by it. Every change calls `_changed`. `features`: those of the store's format that a build
+    must know to read what the table has had (`store/format.py`).
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.version = DataVersion(timestamp_ms=clock.now_ms())
         self.revision = 0
+        self.features: set[str] = set()
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS
 from aerobee_chassis.clock import Clock
+from aerobee_wire.queues.lite import LITE
 
 PRIORITY = 8
 READ = 4
@@ -50,6 +52,12 @@ class TopicConfig:
     def by_priority(self) -> bool:
         """Whether a queue stands for a priority: the higher its id, the sooner it is popped."""
         return self.message_type == "PRIORITY"
+
+    @property
+    def features(self) -> set[str]:
+        """Of the store's format."""
+        found = {LITE_TOPICS} if self.message_type == LITE else set()
+        return found | {SHRUNK_TOPICS} if self.shrunk_from else found
 
     @property
     def queue_count(self) -> int:
@@ -110,6 +118,7 @@ class Topics(JournalledTable):
         known = self._configs.get(config.topic)
         if known != config:
             self._configs[config.topic] = config
+            self.features |= config.features
             self._changed()
             self._changed_at[config.topic] = self.revision
         return known is None
@@ -144,6 +153,7 @@ class Topics(JournalledTable):
         self._configs = {
             name: TopicConfig.from_json(name, config) for name, config in table.items()
         }
+        self.features.update(*(config.features for config in self._configs.values()))
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
 
     def take(self, content: dict[str, Any]) -> None:
@@ -171,6 +181,7 @@ class Topics(JournalledTable):
         anew: bool,
     ) -> None:
         configs = {name: TopicConfig.from_json(name, row) for name, row in put.items()}
+        self.features.update(*(config.features for config in configs.values()))
         self._taken(version)
         if anew:
             self._configs.clear()

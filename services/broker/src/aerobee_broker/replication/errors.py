@@ -5,6 +5,7 @@ NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged m
 NotCaughtUp        FLUSH_SLAVE_TIMEOUT    nobody can take over without a loss yet
 NotPromoted        SERVICE_NOT_AVAILABLE  it is not master, and may be tried again
 ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    what an asynchronous master would take may be lost
+NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the number of this one
 """
 
 from __future__ import annotations
@@ -49,6 +50,19 @@ class ReplicaNotRemoved(MqError):
             "haMaxTimeSlaveNotCatchup, may be elected all the same, and the coordinator that is to "
             "rule that out does not answer; send to another broker, or bring the coordinator back",
             about="haMaxTimeSlaveNotCatchup",
+        )
+
+
+class NumberInUse(MqError):
+    """`holder`, `replica`: number and store id of each."""
+
+    def __init__(self, holder: str, replica: str) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"replica {holder} follows this master with the number of replica {replica}: give one "
+            "of them another brokerId, or stop it",
+            retryable=True,
+            about="brokerId",
         )
 
 

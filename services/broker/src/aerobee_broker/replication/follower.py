@@ -59,6 +59,9 @@ class MasterLink(Protocol):
 class Preparation(Protocol):
     """What an agreement asks of the store before it follows. Durable when it returns."""
 
+    def require(self, features: frozenset[str]) -> None:
+        """The master's log uses these features. Raises MqError."""
+
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         """Cuts, wipes, takes the master's snapshot: then the log ends at `agreement.begin`. Raises
         MqError, OSError."""
@@ -131,6 +134,7 @@ class Follower:
             action=agreement.action.value,
             begin=agreement.begin,
         )
+        self._preparation.require(welcome.master.required)
         if agreement.action is not Action.FOLLOW or self._preparation.is_due:
             await self._preparation.prepare(agreement, welcome)
         # After the cut: until then the entries would not hold for the tail of the log.

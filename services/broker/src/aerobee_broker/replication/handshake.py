@@ -21,8 +21,25 @@ from enum import Enum
 from aerobee_broker.errors import MasterOutdated, ReplicaRefused
 from aerobee_broker.replication.epochs import EpochHistory
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.store.format import (
+    EXPONENTIAL_RETRY,
+    FEATURES,
+    LITE_TOPICS,
+    REPLICATED_LOG,
+    SHRUNK_TOPICS,
+    Build,
+    newest,
+)
 
 PROTOCOL_VERSION = 1
+# Of a peer that names no features: brokers had replicas before they told them, and knew these.
+BEFORE_FEATURES = Build(
+    "",
+    {
+        feature: FEATURES[feature]
+        for feature in (REPLICATED_LOG, LITE_TOPICS, EXPONENTIAL_RETRY, SHRUNK_TOPICS)
+    },
+)
 CHECKED_BYTES = 64 * 1024  # before the agreed point: their CRC-32 must be the same on both sides
 
 
@@ -43,7 +60,8 @@ class LogDescription:
     Offsets are physical: `lowest` is the first byte that the log has, `end` is after its last,
     below `confirmed` everything was confirmed, as far as this side knows. `settings`: options that
     shape the log and what is derived from it, by RocketMQ's key. `from_last_file`: a slave with an
-    empty log wants the master's last file only.
+    empty log wants the master's last file only. `build`: what this side runs; `required`: the
+    features that its store has used.
     """
 
     cluster: str
@@ -58,6 +76,8 @@ class LogDescription:
     settings: Mapping[str, str] = field(default_factory=dict)
     from_last_file: bool = False
     protocol_version: int = PROTOCOL_VERSION
+    build: Build = BEFORE_FEATURES
+    required: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -93,6 +113,7 @@ def agree(slave: LogDescription, master: LogDescription) -> Agreement:
     _check_settings(slave, master)
     if slave.epoch > master.epoch:
         raise MasterOutdated(str(master.replica), master.epoch, slave.epoch)
+    _check_features(slave, master)
     if slave.is_empty:
         begin = _copied_from(slave, master)
         return Agreement(Action.COPY, begin, agreed=slave.end)
@@ -168,6 +189,22 @@ def _check_settings(slave: LogDescription, master: LogDescription) -> None:
                 slave, option, of_slave.get(option, "unset"), of_master.get(option, "unset")
             )
             raise ReplicaRefused(text, about=option)
+
+
+def _check_features(slave: LogDescription, master: LogDescription) -> None:
+    """A slave must know whatever its master may write, or it would derive it wrongly from the
+    moment when the master first does."""
+    known = master.build.features
+    missing = sorted(known.keys() - slave.build.features.keys())
+    if not missing:
+        return
+    uses = "uses" if master.required.intersection(missing) else "may use"
+    raise ReplicaRefused(
+        f"replica {slave.replica} runs {slave.build}, which does not know {', '.join(missing)}, "
+        f"and the master {uses} it: run Aerobee {newest(known[name] for name in missing)} or later "
+        "on this replica",
+        about="features",
+    )
 
 
 def _differs(slave: LogDescription, option: str, of_slave: str, of_master: str) -> str:

@@ -26,7 +26,7 @@ from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.counts import ReplicaWaits
-from aerobee_broker.replication.errors import ReplicaNotRemoved
+from aerobee_broker.replication.errors import NumberInUse, ReplicaNotRemoved
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
@@ -199,7 +199,8 @@ class Leader:
     # ---- streams ----
 
     async def serve(self, hello: Hello, link: SlaveLink) -> None:
-        """A slave follows, until it goes. Raises ReplicaRefused, MasterOutdated, StreamBroken;
+        """A slave follows, until it goes. Raises ReplicaRefused, MasterOutdated, StreamBroken,
+        NumberInUse;
         MessageNotFound, MessageCorrupted, TransientReadError: the log cannot be read there."""
         master = self._describe()
         try:
@@ -230,6 +231,8 @@ class Leader:
         replica, epoch = hello.slave.replica, stream.check.epoch
         # More than one may wait for the same stream to end: the first takes its place.
         while (before := self._streams.get(replica.replica_id)) is not None:
+            if before.replica != replica:
+                raise NumberInUse(str(before.replica), str(replica))
             await before.replace()
         lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
         self._streams[replica.replica_id] = stream

@@ -48,6 +48,10 @@ class Preparation:
     def is_due(self) -> bool:
         return self._own.is_unfinished or bool(unlogged_deletions(self._own.store))
 
+    def require(self, features: frozenset[str]) -> None:
+        """Records them in the store's format. Raises DiskFull, StoreWriteError."""
+        self._own.environment.format.require(features)
+
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
         """Raises ReopenStore; CutRefused, StreamBroken, what the call raises; OSError."""
         self.is_under_way = True

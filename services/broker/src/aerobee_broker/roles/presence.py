@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
+from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -18,15 +19,24 @@ from aerobee_wire.status import Code
 
 
 class Presence:
-    """`identity`: of this broker, whose number is that of its role."""
+    """`identity`: of this broker, whose `broker_id` is that of its role."""
 
-    def __init__(self, options: BrokerOptions, identity: Identity) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        identity: Identity,
+        store_id: Callable[[], str],
+        twins: Twins,
+    ) -> None:
+        """`store_id`: known once the store is open."""
         self.identity = identity
         self._options = options
+        self._store_id = store_id
+        self._twins = twins
         self._registration: Registration | None = None
 
     def as_broker(self, broker_id: int) -> Identity:
-        return replace(self.identity, broker_id=broker_id)
+        return replace(self.identity, broker_id=broker_id, store_id=self._store_id())
 
     def make(self, broker_id: int, tables: Tables, epoch: Callable[[], int]) -> Registration:
         """A registration under this number, for `enter`."""
@@ -44,6 +54,7 @@ class Presence:
                     period_ms=options.register_name_server_period,
                     timeout_ms=options.register_broker_timeout_mills,
                 ),
+                twins=self._twins,
                 epoch=epoch,
             )
 
@@ -67,3 +78,4 @@ class Presence:
         registration, self._registration = self._registration, None
         if registration is not None:
             await registration.stop()
+        await self._twins.close()

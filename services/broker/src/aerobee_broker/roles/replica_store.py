@@ -115,6 +115,7 @@ class ReplicaStore:
 
     def _open(self) -> None:
         environment = self.environment
+        environment.format.load()  # before anything is wiped
         self.unfinished.load()
         unfinished = self.unfinished.current
         if unfinished is not None and unfinished.wipes:
@@ -291,6 +292,8 @@ class ReplicaStore:
                 "enabledAppendPropCRC": str(options.enabled_append_prop_crc).lower(),
                 "messageDelayLevel": " ".join(options.message_delay_level.split()),
             },
+            build=self.environment.format.build,
+            required=self.environment.format.required,
         )
 
     def highest_epoch(self) -> int:

@@ -32,7 +32,8 @@ class WarmLite:
     """`lines`: the parents, with their folders. All in here is confirmed."""
 
     def __init__(self, environment: Environment, store: MessageStore, tables: Tables) -> None:
-        self.lines = LiteLines(store, environment.disk, environment.path / "lite")
+        folder, require = environment.path / "lite", environment.format.require
+        self.lines = LiteLines(store, environment.disk, folder, require)
         self._environment = environment
         self._store = store
         self._topic = names.lite_journal_topic(environment.options.broker_cluster_name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aerobee.broker.v1 import (
     admin_pb2,
     client_pb2,
@@ -16,6 +18,7 @@ from aerobee.broker.v1 import (
 
 from aerobee_broker.cluster.masters import Masters
 from aerobee_broker.cluster.registration import unreachable
+from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.etcd import EtcdClient
@@ -42,7 +45,7 @@ from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service, bind
 from aerobee_chassis.rpc.switch import Switch
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 
 HEALTH_S = 1.0
 _REPLICA_SERVICE = replica_pb2.DESCRIPTOR.services_by_name["ReplicaService"]
@@ -64,10 +67,25 @@ _SERVICES = [
 class ReplicaProcess:
     """`services`: of the port, whatever the role. `roles`: since `components`."""
 
-    def __init__(self, environment: Environment, identity: Identity, reader: Worker) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        identity: Identity,
+        reader: Worker,
+        stop: Callable[[MqError], None],
+    ) -> None:
+        """`stop` ends the process because of an error."""
         self._environment = environment
-        self._own = ReplicaStore(environment, identity.store_host)
-        self._presence = Presence(environment.options, identity)
+        own = self._own = ReplicaStore(environment, identity.store_host)
+        twins = Twins(
+            identity,
+            environment.clock.real,
+            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
+            stop,
+        )
+        self._presence = Presence(
+            environment.options, identity, lambda: own.replica.store_id, twins
+        )
         self._reader = reader
         self.roles: Roles | None = None
         self._member: Member | None = None

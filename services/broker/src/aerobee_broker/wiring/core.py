@@ -20,6 +20,7 @@ from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
+from aerobee_broker.store.format import LITE_TOPICS
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.tables import Tables
@@ -52,7 +53,8 @@ class Core:
         self.log = DurableLog(store, self.commit)
         # None: of a broker without replicas.
         self.journal = self._make_journal()
-        self.lines = LiteLines(store, environment.disk, environment.path / "lite")
+        folder, require = environment.path / "lite", environment.format.require
+        self.lines = LiteLines(store, environment.disk, folder, require)
         self.parents = Parents(self.lines, self._on_new_parent)
         self.topics = TopicRegistry(
             tables.topics,
@@ -84,7 +86,9 @@ class Core:
             )
 
     def _on_new_parent(self, parent: str) -> None:
-        """Before its first message, so that replicas derive that as this broker does."""
+        """Before its first message, so that replicas derive that as this broker does. Raises what
+        the store raises."""
+        self.environment.format.require({LITE_TOPICS})
         if self.journal is not None:
             self.journal.create_parent(parent)
 

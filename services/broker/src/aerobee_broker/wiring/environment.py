@@ -10,13 +10,14 @@ from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.store.format import FormatFile
 from aerobee_chassis.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`path`: the directory of the store. `flusher` flushes the log and keeps up the store,
-    `writer` writes the tables.
+    """`path`: the directory of the store. `format`: what a build must know to open it. `flusher`
+    flushes the log and keeps up the store, `writer` writes the tables.
     """
 
     options: BrokerOptions
@@ -27,3 +28,4 @@ class Environment:
     writer: Worker
     rng: random.Random
     metrics: BrokerMetrics
+    format: FormatFile

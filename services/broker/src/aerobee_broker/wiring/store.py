@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.derived.topic_encoding import TagsCode
+from aerobee_broker.store.format import REPLICATED_LOG
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_broker.wiring.environment import Environment
@@ -24,7 +25,14 @@ from aerobee_wire import topics as names
 from aerobee_wire.queues.lite import LITE
 
 _WARNINGS = frozenset(
-    {"allocation_failed", "directory_left", "disk_full", "file_unreadable", "flush_put_off"}
+    {
+        "allocation_failed",
+        "directory_left",
+        "disk_full",
+        "file_unreadable",
+        "flush_put_off",
+        "format_not_written",
+    }
 )
 _ERRORS = frozenset({"corrupt_record", "store_read_only"})
 
@@ -32,7 +40,7 @@ _ERRORS = frozenset({"corrupt_record", "store_read_only"})
 def open_store(environment: Environment, store_host: str) -> MessageStore:
     """Blocks, long after a crash. `store_host`: "ip:port", for offset message ids.
 
-    Raises StoreOpenError.
+    Raises StoreOpenError, among them StoreTooNew, before anything is touched.
     """
 
     def on_event(event: str, fields: Mapping[str, object]) -> None:
@@ -42,7 +50,8 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         write = log.error if event in _ERRORS else log.warning if event in _WARNINGS else log.info
         write(event, **fields)
 
-    return MessageStore(
+    environment.format.load()
+    store = MessageStore(
         environment.path,
         store_options(environment.options),
         clock=environment.clock,
@@ -51,6 +60,10 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         tags_code_of=unit_codes(environment.disk, environment.path, environment.options),
         on_event=on_event,
     ).open()
+    features = {REPLICATED_LOG} if environment.options.is_replicated else ()
+    if reason := environment.format.note(features):
+        on_event("format_not_written", {"file": str(environment.format.path), "reason": reason})
+    return store
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:
@@ -79,19 +92,26 @@ def store_options(options: BrokerOptions) -> StoreOptions:
 
 
 def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, TagsCode]:
-    """`tags_codes`, and the topics of the type LITE in the store at `path`: their units say to
-    which lite topic a message belongs. Raises ConfigFileDamaged."""
-    parents = parents_on_disk(disk, path / "lite") if options.is_replicated else None
+    """`codes_of` the topics of the type LITE in the store at `path`. Raises ConfigFileDamaged."""
+    parents = parents_on_disk(disk, path / "lite") if is_of_replica(disk, path, options) else None
     if parents is None:
         topics = Topics(SystemClock())
         topics.load(JsonFile(disk, path / "config" / "topics.json").load() or {})
         parents = [each.topic for each in topics.all() if each.message_type == LITE]
-    return {**tags_codes(options), **dict.fromkeys(parents, lite_unit_code)}
+    return codes_of(options, parents)
 
 
-def tags_codes(options: BrokerOptions) -> dict[str, TagsCode]:
-    """Topics whose consume-queue units carry something else than the hash of the tags."""
+def is_of_replica(disk: Disk, path: Path, options: BrokerOptions) -> bool:
+    """Return whether the log at `path` has replicas, also if `options` are not those of its broker.
+    The tables of such a store may be older than its log."""
+    return options.is_replicated or disk.exists(path / "config" / "epochs.json")
+
+
+def codes_of(options: BrokerOptions, parents: Iterable[str]) -> dict[str, TagsCode]:
+    """Topics whose consume-queue units carry something else than the hash of the tags. `parents`:
+    the topics of the type LITE."""
     return {
         names.SCHEDULE_TOPIC: partial(deliver_time, options.delay_levels_ms),
         names.TIMER_TOPIC: unit_code,
+        **dict.fromkeys(parents, lite_unit_code),
     }

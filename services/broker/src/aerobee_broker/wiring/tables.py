@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import structlog
+
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.drain import Drain
@@ -59,6 +61,11 @@ class Tables(Component):
         """As the files are now. Raises ConfigFileDamaged."""
         for saved in self.all_saved:
             saved.load()
+        store_format = self._environment.format
+        if reason := store_format.note(self.topics.features | self.groups.features):
+            structlog.get_logger().warning(
+                "format_not_written", file=str(store_format.path), reason=reason
+            )
         self._is_restored = True
 
     async def start(self) -> None:
@@ -81,4 +88,6 @@ class Tables(Component):
         journal: Journal | None = None,
     ) -> PersistentTable:
         file = JsonFile(self._environment.disk, self._environment.path / "config" / name)
-        return PersistentTable(table, file, self._environment.writer, logged, journal)
+        require = self._environment.format.require
+        writer = self._environment.writer
+        return PersistentTable(table, file, writer, logged, journal, require=require)

@@ -14,6 +14,7 @@ from aerobee_namesrv.routing.removals import RemovalQueue
 from aerobee_namesrv.routing.rows import (
     BrokerKey,
     BrokerLive,
+    BrokerProcess,
     DataVersion,
     Reason,
     Registration,
@@ -61,7 +62,27 @@ class BrokerLiveTable:
             data_version=registration.data_version,
             ha_server_address=registration.ha_server_address,
             watch=watch,
+            process=registration.process,
         )
+
+    def holder_of(self, registration: Registration) -> tuple[str, BrokerProcess] | None:
+        """Return address and process of the broker that has the number of this registration and
+        whose stream is open, if that is another process at another address."""
+        process = registration.process
+        if process is None:
+            return None
+        for key, live in self._rows.items():
+            if (
+                live.broker_name == registration.broker_name
+                and key.cluster == registration.cluster
+                and key.address != registration.address
+                and live.watch is not None
+                and live.process is not None
+                and live.process.number == process.number
+                and live.process.process_id != process.process_id
+            ):
+                return key.address, live.process
+        return None
 
     def refresh(self, key: BrokerKey) -> bool:
         """Takes a sign of life. False for an unknown broker."""

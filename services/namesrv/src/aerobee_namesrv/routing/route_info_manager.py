@@ -25,8 +25,10 @@ import structlog
 
 from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.routing.conflicts import Conflicts
 from aerobee_namesrv.routing.rows import (
     MASTER_ID,
+    BrokerConflict,
     BrokerData,
     BrokerKey,
     BrokerMembers,
@@ -47,8 +49,11 @@ MOST_AWAY = 64
 
 
 class RouteInfoManager:
-    def __init__(self, options: RuntimeOptions, broker_live_table: BrokerLiveTable) -> None:
+    def __init__(
+        self, options: RuntimeOptions, broker_live_table: BrokerLiveTable, conflicts: Conflicts
+    ) -> None:
         self._options = options
+        self.conflicts = conflicts
         self.topic_queue_table = TopicQueueTable()
         self.broker_addr_table: dict[str, BrokerData] = {}
         self.cluster_addr_table: dict[str, set[str]] = {}
@@ -65,9 +70,12 @@ class RouteInfoManager:
     def register_broker(self, registration: Registration) -> Registered:
         """Adds or refreshes a broker and its topics.
 
-        `rejected` is set when another address holds the broker id with a newer state version.
+        `rejected` is set when another address holds the broker id with a newer state version, or
+        another process that lives has the number of this one.
         Raises MqError SYSTEM_ERROR for a first registration that holds exactly one topic.
         """
+        if conflict := self._conflict(registration):
+            return Registered(rejected=True, conflict=conflict)
         self._leave_elsewhere(registration)
         self._refuse_single_topic(registration)
         before = self.members(registration.broker_name)
@@ -102,6 +110,31 @@ class RouteInfoManager:
         if lowest_changed:
             self._notify_min_broker_id_changed(data, ha=registration.ha_server_address)
         return self._answer(data, registration)
+
+    def _conflict(self, registration: Registration) -> BrokerConflict | None:
+        """A process that has died has no open stream, or none soon; so one that lives is never
+        replaced by another that was started with its number by mistake."""
+        found = self.broker_live_table.holder_of(registration)
+        if found is None or registration.process is None:
+            self.conflicts.end(registration.key)
+            return None
+        conflict = BrokerConflict(
+            registration.cluster,
+            registration.broker_name,
+            *found,
+            registration.address,
+            registration.process,
+        )
+        if self.conflicts.add(conflict):
+            address, holder = found
+            _log(
+                "broker_number_in_use",
+                registration,
+                number=holder.number,
+                other_address=address,
+                other_store_id=holder.store_id,
+            )
+        return conflict
 
     def _leave_elsewhere(self, registration: Registration) -> None:
         here = (registration.cluster, registration.broker_name)

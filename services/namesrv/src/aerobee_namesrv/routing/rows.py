@@ -98,6 +98,31 @@ class BrokerMembers:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerProcess:
+    """What tells one process from another that registers as the same broker. `number`: brokerId of
+    its options, whatever its role. `store_id`: "" where the store has none. `start_timestamp_ms`:
+    by its own clock."""
+
+    process_id: str
+    number: int
+    store_id: str = ""
+    start_timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConflict:
+    """Two processes that have one number of one broker name: the `holder` is registered, the
+    `newcomer` was rejected."""
+
+    cluster: str
+    broker_name: str
+    holder_address: str
+    holder: BrokerProcess
+    newcomer_address: str
+    newcomer: BrokerProcess
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLive:
     """The last sign of life of one broker. Every sign makes a new row."""
 
@@ -109,6 +134,7 @@ class BrokerLive:
     data_version: DataVersion
     ha_server_address: str = ""
     watch: Watch | None = None
+    process: BrokerProcess | None = None  # None: of an early broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +154,7 @@ class Registration:
     zone_name: str = ""
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
     watch_follows: bool = False
+    process: BrokerProcess | None = None  # None: of an early broker
 
     @property
     def key(self) -> BrokerKey:
@@ -136,11 +163,13 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The answer to a registration. The addresses are the master's, for a replica."""
+    """The answer to a registration. The addresses are the master's, for a replica. `conflict`: why
+    it is rejected, where another process has its number."""
 
     master_address: str = ""
     ha_server_address: str = ""
     rejected: bool = False
+    conflict: BrokerConflict | None = None
 
 
 class Reason(StrEnum):

@@ -38,6 +38,9 @@ class BrokerRpcs:
         self, request: pb.RegisterBrokerRequest, call: Call
     ) -> pb.RegisterBrokerResponse:
         registered = self.manager.register_broker(convert.registration(request))
+        if conflict := registered.conflict:
+            in_use = convert.to_process(conflict.holder_address, conflict.holder)
+            return pb.RegisterBrokerResponse(rejected=True, in_use=in_use)
         if registered.rejected:
             return pb.RegisterBrokerResponse(rejected=True)
         tell_order = self.options.now.return_order_topic_config_to_broker

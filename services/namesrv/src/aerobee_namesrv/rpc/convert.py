@@ -8,10 +8,12 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_namesrv.routing.rows import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    BrokerConflict,
     BrokerData,
     BrokerKey,
     BrokerLive,
     BrokerMembers,
+    BrokerProcess,
     DataVersion,
     QueueData,
     Registration,
@@ -66,6 +68,18 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
             tuple(request.filter_servers.addresses) if request.HasField("filter_servers") else None
         ),
         watch_follows=request.watch_follows,
+        process=_process(request),
+    )
+
+
+def _process(request: pb.RegisterBrokerRequest) -> BrokerProcess | None:
+    if not request.process_id:
+        return None
+    return BrokerProcess(
+        request.process_id,
+        checks.not_negative("number", request.number),
+        request.store_id,
+        request.start_timestamp_ms,
     )
 
 
@@ -148,6 +162,24 @@ def to_live_broker(key: BrokerKey, live: BrokerLive) -> pb.LiveBroker:
         heartbeat_timeout_ms=live.heartbeat_timeout_ms,
         data_version=to_data_version(live.data_version),
         ha_server_address=live.ha_server_address,
+    )
+
+
+def to_conflict(conflict: BrokerConflict) -> pb.BrokerConflict:
+    return pb.BrokerConflict(
+        cluster=conflict.cluster,
+        broker_name=conflict.broker_name,
+        number=conflict.holder.number,
+        holder=to_process(conflict.holder_address, conflict.holder),
+        newcomer=to_process(conflict.newcomer_address, conflict.newcomer),
+    )
+
+
+def to_process(address: str, process: BrokerProcess) -> pb.BrokerProcess:
+    return pb.BrokerProcess(
+        broker_address=address,
+        store_id=process.store_id,
+        start_timestamp_ms=process.start_timestamp_ms,
     )
 
 

@@ -94,6 +94,7 @@ class RouteRpcs:
                     self._manager.broker_live_table.items(), key=lambda row: row[0]
                 )
             ],
+            conflicts=[convert.to_conflict(each) for each in self._manager.conflicts.all()],
         )
 
     async def watch_brokers(self, request: pb.WatchBrokersRequest, call: Call) -> None:

@@ -5,6 +5,7 @@
 
 from aerobee_client.admin.descriptions.brokers import (
     BrokerBacklog,
+    BrokerConflict,
     BrokerDescription,
     BrokerStatus,
     ClusterDescription,
@@ -62,6 +63,7 @@ __all__ = [
     "AlreadyExists",
     "BlockedMessageGroup",
     "BrokerBacklog",
+    "BrokerConflict",
     "BrokerDescription",
     "BrokerStatus",
     "Browsed",

@@ -33,14 +33,44 @@ class LiveBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerConflict:
+    """Two processes that have one `brokerId` of one broker name. The `holder` is registered, the
+    `newcomer` was rejected within the last two minutes. A store id is "" where the store has none.
+    """
+
+    broker_name: str
+    number: int
+    holder_address: str
+    holder_store_id: str
+    newcomer_address: str
+    newcomer_store_id: str
+
+    @classmethod
+    def of(cls, conflict: namesrv_pb2.BrokerConflict) -> Self:
+        return cls(
+            conflict.broker_name,
+            conflict.number,
+            conflict.holder.broker_address,
+            conflict.holder.store_id,
+            conflict.newcomer.broker_address,
+            conflict.newcomer.store_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
     live: tuple[LiveBroker, ...]
+    conflicts: tuple[BrokerConflict, ...] = ()
 
     @classmethod
     def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
         live = (like(LiveBroker, row, address=row.broker_address) for row in info.live_brokers)
-        return cls(tuple(BrokerDescription.of(data) for data in info.brokers), tuple(live))
+        return cls(
+            tuple(BrokerDescription.of(data) for data in info.brokers),
+            tuple(live),
+            tuple(map(BrokerConflict.of, info.conflicts)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ reads a line as `MessageStore` reads a queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import structlog
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import StoreReadError, StoreWriteError
+from aerobee_broker.store.format import LITE_TOPICS
 from aerobee_broker.store.lite.expirations import ParentExpirations
 from aerobee_broker.store.lite.lite_queue import Capture, LiteQueue, UnitSource, lite_code
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -97,10 +98,18 @@ class Named(NamedTuple):
 
 
 class LiteLines:
-    """`folder`: where the files of the lite topics are. Whatever reads raises StoreReadError, and
-    what a read of MessageStore raises."""
+    """`folder`: where the files of the lite topics are. `require`: called with the feature of the
+    store's format, before a parent is added; raises MqError. Whatever reads raises StoreReadError,
+    and what a read of MessageStore raises."""
 
-    def __init__(self, store: MessageStore, disk: Disk, folder: Path) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        disk: Disk,
+        folder: Path,
+        require: Callable[[Collection[str]], None],
+    ) -> None:
+        self._require = require
         self._store = store
         self._disk = disk
         self._folder = folder
@@ -131,8 +140,10 @@ class LiteLines:
                 self._queue(parent, queue_id)
 
     def add_parent(self, parent: str) -> None:
-        """A topic of the type LITE, new or with messages; durably. Raises StoreWriteError."""
+        """A topic of the type LITE, new or with messages; durably. Raises StoreWriteError,
+        DiskFull."""
         if parent not in self._parents:
+            self._require({LITE_TOPICS})
             try:
                 self._add(parent)
             except OSError as error:

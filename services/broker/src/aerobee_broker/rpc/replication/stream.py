@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from aerobee_broker.errors import StreamBroken
 from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
-from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.replication.handshake import BEFORE_FEATURES, LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.snapshot import (
     Snapshot,
@@ -20,6 +20,7 @@ from aerobee_broker.replication.snapshot import (
     SnapshotPiece,
 )
 from aerobee_broker.replication.stream import Hello, LogChunk, Report, Welcome
+from aerobee_broker.store.format import Build
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.caller import Caller, Conversation
 from aerobee_wire.rpcs import GET_SNAPSHOT, Blob, blob_tag, find_blob, varint
@@ -228,6 +229,9 @@ def replica_message(described: LogDescription) -> pb.LogReplica:
         confirmed_offset=described.confirmed,
         file_size=described.file_size,
         settings=described.settings,
+        build_version=described.build.version,
+        features=described.build.features,
+        required_features=sorted(described.required),
     )
 
 
@@ -252,4 +256,10 @@ def description_of(replica: pb.LogReplica, *, from_last_file: bool = False) -> L
         settings=dict(replica.settings),
         from_last_file=from_last_file,
         protocol_version=replica.protocol_version,
+        build=(
+            Build(replica.build_version, dict(replica.features))
+            if replica.build_version
+            else BEFORE_FEATURES
+        ),
+        required=frozenset(replica.required_features),
     )

@@ -1,0 +1,122 @@
+"""Another process that has the number of this broker: name servers reject the one that came second.
+
+A name server cannot tell a process that lives from one whose machine is lost, of which it takes up
+to 90 s to notice (`SERVER_OPTIONS` of the chassis). So this broker asks the other one itself. Only
+if that answers, this one is a twin, and stops; else it waits until it is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from aerobee.broker.v1 import admin_pb2
+
+from aerobee_broker.identity import Identity
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+
+# A process that has just been killed, or is about to stop in order, is gone by then.
+PATIENCE_MS = 10_000
+ANSWER_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that a name server has registered. `store_id`: "" where the store has none.
+    `start_timestamp_ms`: by its own clock."""
+
+    address: str
+    store_id: str
+    start_timestamp_ms: int
+
+
+class BrokerIdInUse(MqError):
+    def __init__(self, identity: Identity, holder: Holder) -> None:
+        store = f" with the store {holder.store_id}" if holder.store_id else ""
+        super().__init__(
+            Code.ILLEGAL_OPERATION,
+            f"broker {identity.broker_name} with brokerId {identity.number} runs at "
+            f"{holder.address}{store} already: give this one another brokerName or brokerId, or "
+            "stop the other one",
+            about="brokerId",
+        )
+
+
+class Twins:
+    """What name servers say of this process. Closes `caller` when it stops."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        clock: Clock,
+        caller: Caller,
+        stop: Callable[[BrokerIdInUse], None],
+    ) -> None:
+        """`stop` ends the process."""
+        self._identity = identity
+        self._clock = clock
+        self._caller = caller
+        self._stop = stop
+        self._registered: set[str] = set()  # name servers that had this process at any time
+        self._rejected_ms: dict[str, int] = {}  # since when a name server rejects it
+        self._waits: set[str] = set()  # name servers whose holder does not answer; for the log
+
+    def registered(self, namesrv: str) -> None:
+        """This name server has registered this process."""
+        self._registered.add(namesrv)
+        self._rejected_ms.pop(namesrv, None)
+        self._waits.discard(namesrv)
+
+    async def rejected(self, namesrv: str, holder: Holder) -> None:
+        """This name server rejects this process because of `holder`. Ends the process if it is the
+        second one, and the other one lives."""
+        now_ms = self._clock.monotonic_ms()
+        if namesrv not in self._rejected_ms:
+            self._rejected_ms[namesrv] = now_ms
+            structlog.get_logger().error(
+                "broker_id_in_use",
+                namesrv=namesrv,
+                broker_id=self._identity.number,
+                other_address=holder.address,
+                other_store_id=holder.store_id,
+            )
+        if now_ms - self._rejected_ms[namesrv] < PATIENCE_MS:
+            return
+        if not self._came_second(namesrv, holder):
+            return
+        if await self._answers(holder.address):
+            self._stop(BrokerIdInUse(self._identity, holder))
+        elif namesrv not in self._waits:
+            self._waits.add(namesrv)
+            structlog.get_logger().warning(
+                "other_broker_silent",
+                namesrv=namesrv,
+                other_address=holder.address,
+                then="waiting until the name server notices that it is gone",
+            )
+
+    def _came_second(self, namesrv: str, holder: Holder) -> bool:
+        """A process that some name server has registered may be the one that clients use: it stops
+        for an earlier one alone, and never where it was registered itself."""
+        if namesrv in self._registered:
+            return False
+        own_ms = self._identity.start_timestamp_ms
+        return not self._registered or holder.start_timestamp_ms < own_ms
+
+    async def _answers(self, address: str) -> bool:
+        """A replica that is no master answers with an error, which counts."""
+        request = admin_pb2.GetBrokerStatusRequest()
+        try:
+            status = await self._caller.call(
+                address, rpcs.GET_BROKER_STATUS, request, timeout_s=ANSWER_S
+            )
+        except MqError as error:
+            return error.code is not Code.BROKER_UNREACHABLE
+        return status.broker_name == self._identity.broker_name
+
+    async def close(self) -> None:
+        await self._caller.close()

@@ -1,0 +1,215 @@
+"""The format of a store, `config/format.json`: what a build must know to open the store.
+
+A store has a format version and the *features* that it has used: each is something in its files
+that builds before a certain version do not read, or read wrongly. The file names that version for
+each feature, so a build that lacks one can say which Aerobee is needed. A feature is in the file,
+durably, before anything of it is in another file. It is never taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_broker.errors import NO_SPACE, DiskFull, StoreOpenError, StoreWriteError
+from aerobee_wire.checked_json import decode, encode
+
+FILE_NAME = "format.json"
+FORMAT_VERSION = 1
+FORMAT_SINCE = "0.1.0"  # the first Aerobee that reads this format version
+
+REPLICATED_LOG = "replicated-log"  # epochs, a tail that is not confirmed, the metadata journal
+LITE_TOPICS = "lite-topics"  # units with codes of lite topics, their journal
+EXPONENTIAL_RETRY = "exponential-retry"  # a groupRetryPolicy of the type EXPONENTIAL
+SHRUNK_TOPICS = "shrunk-topics"  # shrunkFrom: queues that are not to be adopted again
+
+# Feature → the version of Aerobee that brought it; of an unreleased one, the next version.
+FEATURES: Mapping[str, str] = {
+    REPLICATED_LOG: "0.2.0",
+    LITE_TOPICS: "0.2.0",
+    EXPONENTIAL_RETRY: "0.2.0",
+    SHRUNK_TOPICS: "0.2.0",
+}
+
+
+class StoreTooNew(StoreOpenError):
+    """`needed`: the version of Aerobee that opens the store; `what` this build does not know."""
+
+    def __init__(self, path: Path, needed: str, what: str) -> None:
+        super().__init__(
+            f"the store in {path} needs Aerobee {needed} or later: {what}; nothing was changed, "
+            "run that version on it",
+            str(path),
+        )
+        self.needed = needed
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A version of Aerobee, and the features that it knows, with the version that brought each."""
+
+    version: str
+    features: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"Aerobee {self.version}" if self.version else "an early build of Aerobee"
+
+
+THIS_BUILD = Build(metadata.version("aerobee-broker"), FEATURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The content of the file. `since`: the first Aerobee that reads this `version`. `required`:
+    feature → the Aerobee that brought it. `others`: members that a later version has added, and
+    that are not needed to open the store."""
+
+    version: int = FORMAT_VERSION
+    since: str = FORMAT_SINCE
+    written_by: str = ""
+    required: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> str:
+        """The lowest version of Aerobee that opens the store."""
+        return newest([self.since, *self.required.values()])
+
+    def unknown_to(self, build: Build) -> list[str]:
+        """Return the required features that a build does not know, sorted."""
+        return sorted(self.required.keys() - build.features.keys())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "since": self.since,
+            "writtenBy": self.written_by,
+            "required": dict(sorted(self.required.items())),
+            **self.others,
+        }
+
+
+class FormatFile:
+    """`current`: as the file is, since `load`; None while there is none. Owned by the loop; on the
+    flusher's thread only while the store opens, when nothing else uses it."""
+
+    def __init__(self, disk: Disk, store: Path, build: Build = THIS_BUILD) -> None:
+        """`store`: the directory of the store."""
+        self.build = build
+        self.path = store / "config" / FILE_NAME
+        self.current: Format | None = None
+        self._disk = disk
+        self._store = store
+        self._wanted: set[str] = set()  # features that are to be in the file
+        # A kill may have come between the rename of the file and the sync of its directory.
+        self._is_durable = False
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The features that the file names."""
+        return frozenset(self.current.required if self.current is not None else ())
+
+    def load(self) -> None:
+        """Read the file, before anything of the store is touched. Changes nothing.
+
+        Raises StoreTooNew: this build does not know a feature or the format version. Raises
+        StoreOpenError: the file is damaged. Raises OSError.
+        """
+        self._is_durable = False
+        try:
+            self.current = _format_of(decode(read_file(self._disk, self.path)))
+        except FileNotFoundError:
+            self.current = None
+            return
+        except ValueError as error:
+            raise StoreOpenError(
+                f"cannot read {self.path}: {error}; restore the file. Remove it only if no later "
+                "version of Aerobee has written to this store",
+                str(self.path),
+            ) from None
+        self._check(self.current)
+
+    def _check(self, found: Format) -> None:
+        """Raises StoreTooNew."""
+        if found.version > FORMAT_VERSION:
+            what = f"its format is {found.version}, {self.build} reads {FORMAT_VERSION}"
+            raise StoreTooNew(self._store, found.needs, what)
+        if unknown := found.unknown_to(self.build):
+            what = f"{self.build} does not know {', '.join(unknown)}"
+            raise StoreTooNew(self._store, newest(map(found.required.__getitem__, unknown)), what)
+
+    def note(self, features: Collection[str] = ()) -> str:
+        """Record features of a store that has just been opened, and this build as its writer.
+
+        Returns why that was not possible, "" if it is durable: a full disk keeps no store closed.
+        `require` then tries again.
+        """
+        self._wanted.update(features)
+        try:
+            if self.current is None or self.current.written_by != self.build.version:
+                self._write()
+            self._record()
+        except OSError as error:
+            return str(error)
+        return ""
+
+    def require(self, features: Collection[str]) -> None:
+        """Return once features are durably in the file. Call it before anything of them is stored.
+
+        Raises DiskFull, StoreWriteError.
+        """
+        self._wanted.update(features)
+        try:
+            self._record()
+        except OSError as error:
+            what = f"config/{FILE_NAME} cannot be written: {error.strerror}"
+            if error.errno in NO_SPACE:
+                raise DiskFull(f"{what}; make room") from error
+            raise StoreWriteError(f"{what}; repair the disk") from error
+
+    def _record(self) -> None:
+        if not self._wanted <= self.required:
+            self._write()
+        elif not self._is_durable:
+            self._disk.sync_directory(self.path.parent)
+            self._is_durable = True
+
+    def _write(self) -> None:
+        before = self.current or Format()
+        known = {name: self.build.features[name] for name in self._wanted - before.required.keys()}
+        written = Format(
+            before.version,
+            before.since,
+            self.build.version,
+            {**before.required, **known},
+            before.others,
+        )
+        replace_file(self._disk, self.path, encode(written.to_json()))
+        self.current, self._is_durable = written, True
+
+
+def newest(versions: Iterable[str]) -> str:
+    """Return the highest of some versions, "" if there are none."""
+    return max(versions, key=_parts, default="")
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) if part.isdigit() else 0 for part in version.split(".")]
+
+
+def _format_of(content: dict[str, Any]) -> Format:
+    """Raises ValueError."""
+    if missing := {"version", "since", "writtenBy", "required"} - content.keys():
+        raise ValueError(f"{', '.join(sorted(missing))} is missing")
+    members = dict(content)
+    version, since = members.pop("version"), members.pop("since")
+    written_by, required = members.pop("writtenBy"), members.pop("required")
+    if not isinstance(version, int) or not isinstance(required, dict):
+        raise ValueError("version is no number, or required no object")
+    if not all(isinstance(text, str) for text in (since, written_by, *required.values())):
+        raise ValueError("a version of Aerobee is no text")
+    return Format(version, since, written_by, required, members)
