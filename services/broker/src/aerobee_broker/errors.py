@@ -221,11 +221,14 @@ class CommitLogBroken(StoreOpenError):
 
 
 class ConfigFileDamaged(MqError):
-    def __init__(self, path: Path, problems: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        problems: str,
+        advice: str = "restore the file, or remove it and its .bak to start without",
+    ) -> None:
         super().__init__(
-            Code.SYSTEM_ERROR,
-            f"cannot read {problems}; restore the file, or remove it and its .bak to start without",
-            about=str(path),
+            Code.SYSTEM_ERROR, f"cannot read {problems}; {advice}", about=str(path)
         )
 
 

@@ -22,7 +22,7 @@ from aerobee_broker.metadata.journal_records import (
     TopicDeletion,
 )
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
-from aerobee_broker.metadata.table_changes import TableChanges
+from aerobee_broker.metadata.changes.table_changes import TableChanges
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from support.clock.manual_clock import ManualClock
 

@@ -43,7 +43,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., topic_sys_flag: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows", "removed_topics")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class RegisterBrokerRequest(_message.Message):
     ZONE_NAME_FIELD_NUMBER: _ClassVar[int]
     FILTER_SERVERS_FIELD_NUMBER: _ClassVar[int]
     WATCH_FOLLOWS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     broker_id: int
@@ -70,7 +71,8 @@ class RegisterBrokerRequest(_message.Message):
     zone_name: str
     filter_servers: FilterServers
     watch_follows: bool
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., incremental: _Optional[bool] = ..., heartbeat_timeout_ms: _Optional[int] = ..., enable_acting_master: _Optional[bool] = ..., zone_name: _Optional[str] = ..., filter_servers: _Optional[_Union[FilterServers, _Mapping]] = ..., watch_follows: _Optional[bool] = ...) -> None: ...
+    removed_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., incremental: _Optional[bool] = ..., heartbeat_timeout_ms: _Optional[int] = ..., enable_acting_master: _Optional[bool] = ..., zone_name: _Optional[str] = ..., filter_servers: _Optional[_Union[FilterServers, _Mapping]] = ..., watch_follows: _Optional[bool] = ..., removed_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FilterServers(_message.Message):
     __slots__ = ("addresses",)

@@ -24,7 +24,7 @@ from aerobee_broker.metadata import journal_records
 from aerobee_broker.metadata.journal_records import ParentCreation, TableChange, TopicDeletion
 from aerobee_broker.metadata.persistent_table import Logged
 from aerobee_broker.metadata.table import Table
-from aerobee_broker.metadata.table_changes import TableChanges
+from aerobee_broker.metadata.changes.table_changes import TableChanges
 from aerobee_broker.metadata.table_journal import SavedTables
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component

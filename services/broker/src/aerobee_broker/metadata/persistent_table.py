@@ -33,6 +33,13 @@ class Journal(Protocol):
         """What has changed in the table goes to the journal. Raises what the store raises."""
 
 
+class Prepared(NamedTuple):
+    """A write, as of one turn of the loop: to be made once `logged` is confirmed."""
+
+    logged: Logged
+    write: Callable[[], Awaitable[None]]
+
+
 _NOT_LOGGED = Logged(0, None)
 
 
@@ -72,14 +79,22 @@ class PersistentTable:
                 "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
             )
         try:
-            self._table.load(content)
-            position = content.get(_POSITION)
-            self.position = None if position is None else int(position)
+            self._load_content(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             path = self._file.path
             raise ConfigFileDamaged(path, f"{path}: {error!r} is not as expected") from None
         self.is_there = True
+        self._saved = self._table.revision
         return True
+
+    def _load_content(self, content: dict[str, Any]) -> None:
+        """Raises AttributeError, KeyError, TypeError, ValueError, ConfigFileDamaged."""
+        self._table.load(content)
+        self._load_position(content)
+
+    def _load_position(self, content: dict[str, Any]) -> None:
+        position = content.get(_POSITION)
+        self.position = None if position is None else int(position)
 
     def take(self, content: dict[str, Any]) -> None:
         """The content of another replica's file; `save` is to follow. Raises ConfigFileDamaged."""
@@ -93,11 +108,18 @@ class PersistentTable:
     def encoded(self) -> tuple[bytes, Logged]:
         """What the file is to hold when `confirmed` of the second has ended. Raises what the store
         raises."""
-        content: dict[str, Any] = self._table.to_json()
-        if self._journal is None:
-            return encode(content), _NOT_LOGGED
-        logged = self._journal.log(self._table)
-        return encode({**content, _POSITION: logged.position}), logged
+        content = self._table.to_json()
+        logged = self._log()
+        return encode({**content, **self._position_member(logged.position)}), logged
+
+    def _log(self) -> Logged:
+        return _NOT_LOGGED if self._journal is None else self._journal.log(self._table)
+
+    def _position_member(self, position: int | None) -> dict[str, int]:
+        """Of a file; none where no journal is kept."""
+        if self._journal is None or position is None:
+            return {}
+        return {_POSITION: position}
 
     async def save(self) -> None:
         """Returns when the table as it is now is durable; concurrent callers share a write.
@@ -123,15 +145,19 @@ class PersistentTable:
                 "table_not_saved", file=str(self._file.path), reason=error.message
             )
 
+    async def finish(self) -> None:
+        """The last `try_save`: an older version finds all of it in the JSON file."""
+        await self.try_save()
+
     async def _write(self) -> None:
         try:
             revision = self._table.revision
-            data, logged = self.encoded()
+            logged, write = self._prepare()
             if logged.confirmed is not None:
                 await logged.confirmed
             if self._logged is not None:
                 await self._logged()
-            await self._writer(lambda: self._file.write(data))
+            await write()
             self._saved, self.is_there = revision, True
             if self._journal is not None:
                 self.position = logged.position
@@ -143,3 +169,11 @@ class PersistentTable:
             ) from error
         finally:
             self._write_under_way = None
+
+    def _prepare(self) -> Prepared:
+        data, logged = self.encoded()
+
+        async def write() -> None:
+            await self._writer(lambda: self._file.write(data))
+
+        return Prepared(logged, write)

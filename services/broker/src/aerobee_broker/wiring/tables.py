@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from aerobee_broker.metadata.changes.change_file import ChangeFile
+from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.drain import Drain
@@ -11,7 +14,7 @@ from aerobee_broker.metadata.journal_records import JournalledTables
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.persistent_table import Journal, PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
-from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table import JournalledTable, Table
 from aerobee_broker.metadata.table_journal import SavedTables, TableJournal
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.wiring.environment import Environment
@@ -30,9 +33,9 @@ class Tables(Component):
         self.offsets = ConsumerOffsets(environment.clock)
         self.delay_offsets = DelayOffsets(environment.clock)
         self.drain = Drain(environment.clock)
-        self.saved_topics = self.file_of(self.topics, "topics.json", journal=journal)
-        self.saved_groups = self.file_of(self.groups, "subscriptionGroup.json", journal=journal)
-        self.saved_offsets = self.file_of(self.offsets, "consumerOffset.json", journal=journal)
+        self.saved_topics = self._incremental(self.topics, "topics.json", journal)
+        self.saved_groups = self._incremental(self.groups, "subscriptionGroup.json", journal)
+        self.saved_offsets = self._incremental(self.offsets, "consumerOffset.json", journal)
         self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
         self.saved_drain = self.file_of(self.drain, "brokerDrain.json")
         self.all_saved = (
@@ -67,7 +70,8 @@ class Tables(Component):
         await self.save()
 
     async def stop(self) -> None:
-        await self.save()
+        for saved in self.all_saved:
+            await saved.finish()
 
     async def save(self) -> None:
         for saved in self.all_saved:
@@ -78,7 +82,16 @@ class Tables(Component):
         table: Table,
         name: str,
         logged: Callable[[], Awaitable[None]] | None = None,
-        journal: Journal | None = None,
     ) -> PersistentTable:
-        file = JsonFile(self._environment.disk, self._environment.path / "config" / name)
-        return PersistentTable(table, file, self._environment.writer, logged, journal)
+        file = JsonFile(self._environment.disk, self._path_of(name))
+        return PersistentTable(table, file, self._environment.writer, logged)
+
+    def _incremental(
+        self, table: JournalledTable, name: str, journal: Journal | None
+    ) -> IncrementalTable:
+        disk, path = self._environment.disk, self._path_of(name)
+        file, changes = JsonFile(disk, path), ChangeFile(disk, path)
+        return IncrementalTable(table, file, changes, self._environment.writer, journal)
+
+    def _path_of(self, name: str) -> Path:
+        return self._environment.path / "config" / name

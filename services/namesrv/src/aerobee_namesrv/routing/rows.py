@@ -128,6 +128,7 @@ class Registration:
     zone_name: str = ""
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
     watch_follows: bool = False
+    removed_topics: tuple[str, ...] = ()  # of an incremental one
 
     @property
     def key(self) -> BrokerKey:
