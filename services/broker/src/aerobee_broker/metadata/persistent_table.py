@@ -71,13 +71,15 @@ class PersistentTable:
 
     def load(self) -> bool:
         """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
+        is_there = self.read()
+        self._report()
+        return is_there
+
+    def read(self) -> bool:
+        """`load`, without a log event."""
         content = self._file.load()
         if content is None:
             return False
-        if self._file.problem:
-            structlog.get_logger().error(
-                "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
-            )
         try:
             self._load_content(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -86,6 +88,13 @@ class PersistentTable:
         self.is_there = True
         self._saved = self._table.revision
         return True
+
+    def _report(self) -> None:
+        """Logs what was not as expected."""
+        if self._file.problem:
+            structlog.get_logger().error(
+                "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
+            )
 
     def _load_content(self, content: dict[str, Any]) -> None:
         """Raises AttributeError, KeyError, TypeError, ValueError, ConfigFileDamaged."""

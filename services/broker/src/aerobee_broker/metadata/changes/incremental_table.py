@@ -39,7 +39,7 @@ def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
     def write(job: Callable[[], T]) -> Awaitable[T]:
         raise AssertionError(f"{path} is only read")
 
-    IncrementalTable(table, JsonFile(disk, path), ChangeFile(disk, path), write).load()
+    IncrementalTable(table, JsonFile(disk, path), ChangeFile(disk, path), write).read()
 
 
 class _Content(NamedTuple):
@@ -67,6 +67,7 @@ class IncrementalTable(PersistentTable):
         self._number = 0  # of the newest change
         self._appended = 0  # rows, since the JSON file was written
         self._is_continued = False  # whether the change file continues the JSON file
+        self._missing: list[range] = []  # numbers of changes that the files lack
         self._due: _Content | None = None  # for the JSON file, once the change is appended
 
     # ---- load ----
@@ -80,14 +81,22 @@ class IncrementalTable(PersistentTable):
         if self._is_continued:
             self._apply_changes()
 
-    def _apply_changes(self) -> None:
+    def _report(self) -> None:
+        super()._report()
         log = structlog.get_logger().bind(file=str(self._changes.path))
+        for gap in self._missing:
+            log.error("table_changes_missing", first=gap.start, last=gap.stop - 1)
+        if self._is_continued and self._changes.torn_bytes:
+            log.warning("torn_table_change_dropped", bytes=self._changes.torn_bytes)
+
+    def _apply_changes(self) -> None:
+        self._missing = []
         for change in self._changes.load(with_backup=self._file.is_backup):
             number = int(change["number"])
             if number <= self._number:
                 continue
             if number != self._number + 1:
-                log.error("changes_missing", first=self._number + 1, last=number - 1)
+                self._missing.append(range(self._number + 1, number))
             put, removed = change["put"], change["removed"]
             self._rows.take_rows(
                 put, removed, DataVersion.from_json(change["version"]), anew=False
@@ -95,8 +104,6 @@ class IncrementalTable(PersistentTable):
             self._number = number
             self._appended += max(1, len(put) + len(removed))
             self._load_position(change)
-        if self._changes.torn_bytes:
-            log.warning("torn_change_dropped", bytes=self._changes.torn_bytes)
 
     # ---- save ----
 
