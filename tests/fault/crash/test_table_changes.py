@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.changes import incremental_table
 from aerobee_broker.metadata.changes.change_file import ChangeFile
 from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
@@ -21,8 +19,8 @@ from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_wire.checked_json import encode
 from fault.conftest import Campaign
-from support.broker.tables import rows_in
 from support.broker.harness import InlineWorker
+from support.broker.tables import rows_in
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 

@@ -227,9 +227,7 @@ class ConfigFileDamaged(MqError):
         problems: str,
         advice: str = "restore the file, or remove it and its .bak to start without",
     ) -> None:
-        super().__init__(
-            Code.SYSTEM_ERROR, f"cannot read {problems}; {advice}", about=str(path)
-        )
+        super().__init__(Code.SYSTEM_ERROR, f"cannot read {problems}; {advice}", about=str(path))
 
 
 class InvalidParameter(MqError):

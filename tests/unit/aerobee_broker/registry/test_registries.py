@@ -21,8 +21,8 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
-from support.clock.manual_clock import ManualClock
 from support.broker.tables import rows_in
+from support.clock.manual_clock import ManualClock
 from support.codes import raises_about, raises_code
 
 GOOD = TopicConfig("t", 4, 4)

@@ -5,7 +5,7 @@ newest content.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -101,7 +101,7 @@ class PersistentTable:
         self._table.load(content)
         self._load_position(content)
 
-    def _load_position(self, content: dict[str, Any]) -> None:
+    def _load_position(self, content: Mapping[str, Any]) -> None:
         position = content.get(_POSITION)
         self.position = None if position is None else int(position)
 

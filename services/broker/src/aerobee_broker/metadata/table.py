@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_chassis.clock import Clock
 
-
 _LEAST_KEPT = 1024  # changed keys
 
 

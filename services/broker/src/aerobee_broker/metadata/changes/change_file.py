@@ -1,19 +1,19 @@
 """The change file of a table: what has changed since its JSON file was written, appended. Knows no
 table.
 
-A line is one change: eight hexadecimal digits, the CRC-32 of the rest of the line; a space; a JSON
-object. Its member `number` counts the changes of the table. A change is durable when `append`
-returns. A power cut may tear the last line only: no two are on their way to the disk at once.
+A line is one change: eight hexadecimal digits, the CRC-32 of the JSON object; a space; the object.
+Its first member is `number`, which counts the changes of the table. A change is durable when
+`append` returns. A power cut tears the last line at most: one is on its way to the disk at a time.
 
-`rotate` puts the file aside as `.bak`, once the JSON file has all of it: whoever has to take the
-backup of the JSON file needs what follows that.
+`rotate` renames the file to `.bak` once the JSON file has all of it. A start that takes the backup
+of the JSON file needs both.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from aerobee_broker.errors import ConfigFileDamaged
 
 _CRC = b"%08x "
 _CRC_SIZE = 9
+_OBJECT = b'{"number":'  # its beginning; within a string the quotes would be escaped
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -39,18 +40,18 @@ class ChangeFile:
     def load(self, *, with_backup: bool) -> list[dict[str, Any]]:
         """The changes that are on the disk, the oldest first; `with_backup`: also what was put
         aside. Writes nothing. Raises ConfigFileDamaged."""
-        found = []
+        found: list[dict[str, Any]] = []
         if with_backup:
             found, _, torn = self._read(self._backup)
             if torn:  # it was whole when it was put aside
-                raise self._damaged(self._backup, f"its last {torn} bytes are damaged")
+                raise self.damaged(f"its last {torn} bytes are damaged", self._backup)
         newest, self._end, self.torn_bytes = self._read(self.path)
         self._is_named = False
         return found + newest
 
-    def append(self, change: Mapping[str, Any]) -> None:
+    def append(self, number: int, change: Mapping[str, Any]) -> None:
         """Blocks for a disk flush. Raises OSError; then the next call writes in its place."""
-        text = _encode(change).encode()
+        text = _encode({"number": number, **change}).encode()
         line = _CRC % zlib.crc32(text) + text + b"\n"
         file = self._disk.open(self.path, create=True)
         try:
@@ -86,21 +87,20 @@ class ChangeFile:
         except FileNotFoundError:
             return [], 0, 0
         except OSError as error:
-            raise self._damaged(path, str(error)) from None
+            raise self.damaged(str(error), path) from None
         found: list[dict[str, Any]] = []
         end = 0
-        for begin, behind, change in _lines(data):
-            if change is None:
-                continue
-            if begin != end:
-                problem = f"the line at byte {end} is damaged, and whole ones follow"
-                raise self._damaged(path, problem)
+        while (change := _change_at(data, end)) is not None:
             found.append(change)
-            end = behind
+            end = data.index(b"\n", end) + 1
+        if _has_whole_change(data, end):
+            problem = f"the change at byte {end} is damaged, and whole ones follow"
+            raise self.damaged(problem, path)
         return found, end, len(data) - end
 
-    @staticmethod
-    def _damaged(path: Path, problem: str) -> ConfigFileDamaged:
+    def damaged(self, problem: str, path: Path | None = None) -> ConfigFileDamaged:
+        """`path`: None, of the change file."""
+        path = path or self.path
         table = path.name.partition(".")[0]
         return ConfigFileDamaged(
             path,
@@ -110,17 +110,21 @@ class ChangeFile:
         )
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """Where each line begins and ends, and its change; None: it is not whole."""
-    begin = 0
-    while (end := data.find(b"\n", begin)) >= 0:
-        yield begin, end + 1, _decode(data[begin:end])
-        begin = end + 1
-
-
-def _decode(line: bytes) -> dict[str, Any] | None:
-    text = line[_CRC_SIZE:]
-    if line[:_CRC_SIZE] != _CRC % zlib.crc32(text):
+def _change_at(data: bytes, begin: int) -> dict[str, Any] | None:
+    """The change whose line begins there; None: it is not whole."""
+    end = data.find(b"\n", begin)
+    text = data[begin + _CRC_SIZE : end]
+    if end < 0 or data[begin : begin + _CRC_SIZE] != _CRC % zlib.crc32(text):
         return None
     change = json.loads(text)
     return change if isinstance(change, dict) else None
+
+
+def _has_whole_change(data: bytes, begin: int) -> bool:
+    """Whether one begins anywhere behind: a torn write leaves none."""
+    at = data.find(_OBJECT, begin)
+    while at >= 0:
+        if at >= begin + _CRC_SIZE and _change_at(data, at - _CRC_SIZE) is not None:
+            return True
+        at = data.find(_OBJECT, at + 1)
+    return False

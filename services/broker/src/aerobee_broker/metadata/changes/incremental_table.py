@@ -1,6 +1,6 @@
-"""A persistent table of any size: a save appends the rows that have changed to its change file, so it
-costs as much as has changed. The JSON file is written anew once as many rows were appended as the
-table has.
+"""A persistent table of any size: a save appends the rows that have changed to its change file, and
+so costs as much as has changed. The JSON file is written again once as many rows were appended as
+the table has.
 
 The JSON file has in `changes` the number of the last change that is in it. A start applies those
 behind it. A JSON file without that member was written by an older version: it counts alone.
@@ -97,13 +97,18 @@ class IncrementalTable(PersistentTable):
                 continue
             if number != self._number + 1:
                 self._missing.append(range(self._number + 1, number))
-            put, removed = change["put"], change["removed"]
-            self._rows.take_rows(
-                put, removed, DataVersion.from_json(change["version"]), anew=False
-            )
+            self._apply(change)
             self._number = number
-            self._appended += max(1, len(put) + len(removed))
+
+    def _apply(self, change: Mapping[str, Any]) -> None:
+        try:
+            put, removed = change["put"], change["removed"]
+            self._rows.take_rows(put, removed, DataVersion.from_json(change["version"]), anew=False)
             self._load_position(change)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"change {change['number']}: {error!r} is not as expected"
+            raise self._changes.damaged(problem) from None
+        self._appended += max(1, len(put) + len(removed))
 
     # ---- save ----
 
@@ -117,8 +122,11 @@ class IncrementalTable(PersistentTable):
     async def _write(self) -> None:
         self._due = None
         await super()._write()
+        self._begin_compaction()
+
+    def _begin_compaction(self) -> None:
+        """In a task of its own: the change is durable, and its caller need not wait."""
         if self._due is not None:
-            # A task of its own: the change is durable, and its caller need not wait.
             self._write_under_way = asyncio.get_running_loop().create_task(
                 self._compact(self._due), name=f"compact {self._file.path.name}"
             )
@@ -139,16 +147,18 @@ class IncrementalTable(PersistentTable):
         table = self._rows
         rows = table.rows()
         return {
-            "number": self._number + 1,
             "version": table.version.to_json(),
-            "put": {table.name_of(key): table.row_to_json(rows[key]) for key in keys if key in rows},
+            "put": {
+                table.name_of(key): table.row_to_json(rows[key]) for key in keys if key in rows
+            },
             "removed": [table.name_of(key) for key in keys if key not in rows],
             **self._position_member(logged.position),
         }
 
     async def _append(self, change: dict[str, Any], rows: int) -> None:
-        await self._writer(lambda: self._changes.append(change))
-        self._number = change["number"]
+        number = self._number + 1
+        await self._writer(lambda: self._changes.append(number, change))
+        self._number = number
         self._appended += max(1, rows)
 
     # ---- the JSON file ----
@@ -195,4 +205,4 @@ class IncrementalTable(PersistentTable):
             rows.append(f"{_encode(table.name_of(key))}:{_encode(table.row_to_json(row))}")
             if count % _SLICE_ROWS == 0:
                 await asyncio.sleep(0)
-        return f'{_encode(content.head)[:-1]},{_encode(table.ROWS)}:{{{",".join(rows)}}}}}'
+        return f"{_encode(content.head)[:-1]},{_encode(table.ROWS)}:{{{','.join(rows)}}}}}"
