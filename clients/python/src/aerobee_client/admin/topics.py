@@ -169,6 +169,14 @@ class TopicAdmin(BrokerAdmin):
             and (include_derived or group_of(topic) is None)
         ]
 
+    async def routed_topics(self, broker_name: str) -> list[str]:
+        """The topics whose routes name a broker, as a name server has them: sorted, and with those
+        of the system. One call for all of them. Raises NO_PERMISSION: the list is turned off
+        (enableTopicList)."""
+        scopes = namesrv_pb2.ListTopicsRequest
+        request = scopes(scope=scopes.BROKER, broker_name=broker_name)
+        return list((await self._instance.namesrv.call(rpcs.LIST_TOPIC_ROUTES, request)).topics)
+
     async def topic_route(self, topic: str) -> d.RouteDescription:
         """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""
         return d.RouteDescription.of(topic, await self._instance.routes.refresh(topic))

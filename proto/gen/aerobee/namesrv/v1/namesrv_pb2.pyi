@@ -259,7 +259,7 @@ class BrokerData(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., addresses: _Optional[_Mapping[int, str]] = ..., zone_name: _Optional[str] = ..., enable_acting_master: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("scope", "cluster")
+    __slots__ = ("scope", "cluster", "broker_name")
     class Scope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ALL: _ClassVar[ListTopicsRequest.Scope]
@@ -268,17 +268,21 @@ class ListTopicsRequest(_message.Message):
         UNIT: _ClassVar[ListTopicsRequest.Scope]
         HAS_UNIT_SUBSCRIPTION: _ClassVar[ListTopicsRequest.Scope]
         HAS_UNIT_SUBSCRIPTION_AND_NOT_UNIT: _ClassVar[ListTopicsRequest.Scope]
+        BROKER: _ClassVar[ListTopicsRequest.Scope]
     ALL: ListTopicsRequest.Scope
     CLUSTER: ListTopicsRequest.Scope
     SYSTEM: ListTopicsRequest.Scope
     UNIT: ListTopicsRequest.Scope
     HAS_UNIT_SUBSCRIPTION: ListTopicsRequest.Scope
     HAS_UNIT_SUBSCRIPTION_AND_NOT_UNIT: ListTopicsRequest.Scope
+    BROKER: ListTopicsRequest.Scope
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     scope: ListTopicsRequest.Scope
     cluster: str
-    def __init__(self, scope: _Optional[_Union[ListTopicsRequest.Scope, str]] = ..., cluster: _Optional[str] = ...) -> None: ...
+    broker_name: str
+    def __init__(self, scope: _Optional[_Union[ListTopicsRequest.Scope, str]] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "broker_address")
