@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_table_that_goes_into_a_pipe_is_not_folded(capsys: pytest.CaptureFixtu
 def test_a_long_table_looks_like_a_short_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, title: str | None
 ) -> None:
-    items = [
+    items: list[dict[str, Any]] = [
         {"topic": "größe 日本", "lag": 1234567, "store_timestamp_ms": 0},
         {"topic": "two\nlines, and more", "lag": None, "store_timestamp_ms": 1},
     ]

@@ -85,7 +85,7 @@ class MessageIllegal(StoreError):
 
 class DiskFull(StoreError):
     def __init__(self, message: str, about: str = "") -> None:
-        super().__init__(Code.DISK_FULL, message, retry_after_ms=10_000, about=about)
+        super().__init__(Code.DISK_FULL, message, retry_after_ms=1_000, about=about)
 
 
 class StoreReadOnly(StoreError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -29,7 +30,11 @@ GOOD = TopicConfig("t", 4, 4)
 
 
 def full_disk() -> AbstractContextManager[Any]:
-    error = OSError(errno.ENOSPC, "No space left on device")
+    return failing_disk(errno.ENOSPC)
+
+
+def failing_disk(number: int) -> AbstractContextManager[Any]:
+    error = OSError(number, os.strerror(number))
     return mock.patch.object(RealFile, "pwrite", side_effect=error)
 
 
@@ -371,13 +376,44 @@ async def test_every_use_of_a_group_waits_until_it_is_durable(harness: BrokerHar
 
 
 async def test_the_next_use_of_an_unsaved_group_saves_it(harness: BrokerHarness) -> None:
-    with full_disk():
+    with failing_disk(errno.EIO):
         for _ in range(2):  # the second one finds the group in the table
-            with pytest.raises(MqError):
+            with raises_code(Code.SYSTEM_ERROR):
                 await harness.broker.groups.for_client("new")
     await harness.broker.groups.for_client("new")
     assert "new" in rows_on_disk(harness.tables.saved_groups)
     assert harness.broker.groups.ready("new") is not None
+
+
+async def test_a_consumer_s_new_group_needs_no_room_on_the_disk(harness: BrokerHarness) -> None:
+    """It has default settings, and consuming makes room. The periodic save makes it durable."""
+    groups, topics = harness.broker.groups, harness.broker.topics
+    with full_disk():
+        group = await groups.for_client("new")
+        assert groups.ready("new") == group == SubscriptionGroup("new")
+        await groups.ensure_retry_topic(group)
+        assert topics.ready("%RETRY%new") is not None
+        assert "%RETRY%new" in harness.announced[-1]
+        assert "new" not in rows_on_disk(harness.tables.saved_groups)
+        await harness.broker.save_tables()  # a failure is logged
+    await harness.broker.save_tables()
+    assert "new" in rows_on_disk(harness.tables.saved_groups)
+    assert "%RETRY%new" in rows_on_disk(harness.tables.saved_topics)
+
+
+async def test_an_administrator_s_change_needs_room_on_the_disk(harness: BrokerHarness) -> None:
+    group = SubscriptionGroup("g", retry_max_times=3)
+    with full_disk():
+        for change in (
+            harness.broker.groups.put(group),
+            harness.broker.groups.for_client("g"),  # its settings are not durable
+            harness.broker.topics.put(GOOD),
+            harness.broker.topics.put(TopicConfig("%RETRY%g", 2, 2)),
+        ):
+            with raises_code(Code.DISK_FULL):
+                await change
+    assert await harness.broker.groups.for_client("g") == group
+    assert "g" in rows_on_disk(harness.tables.saved_groups)
 
 
 @pytest.mark.parametrize(

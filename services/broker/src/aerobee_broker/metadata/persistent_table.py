@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import NO_SPACE, ConfigFileDamaged
+from aerobee_broker.errors import NO_SPACE, ConfigFileDamaged, DiskFull, place
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.table import Table
 from aerobee_wire.checked_json import encode
@@ -171,13 +171,22 @@ class PersistentTable:
             if self._journal is not None:
                 self.position = logged.position
         except OSError as error:
-            raise MqError(
-                Code.DISK_FULL if error.errno in NO_SPACE else Code.SYSTEM_ERROR,
-                f"cannot write {self._file.path.name}: {error.strerror}; make room or repair the "
-                "disk",
-            ) from error
+            raise self._failure(error) from error
         finally:
             self._write_under_way = None
+
+    def _failure(self, error: OSError) -> MqError:
+        path = self._file.path
+        if error.errno in NO_SPACE:
+            return DiskFull(
+                f"there is no room on the disk for {place(path)}: make room on the disk of the "
+                "store, then retry; the broker keeps running",
+                place(path),
+            )
+        return MqError(
+            Code.SYSTEM_ERROR,
+            f"cannot write {path.name}: {error.strerror}; repair the disk, then retry",
+        )
 
     def _prepare(self) -> Prepared:
         data, logged = self.encoded()

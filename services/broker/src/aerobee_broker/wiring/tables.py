@@ -77,6 +77,11 @@ class Tables(Component):
         for saved in self.all_saved:
             await saved.try_save()
 
+    async def save_incremental(self) -> None:
+        """Those of which a save costs as much as has changed."""
+        for saved in (self.saved_topics, self.saved_groups, self.saved_offsets):
+            await saved.try_save()
+
     def file_of(
         self,
         table: Table,
