@@ -54,7 +54,9 @@ class TopicAdmin(BrokerAdmin):
                 attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
         masters = await self._brokers.masters(cluster)
-        existing = await topic_configs(self._brokers, masters, topic)
+        # One broker changes nothing when it has the topic: it need not be asked first.
+        ask_first = dry_run or len(masters) > 1
+        existing = await topic_configs(self._brokers, masters, topic) if ask_first else {}
         if not is_system(topic):  # which the brokers refuse
             _check_same(config, existing.items())
         if dry_run:
