@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from aerobee_broker.delivery.admin import TopicUpdate
-from aerobee_broker.disk import RealDisk, RealFile
-from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
-from support.broker.tables import rows_in
-from support.clock.manual_clock import ManualClock
+from support.broker.tables import failing_disk, saved_rows
 from support.codes import raises_about, raises_code
 
 GOOD = TopicConfig("t", 4, 4)
-
-
-def full_disk() -> AbstractContextManager[Any]:
-    return failing_disk(errno.ENOSPC)
-
-
-def failing_disk(number: int) -> AbstractContextManager[Any]:
-    error = OSError(number, os.strerror(number))
-    return mock.patch.object(RealFile, "pwrite", side_effect=error)
-
-
-def rows_on_disk(saved: PersistentTable) -> dict[str, Any]:
-    """The rows of a table as a start finds them, by name."""
-    assert isinstance(saved, IncrementalTable)
-    return rows_in(type(saved._rows)(ManualClock()), RealDisk(), saved._file.path)
 
 
 def hold_writer(table: PersistentTable) -> asyncio.Event:
@@ -156,7 +135,7 @@ async def test_queues_that_nobody_would_read_get_no_messages(harness: BrokerHarn
 
 async def test_put_returns_once_the_topic_is_published(harness: BrokerHarness) -> None:
     await harness.broker.topics.put(GOOD)
-    assert "t" in rows_on_disk(harness.tables.saved_topics)
+    assert "t" in saved_rows(harness.tables.saved_topics)
     assert "t" in harness.announced[-1]
 
 
@@ -169,7 +148,7 @@ async def test_a_change_during_a_publication_is_published_too(harness: BrokerHar
     await asyncio.sleep(0.01)
     gate.set()
     await second
-    table = rows_on_disk(saved)
+    table = saved_rows(saved)
     assert table["t"]["readQueueNums"] == 9
     await first
 
@@ -293,7 +272,7 @@ async def test_without_auto_creation_there_is_no_tbw102(
 
 
 async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -> None:
-    with full_disk():
+    with failing_disk():
         for _ in range(2):  # the second one finds the topic in the table
             with raises_code(Code.DISK_FULL):
                 await harness.broker.topics.put(GOOD)
@@ -301,7 +280,7 @@ async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -
                 await harness.send("t", b"a")
     announced = len(harness.announced)
     await harness.broker.topics.put(GOOD)
-    assert "t" in rows_on_disk(harness.tables.saved_topics)
+    assert "t" in saved_rows(harness.tables.saved_topics)
     assert len(harness.announced) == announced + 1
 
 
@@ -316,7 +295,7 @@ async def test_a_deleted_group_s_offsets_go_before_the_group(
     save = harness.tables.saved_groups.save
 
     async def look() -> None:
-        offsets = rows_on_disk(harness.tables.saved_offsets)
+        offsets = saved_rows(harness.tables.saved_offsets)
         seen.append("t@g" in offsets)
         await save()
 
@@ -329,7 +308,7 @@ async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(harness: Brok
     await harness.send("t", b"a")
     await harness.group("g")
     harness.tables.offsets.commit("g", "t", 0, 1)
-    with full_disk(), pytest.raises(MqError):
+    with failing_disk(), pytest.raises(MqError):
         await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert not await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert harness.tables.offsets.get("g", "t", 0) is None
@@ -371,7 +350,7 @@ async def test_every_use_of_a_group_waits_until_it_is_durable(harness: BrokerHar
     assert not any(use.done() for use in uses)
     gate.set()
     await asyncio.wait(uses[-1:])
-    assert "new" in rows_on_disk(saved)
+    assert "new" in saved_rows(saved)
     assert [(await use).consumer_group for use in uses] == ["new"] * 3
 
 
@@ -381,39 +360,8 @@ async def test_the_next_use_of_an_unsaved_group_saves_it(harness: BrokerHarness)
             with raises_code(Code.SYSTEM_ERROR):
                 await harness.broker.groups.for_client("new")
     await harness.broker.groups.for_client("new")
-    assert "new" in rows_on_disk(harness.tables.saved_groups)
+    assert "new" in saved_rows(harness.tables.saved_groups)
     assert harness.broker.groups.ready("new") is not None
-
-
-async def test_a_consumer_s_new_group_needs_no_room_on_the_disk(harness: BrokerHarness) -> None:
-    """It has default settings, and consuming makes room. The periodic save makes it durable."""
-    groups, topics = harness.broker.groups, harness.broker.topics
-    with full_disk():
-        group = await groups.for_client("new")
-        assert groups.ready("new") == group == SubscriptionGroup("new")
-        await groups.ensure_retry_topic(group)
-        assert topics.ready("%RETRY%new") is not None
-        assert "%RETRY%new" in harness.announced[-1]
-        assert "new" not in rows_on_disk(harness.tables.saved_groups)
-        await harness.broker.save_tables()  # a failure is logged
-    await harness.broker.save_tables()
-    assert "new" in rows_on_disk(harness.tables.saved_groups)
-    assert "%RETRY%new" in rows_on_disk(harness.tables.saved_topics)
-
-
-async def test_an_administrator_s_change_needs_room_on_the_disk(harness: BrokerHarness) -> None:
-    group = SubscriptionGroup("g", retry_max_times=3)
-    with full_disk():
-        for change in (
-            harness.broker.groups.put(group),
-            harness.broker.groups.for_client("g"),  # its settings are not durable
-            harness.broker.topics.put(GOOD),
-            harness.broker.topics.put(TopicConfig("%RETRY%g", 2, 2)),
-        ):
-            with raises_code(Code.DISK_FULL):
-                await change
-    assert await harness.broker.groups.for_client("g") == group
-    assert "g" in rows_on_disk(harness.tables.saved_groups)
 
 
 @pytest.mark.parametrize(
