@@ -1,5 +1,5 @@
-"""Groups and topics on a full disk: what a consumer needs is made, what an administrator asks for is
-refused.
+"""Groups and topics on a full disk: what a consumer needs is made, and what an administrator asks
+for is refused.
 """
 
 from __future__ import annotations
