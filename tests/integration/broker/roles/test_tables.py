@@ -13,10 +13,16 @@ import grpc
 import pytest
 from aerobee.broker.v1 import admin_pb2, offset_pb2, pop_pb2
 
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
+from aerobee_broker.metadata.topics import Topics
 from aerobee_wire.checked_json import decode
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import MqError
 from support.broker.calls import BrokerCaller
+from support.broker.tables import rows_in
+from support.clock.manual_clock import ManualClock
 from support.clock.polling import until, until_sync
 from support.processes.broker_group import BrokerGroup, Member, broker_group, send_until_taken
 
@@ -24,8 +30,11 @@ SOON = "flushConsumerOffsetInterval=200"
 COPIES = "totalReplicas=2"
 MASTER, SLAVE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE"
 ASYNC = "brokerRole=ASYNC_MASTER"
-FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
-TABLES = ("topicConfigTable", "subscriptionGroupTable", "offsetTable")
+TABLES = {
+    "topics.json": Topics,
+    "subscriptionGroup.json": SubscriptionGroups,
+    "consumerOffset.json": ConsumerOffsets,
+}
 
 
 @pytest.fixture
@@ -36,14 +45,10 @@ def group(tmp_path: Path) -> Iterator[BrokerGroup]:
 
 def tables(member: Member) -> list[dict[str, Any]]:
     """As its files have them now; empty where one is not there yet."""
-    found = []
-    for name, table in zip(FILES, TABLES, strict=True):
-        path = member.store / "config" / name
-        content: dict[str, Any] = {table: {}}
-        with suppress(FileNotFoundError):  # also for the moment in which a new file takes its place
-            content = decode(path.read_bytes())
-        found.append(content[table])
-    return found
+    config = member.store / "config"
+    return [
+        rows_in(make(ManualClock()), RealDisk(), config / name) for name, make in TABLES.items()
+    ]
 
 
 def until_tables_alike(master: Member, *slaves: Member) -> None:
