@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from itertools import zip_longest
 from typing import Any
 
@@ -53,21 +52,15 @@ def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
 
 def _plain_value(value: Any) -> Any:
     """As `dataclasses.asdict`, which copies every string, and so takes ten times as long."""
-    names = _field_names(type(value))
-    if names:
-        return {name: _plain_value(getattr(value, name)) for name in names}
+    fields = getattr(type(value), "__dataclass_fields__", None)
+    if fields is not None:
+        return {name: _plain_value(getattr(value, name)) for name in fields}
     if isinstance(value, (tuple, list)):
         values = map(_plain_value, value)
         return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
     if isinstance(value, Mapping):
         return {key: _plain_value(each) for key, each in value.items()}
     return value
-
-
-@cache
-def _field_names(kind: Hashable) -> tuple[str, ...]:
-    """Empty where it is not a dataclass."""
-    return tuple(getattr(kind, "__dataclass_fields__", ()))
 
 
 def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool) -> None:

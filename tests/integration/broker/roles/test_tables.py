@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from aerobee.broker.v1 import admin_pb2, offset_pb2, pop_pb2
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
+from aerobee_broker.metadata.table import JournalledTable
 from aerobee_broker.metadata.topics import Topics
+from aerobee_chassis.clock import Clock
 from aerobee_wire.checked_json import decode
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import MqError
@@ -30,7 +32,7 @@ SOON = "flushConsumerOffsetInterval=200"
 COPIES = "totalReplicas=2"
 MASTER, SLAVE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE"
 ASYNC = "brokerRole=ASYNC_MASTER"
-TABLES = {
+TABLES: dict[str, Callable[[Clock], JournalledTable]] = {
     "topics.json": Topics,
     "subscriptionGroup.json": SubscriptionGroups,
     "consumerOffset.json": ConsumerOffsets,
