@@ -135,6 +135,8 @@ async def test_a_new_master_keeps_the_leases_of_the_old_one(group: BrokerGroup) 
     slave.process.stop()
     leases = decode((slave.store / "config" / "popLeases.json").read_bytes())
     assert leases["position"], "it is of the slave's own"
+    topics = decode((slave.store / "config" / "topics.json").read_bytes())
+    assert "orders" in topics["topicConfigTable"], "an older version finds it after a stop"
     promoted = group.restart_as(slave, 0, MASTER, SOON, "inSyncReplicas=1")
     group.until_leads(promoted)
     async with BrokerCaller(promoted.address) as caller:

@@ -70,6 +70,14 @@ class Tables(Component):
         await self.save()
 
     async def stop(self) -> None:
+        """A replica may only change its role: then it does not write the JSON files again."""
+        if self.journalled is None:
+            await self.finish()
+        else:
+            await self.save()
+
+    async def finish(self) -> None:
+        """The process stops: the JSON files get all of the tables, for older versions."""
         for saved in self.all_saved:
             await saved.finish()
 
