@@ -1,5 +1,5 @@
 """F6: topics and consumer offsets are created, changed and deleted while the power goes in any call
-of their saves, also while the JSON file is written anew. After it the table has every change that
+of their saves, also while the JSON file is replaced. After it the table has every change that
 was acknowledged, in order, and at most the one that was under way; a deleted row stays deleted.
 """
 
@@ -44,7 +44,7 @@ MORE = [("later", 1), (f"{LONG}0", 0), ("t0", 5)]
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JSON file is written anew after a few rows."""
+    """The JSON file is replaced after a few rows."""
     monkeypatch.setattr(incremental_table, "LEAST_APPENDED", 2)
 
 
@@ -106,7 +106,7 @@ def check(disk: SimulatedDisk, acknowledged: int, begin: dict[str, int], where: 
 def test_no_acknowledged_change_is_lost_at_a_crash_in_any_call(campaign: Campaign) -> None:
     steps = SimulatedDisk()
     assert run(steps, STEPS) == len(STEPS)
-    assert CHANGES.with_suffix(".changes.bak") in steps.files(), "JSON files were written anew"
+    assert CHANGES.with_suffix(".changes.bak") in steps.files(), "JSON files were replaced"
     count = 0
     for seed in campaign.seeds(2, 60):
         for crash_at in range(1, steps.steps + 1):

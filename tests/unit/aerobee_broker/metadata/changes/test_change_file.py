@@ -54,7 +54,7 @@ def test_a_truncated_file_ends_with_its_last_whole_change() -> None:
 
 
 def test_a_flipped_bit_is_noticed() -> None:
-    """In the last change it cannot be told from a torn write, and counts as that."""
+    """In the last change it looks like a torn write, and counts as one."""
     disk = with_three()
     data = disk.files()[PATH]
     last = data.rindex(b"\n", 0, -1) + 1

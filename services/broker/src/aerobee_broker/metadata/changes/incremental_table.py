@@ -27,7 +27,7 @@ from aerobee_broker.metadata.table import JournalledTable, kept
 from aerobee_wire.checked_json import encode_text
 
 _NUMBER = "changes"  # a member of the JSON file, beside RocketMQ's
-LEAST_APPENDED = 4096  # rows that are appended before the JSON file is written anew
+LEAST_APPENDED = 4096  # rows that are appended before the JSON file is written again
 _SLICE_ROWS = 256  # encoded in one turn of the loop: 1 to 2 ms
 T = TypeVar("T")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
