@@ -86,6 +86,7 @@ SUITES = {
         "store_append_10000_queues",
         "store_append_20_files",
     ),
+    "tables.creation": ("topics_created",),
     "startup": ("up_ready", "up_memory", "suite_memory"),
     "report": ("report_10k", "report_10k_s"),
     "spark": (

@@ -16,7 +16,12 @@ _OPENING = b'{"crc32":'
 
 
 def encode(content: Mapping[str, Any]) -> bytes:
-    line = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return encode_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")))
+
+
+def encode_text(text: str) -> bytes:
+    """`text`: the JSON object, on one line."""
+    line = text.encode()
     return line + b"\n" + _checksum(line)
 
 

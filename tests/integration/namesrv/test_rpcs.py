@@ -221,6 +221,10 @@ def test_topics_are_listed_by_scope(caller: Caller) -> None:
     assert topics(Scope.UNIT) == ["both", "unit"]
     assert topics(Scope.HAS_UNIT_SUBSCRIPTION) == ["both", "sub"]
     assert topics(Scope.HAS_UNIT_SUBSCRIPTION_AND_NOT_UNIT) == ["sub"]
+    of_broker = pb.ListTopicsRequest(scope=Scope.BROKER, broker_name="broker-a")
+    assert list(caller.call(of_broker).topics) == topics(Scope.CLUSTER, CLUSTER)
+    of_broker.broker_name = "unknown"
+    assert list(caller.call(of_broker).topics) == []
     system = caller.call(pb.ListTopicsRequest(scope=Scope.SYSTEM))
     assert (list(system.topics), system.broker_address) == ([CLUSTER, "broker-a"], address_of())
 
@@ -311,6 +315,7 @@ def test_no_route_is_given_while_brokers_are_awaited(tmp_path: Path) -> None:
             "",
         ),
         (pb.ListTopicsRequest(scope=Scope.CLUSTER), Code.INVALID_PARAMETER, "cluster"),
+        (pb.ListTopicsRequest(scope=Scope.BROKER), Code.INVALID_PARAMETER, "broker_name"),
         (pb.ListTopicsRequest(scope=77), Code.INVALID_PARAMETER, "scope"),  # type: ignore[arg-type]
         (pb.RegisterTopicRequest(topic="a b"), Code.INVALID_PARAMETER, "topic"),
         (pb.RegisterTopicRequest(topic="t"), Code.INVALID_PARAMETER, "queues"),

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import pytest
 
 from aerobee_cli import output
 from aerobee_cli.messages import dead_letter_columns
 from aerobee_cli.output import Column
+
+
+class Place(NamedTuple):
+    topic: str
+    queue_id: int
+
 
 COLUMNS = (
     Column("topic", "topic"),
@@ -38,6 +47,37 @@ def test_a_table_that_goes_into_a_pipe_is_not_folded(capsys: pytest.CaptureFixtu
     )
     out = capsys.readouterr().out
     assert name in out and "1,234,567" in out and "topic" in out
+
+
+@pytest.mark.parametrize("title", [None, "Two topics"])
+def test_a_long_table_looks_like_a_short_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, title: str | None
+) -> None:
+    items: list[dict[str, Any]] = [
+        {"topic": "größe 日本", "lag": 1234567, "store_timestamp_ms": 0},
+        {"topic": "two\nlines, and more", "lag": None, "store_timestamp_ms": 1},
+    ]
+    output.write_table(items, COLUMNS, title)
+    short = capsys.readouterr().out
+    monkeypatch.setattr(output, "MANY_ROWS", 0)
+    output.write_table(items, COLUMNS, title)
+    assert capsys.readouterr().out == short
+
+
+def test_items_are_plain_values() -> None:
+    @dataclass(frozen=True)
+    class Part:
+        name: str
+        attributes: Mapping[str, str]
+
+    @dataclass(frozen=True)
+    class Whole:
+        parts: tuple[Part, ...]
+        place: Place | None = None
+
+    whole = Whole((Part("a", {"x": "y"}),), Place("t", 3))
+    assert output.items_of([whole]) == [asdict(whole)]
+    assert isinstance(output.items_of([whole])[0]["place"], Place)
 
 
 def test_dead_letters_have_a_column_of_lite_topics_when_one_has_any() -> None:

@@ -262,6 +262,18 @@ def test_topics_that_a_broker_no_longer_has_are_dropped_on_demand() -> None:
     assert tables.manager.topic_queue_table.names() == ["orders", "refunds"]
 
 
+@pytest.mark.parametrize(("switch", "left"), [(True, ["orders"]), (False, ["orders", "payments"])])
+def test_removed_topics_of_an_incremental_registration(switch: bool, left: list[str]) -> None:
+    tables = RoutingTables(delete_topic_with_broker_registration=switch)
+    tables.register("broker-a")
+    tables.register("broker-b")
+    for name in ("broker-a", "broker-b"):
+        assert "payments" in tables.manager.topic_queue_table
+        removed = {"topics": [], "removed_topics": ["payments", "unknown"]}
+        tables.register(name, version=V2, incremental=True, **removed)
+    assert tables.manager.topic_queue_table.names() == left
+
+
 @pytest.mark.parametrize(
     ("switch", "fields"),
     [

@@ -7,12 +7,15 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
 Item = Mapping[str, Any]
 
 # The width of a table when the output is no terminal: nothing is folded.
 PIPE_WIDTH = 4_096
+# From so many on a table is written without rich, which takes 2 ms a row.
+MANY_ROWS = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +47,20 @@ def iso_time(timestamp_ms: int) -> str:
 
 
 def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(description) for description in descriptions]
+    return [_plain_value(description) for description in descriptions]
+
+
+def _plain_value(value: Any) -> Any:
+    """As `dataclasses.asdict`, which copies every string, and so takes ten times as long."""
+    fields = getattr(type(value), "__dataclass_fields__", None)
+    if fields is not None:
+        return {name: _plain_value(getattr(value, name)) for name in fields}
+    if isinstance(value, (tuple, list)):
+        values = map(_plain_value, value)
+        return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
+    if isinstance(value, Mapping):
+        return {key: _plain_value(each) for key, each in value.items()}
+    return value
 
 
 def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool) -> None:
@@ -79,6 +95,48 @@ def show_each(items: Sequence[Item], *, as_json: bool) -> None:
 
 def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | None = None) -> None:
     """On stdout."""
+    rows = [[printable(_cell(column, item[column.key])) for column in columns] for item in items]
+    if len(rows) < MANY_ROWS:
+        _write_rich_table(rows, columns, title)
+    else:
+        _write_long_table(rows, columns, title)
+
+
+def _write_long_table(
+    rows: Sequence[Sequence[str]], columns: Sequence[Column], title: str | None
+) -> None:
+    """As `_write_rich_table`, in a hundredth of its time; nothing is folded."""
+    from rich.cells import cell_len
+
+    lines = [
+        line
+        for row in rows
+        for line in zip_longest(*(cell.expandtabs().split("\n") for cell in row), fillvalue="")
+    ]
+    titles = [column.title for column in columns]
+    widths = [max(map(cell_len, cells)) for cells in zip(titles, *lines, strict=True)]
+
+    def write(cells: Sequence[str]) -> None:
+        padded = []
+        for cell, width, column in zip(cells, widths, columns, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(space + cell if column.right else cell + space)
+        sys.stdout.write(f" {'   '.join(padded)} \n")
+
+    total = sum(widths) + 3 * (len(widths) - 1)
+    if title:
+        sys.stdout.write(f"{title:<{total + 2}}\n")
+    sys.stdout.write(f"{'':{total + 2}}\n")
+    write(titles)
+    sys.stdout.write(f" {'─' * total} \n")
+    for line in lines:
+        write(line)
+    sys.stdout.write(f"{'':{total + 2}}\n")
+
+
+def _write_rich_table(
+    rows: Iterable[Sequence[str]], columns: Sequence[Column], title: str | None
+) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -87,9 +145,8 @@ def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | N
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-    for item in items:
-        # As Text: a body or a name is no markup.
-        table.add_row(*(Text(printable(_cell(column, item[column.key]))) for column in columns))
+    for row in rows:
+        table.add_row(*map(Text, row))  # a body or a name is not markup
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     Console(width=width, highlight=False).print(table)
 

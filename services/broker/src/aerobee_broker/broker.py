@@ -153,11 +153,11 @@ class Broker:
         )
 
     async def save_tables(self) -> None:
-        """Consumer offsets; of a broker whose log has replicas all that its journal has."""
+        """Consumer offsets, and topics and groups that a full disk kept from being saved."""
         if self._table_upkeep is not None:
             await self._table_upkeep.save()
         else:
-            await self._core.tables.saved_offsets.try_save()
+            await self._core.tables.save_incremental()
 
     def due_in_ms(self) -> float | None:
         """Until time alone makes something happen here: a delivery, the end of a lease, a check of

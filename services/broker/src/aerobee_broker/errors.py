@@ -86,7 +86,7 @@ class MessageIllegal(StoreError):
 
 class DiskFull(StoreError):
     def __init__(self, message: str, about: str = "") -> None:
-        super().__init__(Code.DISK_FULL, message, retry_after_ms=10_000, about=about)
+        super().__init__(Code.DISK_FULL, message, retry_after_ms=1_000, about=about)
 
 
 class StoreReadOnly(StoreError):
@@ -222,12 +222,13 @@ class CommitLogBroken(StoreOpenError):
 
 
 class ConfigFileDamaged(MqError):
-    def __init__(self, path: Path, problems: str) -> None:
-        super().__init__(
-            Code.SYSTEM_ERROR,
-            f"cannot read {problems}; restore the file, or remove it and its .bak to start without",
-            about=str(path),
-        )
+    def __init__(
+        self,
+        path: Path,
+        problems: str,
+        advice: str = "restore the file, or remove it and its .bak to start without",
+    ) -> None:
+        super().__init__(Code.SYSTEM_ERROR, f"cannot read {problems}; {advice}", about=str(path))
 
 
 class InvalidParameter(MqError):

@@ -12,9 +12,12 @@ import grpc
 import pytest
 from aerobee.broker.v1 import admin_pb2, offset_pb2
 
-from aerobee_wire.checked_json import decode
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
+from support.broker.tables import rows_in
+from support.clock.manual_clock import ManualClock
 from support.clock.polling import until, until_sync
 from support.codes import raises_code
 from support.etcd.etcd_process import EtcdMember, etcd_members
@@ -213,9 +216,10 @@ async def test_topics_groups_and_offsets_outlive_the_master(group: BrokerGroup) 
 
 
 def logged_offsets(member: Member) -> list[int]:
-    """What the file of its consumer offsets has, which is written once the log has it."""
-    content = decode((member.store / "config" / "consumerOffset.json").read_bytes())
-    offsets = content["offsetTable"].get(f"{TOPIC}@readers", {})
+    """What the files of its consumer offsets have, which are written once the log has it."""
+    path = member.store / "config" / "consumerOffset.json"
+    rows = rows_in(ConsumerOffsets(ManualClock()), RealDisk(), path)
+    offsets = rows.get(f"{TOPIC}@readers", {})
     return [int(offset) for offset in offsets.values()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,18 @@ import grpc
 import pytest
 from aerobee.broker.v1 import admin_pb2, offset_pb2, pop_pb2
 
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
+from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.topics import Topics
+from aerobee_chassis.clock import Clock
 from aerobee_wire.checked_json import decode
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import MqError
 from support.broker.calls import BrokerCaller
+from support.broker.tables import rows_in
+from support.clock.manual_clock import ManualClock
 from support.clock.polling import until, until_sync
 from support.processes.broker_group import BrokerGroup, Member, broker_group, send_until_taken
 
@@ -24,8 +32,11 @@ SOON = "flushConsumerOffsetInterval=200"
 COPIES = "totalReplicas=2"
 MASTER, SLAVE = "brokerRole=SYNC_MASTER", "brokerRole=SLAVE"
 ASYNC = "brokerRole=ASYNC_MASTER"
-FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
-TABLES = ("topicConfigTable", "subscriptionGroupTable", "offsetTable")
+TABLES: dict[str, Callable[[Clock], JournalledTable]] = {
+    "topics.json": Topics,
+    "subscriptionGroup.json": SubscriptionGroups,
+    "consumerOffset.json": ConsumerOffsets,
+}
 
 
 @pytest.fixture
@@ -36,14 +47,10 @@ def group(tmp_path: Path) -> Iterator[BrokerGroup]:
 
 def tables(member: Member) -> list[dict[str, Any]]:
     """As its files have them now; empty where one is not there yet."""
-    found = []
-    for name, table in zip(FILES, TABLES, strict=True):
-        path = member.store / "config" / name
-        content: dict[str, Any] = {table: {}}
-        with suppress(FileNotFoundError):  # also for the moment in which a new file takes its place
-            content = decode(path.read_bytes())
-        found.append(content[table])
-    return found
+    config = member.store / "config"
+    return [
+        rows_in(make(ManualClock()), RealDisk(), config / name) for name, make in TABLES.items()
+    ]
 
 
 def until_tables_alike(master: Member, *slaves: Member) -> None:
@@ -128,6 +135,8 @@ async def test_a_new_master_keeps_the_leases_of_the_old_one(group: BrokerGroup) 
     slave.process.stop()
     leases = decode((slave.store / "config" / "popLeases.json").read_bytes())
     assert leases["position"], "it is of the slave's own"
+    topics = decode((slave.store / "config" / "topics.json").read_bytes())
+    assert "orders" in topics["topicConfigTable"], "an older version finds it after a stop"
     promoted = group.restart_as(slave, 0, MASTER, SOON, "inSyncReplicas=1")
     group.until_leads(promoted)
     async with BrokerCaller(promoted.address) as caller:

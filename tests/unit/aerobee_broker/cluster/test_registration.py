@@ -171,14 +171,15 @@ async def test_a_role_waits_for_a_name_server_that_takes_it() -> None:
     await cluster.registration.stop()
 
 
-async def test_a_removal_registers_all_topics() -> None:
+async def test_a_removal_is_registered_by_name() -> None:
     cluster = Cluster("a")
     await cluster.registration.start()
     cluster.topics.put(TopicConfig("u", 1, 1))
     cluster.topics.remove("t")
     await cluster.registration.announce()
     request = cluster.namesrvs["a"].requests[-1]
-    assert (request.incremental, [config.topic for config in request.topics]) == (False, ["u"])
+    assert (request.incremental, [config.topic for config in request.topics]) == (True, ["u"])
+    assert list(request.removed_topics) == ["t"]
     await cluster.registration.stop()
 
 

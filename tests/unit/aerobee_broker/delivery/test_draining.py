@@ -31,7 +31,7 @@ async def test_producers_are_refused_and_topics_registered_without_write_permiss
     announced = len(harness.announced)
     assert await harness.broker.draining.put(True) == (True, [])
     assert len(harness.announced) == announced + 1
-    assert harness.tables.topics.changed_since(harness.tables.topics.revision - 1) is None
+    assert harness.tables.topics.changed_keys(harness.tables.topics.revision - 1) is None
     assert harness.broker.permission.bits() == READ
     assert await refusal(harness, "t") is Code.NO_PERMISSION
     assert await refusal(harness, "new") is Code.NO_PERMISSION

@@ -79,21 +79,35 @@ def test_putting_an_equal_topic_changes_no_version() -> None:
     assert table.version == before == DataVersion(0, 1_000, 1)
 
 
-def test_changed_since_lists_topics_put_after_a_revision() -> None:
-    table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1))
+def test_changed_keys_lists_rows_put_or_removed_after_a_revision() -> None:
+    table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1), TopicConfig("c", 1, 1))
     seen = table.revision
-    table.put(TopicConfig("a", 2, 2))
-    assert table.changed_since(seen) == [TopicConfig("a", 2, 2)]
-    assert table.changed_since(table.revision) == []
-
-
-def test_changed_since_a_removal_is_none() -> None:
-    table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1))
-    seen = table.revision
+    table.put(TopicConfig("b", 2, 2))
     assert table.remove("a")
     assert not table.remove("a")
-    assert table.changed_since(seen) is None
-    assert table.changed_since(table.revision) == []
+    table.put(TopicConfig("b", 3, 3))
+    assert table.changed_keys(seen) == ["a", "b"], "each once, the last change last"
+    assert table.changed_keys(table.revision) == []
+
+
+def test_changed_keys_are_unknown_after_all_rows_were_replaced() -> None:
+    table = topics(TopicConfig("a", 1, 1))
+    seen = table.revision
+    table.take(table.to_json())
+    assert table.changed_keys(seen) is None
+    assert table.changed_keys(table.revision) == []
+
+
+def test_removed_rows_are_not_remembered_for_ever() -> None:
+    table = topics()
+    first = table.revision
+    for number in range(5_000):
+        table.put(TopicConfig(f"t{number}", 1, 1))
+        seen = table.revision
+        table.remove(f"t{number}")
+        assert table.changed_keys(seen) == [f"t{number}"]
+    assert table.changed_keys(first) is None
+    assert len(table._changed_at) < 2_048
 
 
 def test_groups_have_rocketmqs_defaults() -> None:

@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from aerobee_broker.delivery.admin import TopicUpdate
-from aerobee_broker.disk import RealDisk
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
+from support.broker.tables import failing_disk, saved_rows
 from support.codes import raises_about, raises_code
 
 GOOD = TopicConfig("t", 4, 4)
-
-
-def full_disk() -> AbstractContextManager[Any]:
-    error = OSError(errno.ENOSPC, "No space left on device")
-    return mock.patch.object(RealDisk, "rename", side_effect=error)
 
 
 def hold_writer(table: PersistentTable) -> asyncio.Event:
@@ -142,8 +135,7 @@ async def test_queues_that_nobody_would_read_get_no_messages(harness: BrokerHarn
 
 async def test_put_returns_once_the_topic_is_published(harness: BrokerHarness) -> None:
     await harness.broker.topics.put(GOOD)
-    stored = harness.tables.saved_topics._file.load() or {}
-    assert "t" in stored["topicConfigTable"]
+    assert "t" in saved_rows(harness.tables.saved_topics)
     assert "t" in harness.announced[-1]
 
 
@@ -156,7 +148,7 @@ async def test_a_change_during_a_publication_is_published_too(harness: BrokerHar
     await asyncio.sleep(0.01)
     gate.set()
     await second
-    table = (saved._file.load() or {})["topicConfigTable"]
+    table = saved_rows(saved)
     assert table["t"]["readQueueNums"] == 9
     await first
 
@@ -280,7 +272,7 @@ async def test_without_auto_creation_there_is_no_tbw102(
 
 
 async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -> None:
-    with full_disk():
+    with failing_disk():
         for _ in range(2):  # the second one finds the topic in the table
             with raises_code(Code.DISK_FULL):
                 await harness.broker.topics.put(GOOD)
@@ -288,7 +280,7 @@ async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -
                 await harness.send("t", b"a")
     announced = len(harness.announced)
     await harness.broker.topics.put(GOOD)
-    assert "t" in (harness.tables.saved_topics._file.load() or {})["topicConfigTable"]
+    assert "t" in saved_rows(harness.tables.saved_topics)
     assert len(harness.announced) == announced + 1
 
 
@@ -303,7 +295,7 @@ async def test_a_deleted_group_s_offsets_go_before_the_group(
     save = harness.tables.saved_groups.save
 
     async def look() -> None:
-        offsets = (harness.tables.saved_offsets._file.load() or {})["offsetTable"]
+        offsets = saved_rows(harness.tables.saved_offsets)
         seen.append("t@g" in offsets)
         await save()
 
@@ -316,7 +308,7 @@ async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(harness: Brok
     await harness.send("t", b"a")
     await harness.group("g")
     harness.tables.offsets.commit("g", "t", 0, 1)
-    with full_disk(), pytest.raises(MqError):
+    with failing_disk(), pytest.raises(MqError):
         await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert not await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert harness.tables.offsets.get("g", "t", 0) is None
@@ -358,18 +350,17 @@ async def test_every_use_of_a_group_waits_until_it_is_durable(harness: BrokerHar
     assert not any(use.done() for use in uses)
     gate.set()
     await asyncio.wait(uses[-1:])
-    assert "new" in (saved._file.load() or {})["subscriptionGroupTable"]
+    assert "new" in saved_rows(saved)
     assert [(await use).consumer_group for use in uses] == ["new"] * 3
 
 
 async def test_the_next_use_of_an_unsaved_group_saves_it(harness: BrokerHarness) -> None:
-    with full_disk():
+    with failing_disk(errno.EIO):
         for _ in range(2):  # the second one finds the group in the table
-            with pytest.raises(MqError):
+            with raises_code(Code.SYSTEM_ERROR):
                 await harness.broker.groups.for_client("new")
     await harness.broker.groups.for_client("new")
-    stored = harness.tables.saved_groups._file.load() or {}
-    assert "new" in stored["subscriptionGroupTable"]
+    assert "new" in saved_rows(harness.tables.saved_groups)
     assert harness.broker.groups.ready("new") is not None
 
 

@@ -158,20 +158,23 @@ def _look_at_settings(
 
 
 def _routes(namesrv: str, wanted: dict[str, set[str]]) -> Iterator[Finding]:
-    """Where the route that a name server tells lacks a broker. `wanted`: topic → its brokers."""
+    """The topics whose routes at a name server lack a broker. `wanted`: topic → its brokers."""
     from aerobee_client import AdminClient
 
-    with AdminClient(namesrv) as admin:
-        for topic, names in wanted.items():
-            try:
-                told = {queues.broker_name for queues in admin.topic_route(topic).queues}
-                problem = ", ".join(sorted(names - told))
-            except MqError as error:
-                problem = error.message
-            if problem:
-                yield Finding(
-                    "route",
-                    topic,
-                    f"{namesrv} does not tell clients of {problem}",
-                    "wait for the next registration (30 s); if it stays, see the broker's log",
-                )
+    brokers = sorted({name for names in wanted.values() for name in names})
+    try:
+        with AdminClient(namesrv) as admin:
+            routed = {name: frozenset(admin.routed_topics(name)) for name in brokers}
+    except MqError as error:
+        advice = "update it if it is older; set enableTopicList=true if the list is turned off"
+        yield Finding("name server", namesrv, f"its routes are unknown: {error.message}", advice)
+        return
+    for topic, names in wanted.items():
+        lacking = sorted(name for name in names if topic not in routed[name])
+        if lacking:
+            yield Finding(
+                "route",
+                topic,
+                f"{namesrv} does not return {', '.join(lacking)} to clients",
+                "wait for the next registration (30 s); if it stays, see the broker's log",
+            )

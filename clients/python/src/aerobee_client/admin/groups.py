@@ -63,7 +63,9 @@ class GroupAdmin(BrokerAdmin):
                 **_order(order),
             )
         masters = await self._brokers.masters()
-        existing = await self._group_configs(masters, group)
+        # One broker changes nothing when it has the group: it need not be asked first.
+        ask_first = dry_run or len(masters) > 1
+        existing = await self._group_configs(masters, group) if ask_first else {}
         _check_same(config, existing.items())
         if dry_run:
             return [d.Created(name, masters[name], name not in existing) for name in masters]

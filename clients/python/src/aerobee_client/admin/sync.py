@@ -30,6 +30,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     update_topic = blocking(AsyncAdminClient.update_topic)
     list_topics = blocking(AsyncAdminClient.list_topics)
     topic_names = blocking(AsyncAdminClient.topic_names)
+    routed_topics = blocking(AsyncAdminClient.routed_topics)
     topic_route = blocking(AsyncAdminClient.topic_route)
     topic_status = blocking(AsyncAdminClient.topic_status)
     topic_bounds = blocking(AsyncAdminClient.topic_bounds)

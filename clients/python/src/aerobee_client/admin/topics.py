@@ -54,7 +54,9 @@ class TopicAdmin(BrokerAdmin):
                 attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
         masters = await self._brokers.masters(cluster)
-        existing = await topic_configs(self._brokers, masters, topic)
+        # One broker changes nothing when it has the topic: it need not be asked first.
+        ask_first = dry_run or len(masters) > 1
+        existing = await topic_configs(self._brokers, masters, topic) if ask_first else {}
         if not is_system(topic):  # which the brokers refuse
             _check_same(config, existing.items())
         if dry_run:
@@ -168,6 +170,14 @@ class TopicAdmin(BrokerAdmin):
             and not is_system(topic)
             and (include_derived or group_of(topic) is None)
         ]
+
+    async def routed_topics(self, broker_name: str) -> list[str]:
+        """The topics whose routes name a broker, as a name server has them: sorted, and with those
+        of the system. One call for all of them. Raises NO_PERMISSION: the list is turned off
+        (enableTopicList)."""
+        scopes = namesrv_pb2.ListTopicsRequest
+        request = scopes(scope=scopes.BROKER, broker_name=broker_name)
+        return list((await self._instance.namesrv.call(rpcs.LIST_TOPIC_ROUTES, request)).topics)
 
     async def topic_route(self, topic: str) -> d.RouteDescription:
         """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""

@@ -43,7 +43,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., topic_sys_flag: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows", "process_id", "store_id", "number", "start_timestamp_ms")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "ha_server_address", "data_version", "topics", "incremental", "heartbeat_timeout_ms", "enable_acting_master", "zone_name", "filter_servers", "watch_follows", "removed_topics", "process_id", "store_id", "number", "start_timestamp_ms")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class RegisterBrokerRequest(_message.Message):
     ZONE_NAME_FIELD_NUMBER: _ClassVar[int]
     FILTER_SERVERS_FIELD_NUMBER: _ClassVar[int]
     WATCH_FOLLOWS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -74,11 +75,12 @@ class RegisterBrokerRequest(_message.Message):
     zone_name: str
     filter_servers: FilterServers
     watch_follows: bool
+    removed_topics: _containers.RepeatedScalarFieldContainer[str]
     process_id: str
     store_id: str
     number: int
     start_timestamp_ms: int
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., incremental: _Optional[bool] = ..., heartbeat_timeout_ms: _Optional[int] = ..., enable_acting_master: _Optional[bool] = ..., zone_name: _Optional[str] = ..., filter_servers: _Optional[_Union[FilterServers, _Mapping]] = ..., watch_follows: _Optional[bool] = ..., process_id: _Optional[str] = ..., store_id: _Optional[str] = ..., number: _Optional[int] = ..., start_timestamp_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., ha_server_address: _Optional[str] = ..., data_version: _Optional[_Union[DataVersion, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., incremental: _Optional[bool] = ..., heartbeat_timeout_ms: _Optional[int] = ..., enable_acting_master: _Optional[bool] = ..., zone_name: _Optional[str] = ..., filter_servers: _Optional[_Union[FilterServers, _Mapping]] = ..., watch_follows: _Optional[bool] = ..., removed_topics: _Optional[_Iterable[str]] = ..., process_id: _Optional[str] = ..., store_id: _Optional[str] = ..., number: _Optional[int] = ..., start_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class FilterServers(_message.Message):
     __slots__ = ("addresses",)
@@ -291,7 +293,7 @@ class BrokerData(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., addresses: _Optional[_Mapping[int, str]] = ..., zone_name: _Optional[str] = ..., enable_acting_master: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("scope", "cluster")
+    __slots__ = ("scope", "cluster", "broker_name")
     class Scope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ALL: _ClassVar[ListTopicsRequest.Scope]
@@ -300,17 +302,21 @@ class ListTopicsRequest(_message.Message):
         UNIT: _ClassVar[ListTopicsRequest.Scope]
         HAS_UNIT_SUBSCRIPTION: _ClassVar[ListTopicsRequest.Scope]
         HAS_UNIT_SUBSCRIPTION_AND_NOT_UNIT: _ClassVar[ListTopicsRequest.Scope]
+        BROKER: _ClassVar[ListTopicsRequest.Scope]
     ALL: ListTopicsRequest.Scope
     CLUSTER: ListTopicsRequest.Scope
     SYSTEM: ListTopicsRequest.Scope
     UNIT: ListTopicsRequest.Scope
     HAS_UNIT_SUBSCRIPTION: ListTopicsRequest.Scope
     HAS_UNIT_SUBSCRIPTION_AND_NOT_UNIT: ListTopicsRequest.Scope
+    BROKER: ListTopicsRequest.Scope
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     scope: ListTopicsRequest.Scope
     cluster: str
-    def __init__(self, scope: _Optional[_Union[ListTopicsRequest.Scope, str]] = ..., cluster: _Optional[str] = ...) -> None: ...
+    broker_name: str
+    def __init__(self, scope: _Optional[_Union[ListTopicsRequest.Scope, str]] = ..., cluster: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "broker_address")

@@ -212,9 +212,15 @@ class Link:
     async def _register(self, *, changes_only: bool = False, watch_follows: bool = False) -> None:
         self._changed.clear()
         revision = self._topics.revision
-        changes = self._topics.changed_since(self._known_revision) if changes_only else None
-        request = self._request(self._topics.all() if changes is None else changes)
-        request.incremental, request.watch_follows = changes is not None, watch_follows
+        names = self._topics.changed_keys(self._known_revision) if changes_only else None
+        if names is None:
+            request = self._request(self._topics.all())
+        else:
+            changed = [(name, self._topics.get(name)) for name in names]
+            request = self._request([config for _, config in changed if config])
+            request.incremental = True
+            request.removed_topics.extend(name for name, config in changed if config is None)
+        request.watch_follows = watch_follows
         response = await self._caller.call(
             self.address, rpcs.REGISTER_BROKER, request, timeout_s=self._timing.timeout_s
         )

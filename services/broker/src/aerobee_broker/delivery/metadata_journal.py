@@ -21,10 +21,10 @@ import structlog
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
 from aerobee_broker.metadata import journal_records
+from aerobee_broker.metadata.changes.table_changes import TableChanges
 from aerobee_broker.metadata.journal_records import ParentCreation, TableChange, TopicDeletion
 from aerobee_broker.metadata.persistent_table import Logged
 from aerobee_broker.metadata.table import Table
-from aerobee_broker.metadata.table_changes import TableChanges
 from aerobee_broker.metadata.table_journal import SavedTables
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component

@@ -27,6 +27,8 @@ class ConsumerOffsets(JournalledTable):
     at most: a group that commits without pulling never learns of it.
     """
 
+    ROWS = "offsetTable"
+
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
@@ -57,7 +59,7 @@ class ConsumerOffsets(JournalledTable):
             queues = self._offsets[key] = {}
         if queues.get(queue_id) != queue_offset:
             queues[queue_id] = queue_offset
-            self._committed()
+            self._committed(key)
 
     def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Moves the group, whatever a running consumer commits before its next pull."""
@@ -65,7 +67,7 @@ class ConsumerOffsets(JournalledTable):
         self._offsets.setdefault(key, {})[queue_id] = queue_offset
         until_ms = self._clock.monotonic_ms() + RESET_HOLDS_MS
         self._resets.setdefault(key, {})[queue_id] = (queue_offset, until_ms)
-        self._committed()
+        self._committed(key)
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
         """The offset that the queue was reset to, once; None when there is no mark."""
@@ -92,21 +94,16 @@ class ConsumerOffsets(JournalledTable):
     def remove_group(self, consumer_group: str) -> None:
         self._remove([key for key in self._offsets if key[1] == consumer_group])
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": self.version.to_json(),
-            "offsetTable": {
-                f"{topic}{_SEPARATOR}{group}": {str(queue): at for queue, at in queues.items()}
-                for (topic, group), queues in self._offsets.items()
-            },
-        }
+    def head_to_json(self) -> dict[str, Any]:
+        return {"dataVersion": self.version.to_json()}
 
     def load(self, content: dict[str, Any]) -> None:
         self._offsets = {}
-        for name, queues in (content.get("offsetTable") or {}).items():
+        for name, queues in (content.get(self.ROWS) or {}).items():
             if _SEPARATOR in name:
                 self._offsets[_key_of(name)] = _row_of(queues)
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
+        self._rows_replaced()
 
     # ---- the journal ----
 
@@ -133,20 +130,26 @@ class ConsumerOffsets(JournalledTable):
         self._taken(version)
         if anew:
             self._offsets.clear()
+            self._rows_replaced()
         for key in gone:
             self._offsets.pop(key, None)
-        self._offsets.update(rows)
+            self._row_changed(key)
+        for key, row in rows.items():
+            self._offsets[key] = row
+            self._row_changed(key)
 
     def _remove(self, keys: list[tuple[str, str]]) -> None:
+        if keys:
+            self._changed()
         for key in keys:
             del self._offsets[key]
             self._resets.pop(key, None)
-        if keys:
-            self._changed()
+            self._row_changed(key)
 
-    def _committed(self) -> None:
+    def _committed(self, key: tuple[str, str]) -> None:
         """The data version counts hundreds of commits as one, as RocketMQ's does."""
         self.revision += 1
+        self._row_changed(key)
         self._commits += 1
         if self._commits % _COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.now_ms())

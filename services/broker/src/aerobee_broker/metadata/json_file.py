@@ -18,6 +18,7 @@ class JsonFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
         self.problem = ""  # why `load` took the backup, until the next `write`
+        self.is_backup = False  # whether `load` took the backup, until the next `write`
         self._disk = disk
 
     def load(self) -> dict[str, Any] | None:
@@ -35,7 +36,7 @@ class JsonFile:
             except (OSError, ValueError) as error:
                 problems.append(f"{path}: {error}")
             else:
-                self.problem = "; ".join(problems)
+                self.problem, self.is_backup = "; ".join(problems), path == backup
                 return content
         if problems:
             raise ConfigFileDamaged(self.path, "; ".join(problems))
@@ -45,4 +46,4 @@ class JsonFile:
         """Puts `data` in place. Raises OSError. Blocks for two or three disk flushes."""
         # A damaged file must not replace the whole backup.
         replace_file(self._disk, self.path, data, keep_backup=not self.problem)
-        self.problem = ""
+        self.problem, self.is_backup = "", False

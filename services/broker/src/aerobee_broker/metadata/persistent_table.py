@@ -5,13 +5,13 @@ newest content.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import structlog
 
 from aerobee_broker.commit.worker_thread import Worker
-from aerobee_broker.errors import NO_SPACE, ConfigFileDamaged
+from aerobee_broker.errors import NO_SPACE, ConfigFileDamaged, DiskFull, place
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.table import Table
 from aerobee_wire.checked_json import encode
@@ -31,6 +31,13 @@ class Logged(NamedTuple):
 class Journal(Protocol):
     def log(self, table: Table) -> Logged:
         """What has changed in the table goes to the journal. Raises what the store raises."""
+
+
+class Prepared(NamedTuple):
+    """A write, as of one turn of the loop: to be made once `logged` is confirmed."""
+
+    logged: Logged
+    write: Callable[[], Awaitable[None]]
 
 
 _NOT_LOGGED = Logged(0, None)
@@ -69,22 +76,39 @@ class PersistentTable:
 
     def load(self) -> bool:
         """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
+        is_there = self.read()
+        self._report()
+        return is_there
+
+    def read(self) -> bool:
+        """`load`, without a log event."""
         content = self._file.load()
         if content is None:
             return False
-        if self._file.problem:
-            structlog.get_logger().error(
-                "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
-            )
         try:
-            self._table.load(content)
-            position = content.get(_POSITION)
-            self.position = None if position is None else int(position)
+            self._load_content(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             path = self._file.path
             raise ConfigFileDamaged(path, f"{path}: {error!r} is not as expected") from None
         self.is_there = True
+        self._saved = self._table.revision
         return True
+
+    def _report(self) -> None:
+        """Logs what was not as expected."""
+        if self._file.problem:
+            structlog.get_logger().error(
+                "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
+            )
+
+    def _load_content(self, content: dict[str, Any]) -> None:
+        """Raises AttributeError, KeyError, TypeError, ValueError, ConfigFileDamaged."""
+        self._table.load(content)
+        self._load_position(content)
+
+    def _load_position(self, content: Mapping[str, Any]) -> None:
+        position = content.get(_POSITION)
+        self.position = None if position is None else int(position)
 
     def take(self, content: dict[str, Any]) -> None:
         """The content of another replica's file; `save` is to follow. Raises ConfigFileDamaged."""
@@ -96,14 +120,21 @@ class PersistentTable:
             raise ConfigFileDamaged(self._file.path, text) from None
 
     def encoded(self) -> tuple[bytes, Logged]:
-        """What the file is to hold when `confirmed` of the second has ended. Raises what `require`
-        and the store raise."""
+        """What the file is to hold when `confirmed` of the second has ended. Raises what
+        `require` and the store raise."""
+        content = self._table.to_json()
+        logged = self._log()
+        return encode({**content, **self._position_member(logged.position)}), logged
+
+    def _log(self) -> Logged:
         self._require(self._table.features)
-        content: dict[str, Any] = self._table.to_json()
-        if self._journal is None:
-            return encode(content), _NOT_LOGGED
-        logged = self._journal.log(self._table)
-        return encode({**content, _POSITION: logged.position}), logged
+        return _NOT_LOGGED if self._journal is None else self._journal.log(self._table)
+
+    def _position_member(self, position: int | None) -> dict[str, int]:
+        """Of a file; none where no journal is kept."""
+        if self._journal is None or position is None:
+            return {}
+        return {_POSITION: position}
 
     async def save(self) -> None:
         """Returns when the table as it is now is durable; concurrent callers share a write.
@@ -129,23 +160,44 @@ class PersistentTable:
                 "table_not_saved", file=str(self._file.path), reason=error.message
             )
 
+    async def finish(self) -> None:
+        """The last `try_save`: an older version finds all of it in the JSON file."""
+        await self.try_save()
+
     async def _write(self) -> None:
         try:
             revision = self._table.revision
-            data, logged = self.encoded()
+            logged, write = self._prepare()
             if logged.confirmed is not None:
                 await logged.confirmed
             if self._logged is not None:
                 await self._logged()
-            await self._writer(lambda: self._file.write(data))
+            await write()
             self._saved, self.is_there = revision, True
             if self._journal is not None:
                 self.position = logged.position
         except OSError as error:
-            raise MqError(
-                Code.DISK_FULL if error.errno in NO_SPACE else Code.SYSTEM_ERROR,
-                f"cannot write {self._file.path.name}: {error.strerror}; make room or repair the "
-                "disk",
-            ) from error
+            raise self._failure(error) from error
         finally:
             self._write_under_way = None
+
+    def _failure(self, error: OSError) -> MqError:
+        path = self._file.path
+        if error.errno in NO_SPACE:
+            return DiskFull(
+                f"there is no room on the disk for {place(path)}: make room on the disk of the "
+                "store, then retry; the broker keeps running",
+                place(path),
+            )
+        return MqError(
+            Code.SYSTEM_ERROR,
+            f"cannot write {path.name}: {error.strerror}; repair the disk, then retry",
+        )
+
+    def _prepare(self) -> Prepared:
+        data, logged = self.encoded()
+
+        async def write() -> None:
+            await self._writer(lambda: self._file.write(data))
+
+        return Prepared(logged, write)

@@ -150,6 +150,8 @@ def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 class SubscriptionGroups(JournalledTable):
+    ROWS = "subscriptionGroupTable"
+
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._groups: dict[str, SubscriptionGroup] = {}
@@ -171,31 +173,31 @@ class SubscriptionGroups(JournalledTable):
             self._groups[group.consumer_group] = group
             self.features |= group.features
             self._changed()
+            self._row_changed(group.consumer_group)
         return known is None
 
     def remove(self, consumer_group: str) -> bool:
         if self._groups.pop(consumer_group, None) is None:
             return False
         self._changed()
+        self._row_changed(consumer_group)
         return True
 
-    def to_json(self) -> dict[str, Any]:
+    def head_to_json(self) -> dict[str, Any]:
         return {
             "dataVersion": self.version.to_json(),
-            "subscriptionGroupTable": {
-                name: group.to_json() for name, group in self._groups.items()
-            },
             "forbiddenTable": self._forbidden,  # RocketMQ's; kept, without effect here
         }
 
     def load(self, content: dict[str, Any]) -> None:
-        table = content.get("subscriptionGroupTable") or {}
+        table = content.get(self.ROWS) or {}
         self._groups = {
             name: SubscriptionGroup.from_json(name, group) for name, group in table.items()
         }
         self.features.update(*(group.features for group in self._groups.values()))
         self._forbidden = dict(content.get("forbiddenTable") or {})
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
+        self._rows_replaced()
 
     # ---- the journal ----
 
@@ -221,6 +223,10 @@ class SubscriptionGroups(JournalledTable):
         self._taken(version)
         if anew:
             self._groups.clear()
-        for group in removed:
-            self._groups.pop(group, None)
-        self._groups.update(groups)
+            self._rows_replaced()
+        for name in removed:
+            self._groups.pop(name, None)
+            self._row_changed(name)
+        for name, group in groups.items():
+            self._groups[name] = group
+            self._row_changed(name)

@@ -95,11 +95,11 @@ class TopicConfig:
 class Topics(JournalledTable):
     """Topic name → configuration. Reads are by dictionary: the send path asks once a request."""
 
+    ROWS = "topicConfigTable"
+
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._configs: dict[str, TopicConfig] = {}
-        self._changed_at: dict[str, int] = {}
-        self._removed_at = 0
 
     def __len__(self) -> int:
         return len(self._configs)
@@ -120,46 +120,32 @@ class Topics(JournalledTable):
             self._configs[config.topic] = config
             self.features |= config.features
             self._changed()
-            self._changed_at[config.topic] = self.revision
+            self._row_changed(config.topic)
         return known is None
 
     def remove(self, topic: str) -> bool:
         if self._configs.pop(topic, None) is None:
             return False
-        self._changed_at.pop(topic, None)
         self._changed()
-        self._removed_at = self.revision
+        self._row_changed(topic)
         return True
 
     def register_all(self) -> None:
-        """Has every topic registered anew: the permission of this broker has changed."""
+        """Registers every topic again: the permission of this broker has changed."""
         self._changed()
-        self._removed_at = self.revision
+        self._rows_replaced()
 
-    def changed_since(self, revision: int) -> list[TopicConfig] | None:
-        """Topics put after `revision`; None when all must be compared, as after a removal."""
-        if revision < self._removed_at:
-            return None
-        return [self._configs[topic] for topic, at in self._changed_at.items() if at > revision]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": self.version.to_json(),
-            "topicConfigTable": {name: config.to_json() for name, config in self._configs.items()},
-        }
+    def head_to_json(self) -> dict[str, Any]:
+        return {"dataVersion": self.version.to_json()}
 
     def load(self, content: dict[str, Any]) -> None:
-        table = content.get("topicConfigTable") or {}
+        table = content.get(self.ROWS) or {}
         self._configs = {
             name: TopicConfig.from_json(name, config) for name, config in table.items()
         }
         self.features.update(*(config.features for config in self._configs.values()))
         self.version = DataVersion.from_json(content.get("dataVersion") or {})
-
-    def take(self, content: dict[str, Any]) -> None:
-        super().take(content)
-        self._changed_at.clear()
-        self._removed_at = self.revision
+        self._rows_replaced()
 
     # ---- the journal ----
 
@@ -185,17 +171,16 @@ class Topics(JournalledTable):
         self._taken(version)
         if anew:
             self._configs.clear()
-            self._changed_at.clear()
-            self._removed_at = self.revision
+            self._rows_replaced()
         for topic in removed:
-            self.remove_row(topic)
+            self._configs.pop(topic, None)
+            self._row_changed(topic)
         for topic, config in configs.items():
             self._configs[topic] = config
-            self._changed_at[topic] = self.revision
+            self._row_changed(topic)
 
     def remove_row(self, topic: str) -> None:
         """`remove`, by the journal, which says the version in a record of its own."""
         if self._configs.pop(topic, None) is not None:
-            self._changed_at.pop(topic, None)
             self.revision += 1
-            self._removed_at = self.revision
+            self._row_changed(topic)

@@ -18,6 +18,7 @@ from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.registry.updates import updated
 from aerobee_wire import topics as names
 from aerobee_wire.queues import lite
+from aerobee_wire.status import Code, MqError
 
 MAX_RETRY_DELAYS = 64
 MAX_RETRY_DELAY_MS = 40 * 86_400_000  # longer than any retention is a mistake
@@ -58,7 +59,11 @@ class GroupRegistry:
 
     async def for_client(self, consumer_group: str) -> SubscriptionGroup:
         """The group, durable, created when it is new and may be. Raises GroupNotExist,
-        InvalidParameter, MqError SYSTEM_ERROR when it cannot be saved."""
+        InvalidParameter, MqError SYSTEM_ERROR when it cannot be saved.
+
+        On a full disk a group with the default settings is not saved yet: consumers make room, and
+        after a crash the next client creates the same group.
+        """
         group = self.ready(consumer_group)
         if group is not None:
             return group
@@ -68,7 +73,16 @@ class GroupRegistry:
                 raise GroupNotExist(consumer_group)
             self._put(SubscriptionGroup(consumer_group))
             structlog.get_logger().info("group_created", group=consumer_group, by="client")
-        await self._ensure_saved(consumer_group)
+        try:
+            await self._ensure_saved(consumer_group)
+        except MqError as error:
+            is_default = self.table.get(consumer_group) == SubscriptionGroup(consumer_group)
+            if error.code is not Code.DISK_FULL or not is_default:
+                raise
+            self._unsaved.pop(consumer_group, None)  # the periodic save retries
+            structlog.get_logger().warning(
+                "group_not_saved", group=consumer_group, reason=error.message
+            )
         return self.get(consumer_group)  # it may have been changed, or deleted, meanwhile
 
     async def put(self, group: SubscriptionGroup, *, only_new: bool = False) -> bool:

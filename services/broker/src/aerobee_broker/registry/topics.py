@@ -29,6 +29,7 @@ from aerobee_broker.metadata.topics import (
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
+from aerobee_wire.status import Code, MqError
 
 # Registers the topics as they are now with the name servers; returns those that it did not reach.
 Announce = Callable[[], Awaitable[list[str]]]
@@ -116,14 +117,15 @@ class TopicRegistry:
         return self.get(topic)  # it may have been changed, or deleted, meanwhile
 
     async def for_group(self, topic: str, queue_count: int = 1) -> TopicConfig:
-        """The retry or dead-letter topic of a group, created when it is new."""
+        """The retry or dead-letter topic of a group, created when it is new. On a full disk it is
+        published before it is saved: a start creates the same topic again."""
         config = self.table.get(topic)
         if config is None or config.queue_count < queue_count:
             config = TopicConfig(topic, queue_count, queue_count, READ_WRITE)
             self.table.put(config)
-            await self._publish_change(topic)
+            await self._publish_change(topic, must_save=False)
         elif topic in self._publishing:
-            await self._ensure_published(topic)
+            await self._ensure_published(topic, must_save=False)
         return config
 
     def _inherited(self, topic: str, queue_count: int) -> TopicConfig:
@@ -311,25 +313,29 @@ class TopicRegistry:
     # ---- publishing ----
 
     async def _ensure_published(
-        self, topic: str, *, spread: TopicConfig | None = None
+        self, topic: str, *, spread: TopicConfig | None = None, must_save: bool = True
     ) -> list[str]:
-        """`spread`: created on the other brokers too. Returns the unreachable name servers."""
+        """`spread`: created on the other brokers too. `must_save`: also on a full disk. Returns the
+        unreachable name servers."""
         task = self._publishing.get(topic)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._publish(topic, spread))
+            publish = self._publish(topic, spread, must_save=must_save)
+            task = asyncio.get_running_loop().create_task(publish)
             self._publishing[topic] = task
         return await asyncio.shield(task)
 
-    async def _publish_change(self, topic: str) -> list[str]:
+    async def _publish_change(self, topic: str, *, must_save: bool = True) -> list[str]:
         """Anew: a task that runs already may have read the table before the change."""
         while (task := self._publishing.get(topic)) is not None:
             await asyncio.wait([task])
-        return await self._ensure_published(topic)
+        return await self._ensure_published(topic, must_save=must_save)
 
-    async def _publish(self, topic: str, spread: TopicConfig | None) -> list[str]:
+    async def _publish(
+        self, topic: str, spread: TopicConfig | None, *, must_save: bool
+    ) -> list[str]:
         unreachable: list[str] = []
         try:
-            await self._saved.save()
+            await self._save(topic, must_save=must_save)
             if spread is not None:
                 unreachable, _ = await asyncio.gather(self._announce(), self._spread(spread))
             else:
@@ -339,6 +345,15 @@ class TopicRegistry:
             raise
         del self._publishing[topic]
         return unreachable
+
+    async def _save(self, topic: str, *, must_save: bool) -> None:
+        try:
+            await self._saved.save()
+        except MqError as error:
+            if must_save or error.code is not Code.DISK_FULL:
+                raise
+            # The periodic save retries.
+            structlog.get_logger().warning("topic_not_saved", topic=topic, reason=error.message)
 
 
 def _shrunk_from(known: TopicConfig | None, config: TopicConfig) -> int:

@@ -202,6 +202,7 @@ class OpenedStore(Component):
     async def stop(self) -> None:
         if self._own.is_open:
             await self._own.leases.try_save()
+            await self._own.tables.finish()
         await self._own.close()
 
 

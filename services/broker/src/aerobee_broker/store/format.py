@@ -26,6 +26,7 @@ REPLICATED_LOG = "replicated-log"  # epochs, a tail that is not confirmed, the m
 LITE_TOPICS = "lite-topics"  # units with codes of lite topics, their journal
 EXPONENTIAL_RETRY = "exponential-retry"  # a groupRetryPolicy of the type EXPONENTIAL
 SHRUNK_TOPICS = "shrunk-topics"  # shrunkFrom: queues that are not to be adopted again
+TABLE_CHANGES = "table-changes"  # tables whose last changes are in a file beside the JSON file
 
 # Feature → the version of Aerobee that brought it; of an unreleased one, the next version.
 FEATURES: Mapping[str, str] = {
@@ -33,6 +34,7 @@ FEATURES: Mapping[str, str] = {
     LITE_TOPICS: "0.2.0",
     EXPONENTIAL_RETRY: "0.2.0",
     SHRUNK_TOPICS: "0.2.0",
+    TABLE_CHANGES: "0.2.0",
 }
 
 

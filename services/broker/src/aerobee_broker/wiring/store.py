@@ -13,7 +13,7 @@ from aerobee_broker.delivery.delay.levels import deliver_time
 from aerobee_broker.delivery.delay.timer_format import unit_code
 from aerobee_broker.delivery.lite.lines import lite_unit_code, parents_on_disk
 from aerobee_broker.disk import Disk
-from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.changes.incremental_table import load_table
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.format import REPLICATED_LOG
@@ -96,7 +96,7 @@ def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, Tags
     parents = parents_on_disk(disk, path / "lite") if is_of_replica(disk, path, options) else None
     if parents is None:
         topics = Topics(SystemClock())
-        topics.load(JsonFile(disk, path / "config" / "topics.json").load() or {})
+        load_table(topics, disk, path / "config" / "topics.json")
         parents = [each.topic for each in topics.all() if each.message_type == LITE]
     return codes_of(options, parents)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import structlog
 
+from aerobee_broker.metadata.changes.change_file import ChangeFile
+from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.drain import Drain
@@ -13,9 +16,10 @@ from aerobee_broker.metadata.journal_records import JournalledTables
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.persistent_table import Journal, PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
-from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table import JournalledTable, Table
 from aerobee_broker.metadata.table_journal import SavedTables, TableJournal
 from aerobee_broker.metadata.topics import Topics
+from aerobee_broker.store.format import TABLE_CHANGES
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.lifecycle import Component
 
@@ -32,9 +36,9 @@ class Tables(Component):
         self.offsets = ConsumerOffsets(environment.clock)
         self.delay_offsets = DelayOffsets(environment.clock)
         self.drain = Drain(environment.clock)
-        self.saved_topics = self.file_of(self.topics, "topics.json", journal=journal)
-        self.saved_groups = self.file_of(self.groups, "subscriptionGroup.json", journal=journal)
-        self.saved_offsets = self.file_of(self.offsets, "consumerOffset.json", journal=journal)
+        self.saved_topics = self._incremental(self.topics, "topics.json", journal)
+        self.saved_groups = self._incremental(self.groups, "subscriptionGroup.json", journal)
+        self.saved_offsets = self._incremental(self.offsets, "consumerOffset.json", journal)
         self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
         self.saved_drain = self.file_of(self.drain, "brokerDrain.json")
         self.all_saved = (
@@ -62,7 +66,8 @@ class Tables(Component):
         for saved in self.all_saved:
             saved.load()
         store_format = self._environment.format
-        if reason := store_format.note(self.topics.features | self.groups.features):
+        features = {TABLE_CHANGES, *self.topics.features, *self.groups.features}
+        if reason := store_format.note(features):
             structlog.get_logger().warning(
                 "format_not_written", file=str(store_format.path), reason=reason
             )
@@ -74,10 +79,24 @@ class Tables(Component):
         await self.save()
 
     async def stop(self) -> None:
-        await self.save()
+        """A replica may only change its role: then it does not write the JSON files again."""
+        if self.journalled is None:
+            await self.finish()
+        else:
+            await self.save()
+
+    async def finish(self) -> None:
+        """The process stops: the JSON files get all of the tables, for older versions."""
+        for saved in self.all_saved:
+            await saved.finish()
 
     async def save(self) -> None:
         for saved in self.all_saved:
+            await saved.try_save()
+
+    async def save_incremental(self) -> None:
+        """Those of which a save costs as much as has changed."""
+        for saved in (self.saved_topics, self.saved_groups, self.saved_offsets):
             await saved.try_save()
 
     def file_of(
@@ -85,9 +104,21 @@ class Tables(Component):
         table: Table,
         name: str,
         logged: Callable[[], Awaitable[None]] | None = None,
-        journal: Journal | None = None,
     ) -> PersistentTable:
-        file = JsonFile(self._environment.disk, self._environment.path / "config" / name)
+        file = JsonFile(self._environment.disk, self._path_of(name))
         require = self._environment.format.require
         writer = self._environment.writer
-        return PersistentTable(table, file, writer, logged, journal, require=require)
+        return PersistentTable(table, file, writer, logged, require=require)
+
+    def _incremental(
+        self, table: JournalledTable, name: str, journal: Journal | None
+    ) -> IncrementalTable:
+        disk, path = self._environment.disk, self._path_of(name)
+        file, changes = JsonFile(disk, path), ChangeFile(disk, path)
+        require = self._environment.format.require
+        return IncrementalTable(
+            table, file, changes, self._environment.writer, journal, require=require
+        )
+
+    def _path_of(self, name: str) -> Path:
+        return self._environment.path / "config" / name

@@ -195,8 +195,11 @@ class RouteInfoManager:
         if registration.broker_id != MASTER_ID and not stands_in:
             return
         table = self.topic_queue_table
-        if self._options.now.delete_topic_with_broker_registration and not registration.incremental:
-            table.keep_only(data.broker_name, registration.topics.keys())
+        if self._options.now.delete_topic_with_broker_registration:
+            if not registration.incremental:
+                table.keep_only(data.broker_name, registration.topics.keys())
+            for topic in registration.removed_topics:
+                table.delete(topic, {data.broker_name})
         if not registration.incremental:
             self._away.pop(data.broker_name, None)
         stored = self.broker_live_table.data_version(registration.key)

@@ -155,6 +155,7 @@ class Registration:
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
     watch_follows: bool = False
     process: BrokerProcess | None = None  # None: of an early broker
+    removed_topics: tuple[str, ...] = ()  # of an incremental one
 
     @property
     def key(self) -> BrokerKey:

@@ -68,6 +68,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
             tuple(request.filter_servers.addresses) if request.HasField("filter_servers") else None
         ),
         watch_follows=request.watch_follows,
+        removed_topics=tuple(request.removed_topics),
         process=_process(request),
     )
 

@@ -125,6 +125,8 @@ class RouteRpcs:
                 return table.names()
             case Scope.CLUSTER:
                 return self._manager.topics_of_cluster(checks.name("cluster", request.cluster))
+            case Scope.BROKER:
+                return table.names_on({checks.name("broker_name", request.broker_name)})
             case Scope.UNIT:
                 return table.unit_names()
             case Scope.HAS_UNIT_SUBSCRIPTION:

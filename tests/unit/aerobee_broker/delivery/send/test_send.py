@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from aerobee_broker.delivery.send.admission import MAX_PROPERTY_BYTES
-from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
+from support.broker.tables import rows_in
+from support.clock.manual_clock import ManualClock
 from support.codes import raises_code
 
 # ---- what is refused ----
@@ -156,7 +159,8 @@ async def test_an_unknown_topic_inherits_from_tbw102(harness: BrokerHarness) -> 
     assert harness.broker.topics.get("new") == created
     assert "new" in harness.announced[-1], "the name servers know before the send is answered"
     assert harness.spread == [created], "and so do the other brokers"
-    assert harness.tables.saved_topics._file.load()["topicConfigTable"]["new"]["perm"] == 6  # type: ignore[index]
+    topics = harness.store.path / "config" / "topics.json"
+    assert rows_in(Topics(ManualClock()), RealDisk(), topics)["new"]["perm"] == 6
 
 
 @pytest.mark.parametrize(("asked", "made"), [(0, 4), (2, 2), (100, 8)])

@@ -50,6 +50,22 @@ def files(disk: SimulatedDisk) -> list[int]:
     )
 
 
+def test_producers_are_let_in_a_second_after_there_is_room_again() -> None:
+    """Files are looked at every 10 s only; a full disk is measured each second."""
+    store, disk, clock = new_store(replace(NEVER, clean_interval_ms=10_000))
+    step(store, clock)
+    disk.reported = Usage(used=95, free=5)
+    for _ in range(11):
+        step(store, clock)
+    with pytest.raises(DiskFull):
+        send(store, BIG)
+    disk.reported = Usage(used=10, free=90)
+    step(store, clock)
+    send(store, BIG)
+    assert not store.disk_full_reason
+    store.close()
+
+
 def test_expired_files_are_deleted_in_the_hour_of_deletion() -> None:
     """RocketMQ keeps files for 72 h; here 3.5. The file in use stays, however old."""
     options = replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2)

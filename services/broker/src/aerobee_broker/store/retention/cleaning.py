@@ -64,17 +64,18 @@ class Cleaning:
         return sum(start <= below for start in self.log.starts[1:])
 
     def run_when_due(self, now_ms: int, monotonic_ms: int) -> None:
-        """Every `interval_ms`: drops the files that may go."""
+        """Every `interval_ms`: drops the files that may go. While the disk is full it is measured
+        by every call: producers wait for room."""
+        was_full = self.retention.full
         if monotonic_ms < self._next_ms:
+            if was_full or self.retention.stop:
+                self.retention.measure()
+                self._report_disk(was_full)
             return
         self._next_ms = monotonic_ms + self.interval_ms
-        was_full = self.retention.full
         count = max(self.retention.evaluate(now_ms), self._count_given_up())
         count = self._not_needed(count)
-        if bool(was_full) != bool(self.retention.full):
-            name = "disk_full" if self.retention.full else "disk_ok"
-            reason = self.retention.full or was_full
-            self.on_event(name, {"directory": str(self.log.folder.parent), "reason": reason})
+        self._report_disk(was_full)
         for _ in range(count):
             path = self.log.drop_first()
             self._removals.append(path)
@@ -84,6 +85,12 @@ class Cleaning:
             if self.dispatch.index is not None:
                 self.dispatch.index.drop_below(self.log.min_offset)
             self.derived_flush.request()
+
+    def _report_disk(self, was_full: str) -> None:
+        if bool(was_full) != bool(self.retention.full):
+            name = "disk_full" if self.retention.full else "disk_ok"
+            reason = self.retention.full or was_full
+            self.on_event(name, {"directory": str(self.log.folder.parent), "reason": reason})
 
     def _not_needed(self, count: int) -> int:
         """How many of the `count` oldest files are not protected."""

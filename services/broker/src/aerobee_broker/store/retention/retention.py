@@ -33,13 +33,17 @@ class Retention:
 
     def evaluate(self, now_ms: int) -> int:
         """Measures the disk. Returns how many of the oldest files are to be deleted now."""
+        return self._deletable(self.measure(), now_ms)
+
+    def measure(self) -> Usage | None:
+        """Compares the disk with the watermarks. None: unknown, which counts as tight, not as
+        full."""
         try:
-            usage: Usage | None = self._disk.usage(self._path)
+            usage = self._disk.usage(self._path)
         except OSError:
-            usage = None  # unknown: counts as tight, not as full
-        if usage is not None:
-            self._compare_watermarks(usage)
-        return self._deletable(usage, now_ms)
+            return None
+        self._compare_watermarks(usage)
+        return usage
 
     def expiries(self, physical_offsets: Sequence[int], now_ms: int) -> list[int]:
         """For each record, when its file is deleted for its age at the earliest, in ms since the

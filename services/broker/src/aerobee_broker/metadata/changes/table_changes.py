@@ -1,13 +1,14 @@
-"""What of a table the journal does not say yet. Found by comparison, when the table is saved: so a
-broker without replicas pays nothing for it."""
+"""The changes of a table that the journal does not have yet. Found when the table is saved, by
+comparison of the rows that were touched since."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.journal_records import TableChange
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.table import JournalledTable, kept
 
 
 class TableChanges:
@@ -22,17 +23,22 @@ class TableChanges:
         self._version: DataVersion | None = None
         self._anew = not is_known
         self._lost: set[str] = set()  # names of rows whose change was rolled back
+        self._compared_at = -1  # revision; -1: compare all rows
+        self._forgotten: set[Any] = set()  # keys to compare whether touched or not
         if is_known:
-            self._known = {key: _kept(row) for key, row in table.rows().items()}
+            self._compared_at = table.revision
+            self._known = {key: kept(row) for key, row in table.rows().items()}
             self._version = table.version
 
     def take(self) -> TableChange | None:
         """What has changed since the last one; None: nothing."""
         table, known = self._table, self._known
         rows = table.rows()
-        changed = [(key, row) for key, row in rows.items() if known.get(key) != row]
-        may_lack = changed or len(known) != len(rows)
-        gone = [key for key in known if key not in rows] if may_lack else []
+        keys = self._keys_to_compare()
+        changed = [(key, rows[key]) for key in keys if key in rows and known.get(key) != rows[key]]
+        gone = [key for key in keys if key in known and key not in rows]
+        self._compared_at = table.revision
+        self._forgotten.clear()
         if not (changed or gone or self._lost or self._anew or table.version != self._version):
             return None
         put = {table.name_of(key): table.row_to_json(row) for key, row in changed}
@@ -41,12 +47,18 @@ class TableChanges:
             self._add_lost(name, put, removed)
         change = TableChange(self._name, table.version, put, sorted(removed), self._anew)
         for key, row in changed:
-            known[key] = _kept(row)
+            known[key] = kept(row)
         for key in gone:
             del known[key]
         self._anew, self._version = False, table.version
         self._lost.clear()
         return change
+
+    def _keys_to_compare(self) -> Iterable[Any]:
+        touched = self._table.changed_keys(self._compared_at)
+        if touched is None:
+            return dict.fromkeys([*self._table.rows(), *self._known])
+        return dict.fromkeys([*self._forgotten, *touched]) if self._forgotten else touched
 
     def _add_lost(self, name: str, put: dict[str, Any], removed: set[str]) -> None:
         for key, row in self._table.rows().items():
@@ -61,18 +73,15 @@ class TableChanges:
         self._lost.update(change.put, change.removed)
         if self._anew:
             self._known.clear()
+            self._compared_at = -1
         self._version = None
 
     def forget(self, keys: list[Any]) -> None:
         """Another record says that these rows are no more; if they are made again, that is new."""
         for key in keys:
             self._known.pop(key, None)
+            self._forgotten.add(key)
             self._lost.discard(self._table.name_of(key))
 
     def known_keys(self) -> list[Any]:
         return list(self._known)
-
-
-def _kept(row: Any) -> Any:
-    """A row that stays as it is; rows of consumer offsets change."""
-    return dict(row) if isinstance(row, dict) else row

@@ -1,0 +1,1 @@
+"""The changes of tables: found by comparison, and appended to files."""

@@ -1,0 +1,212 @@
+"""A persistent table of any size: a save appends the rows that have changed to its change file, and
+so costs as much as has changed. The JSON file is written again once as many rows were appended as
+the table has.
+
+The JSON file has in `changes` the number of the last change that is in it. A start applies those
+behind it. A JSON file without that member was written by an older version: it counts alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.disk import Disk
+from aerobee_broker.metadata.changes.change_file import ChangeFile
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.persistent_table import Journal, Logged, PersistentTable, Prepared
+from aerobee_broker.metadata.table import JournalledTable, kept
+from aerobee_broker.store.format import TABLE_CHANGES
+from aerobee_wire.checked_json import encode_text
+
+_NUMBER = "changes"  # a member of the JSON file, beside RocketMQ's
+LEAST_APPENDED = 4096  # rows that are appended before the JSON file is written again
+_SLICE_ROWS = 256  # encoded in one turn of the loop: 1 to 2 ms
+T = TypeVar("T")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
+    """Only reads. `path`: of the JSON file. Raises ConfigFileDamaged."""
+
+    def write(job: Callable[[], T]) -> Awaitable[T]:
+        raise AssertionError(f"{path} is only read")
+
+    IncrementalTable(table, JsonFile(disk, path), ChangeFile(disk, path), write).read()
+
+
+class _Content(NamedTuple):
+    """The content of the JSON file, as of one turn of the loop."""
+
+    number: int
+    head: Mapping[str, Any]
+    rows: Mapping[Any, Any]
+
+
+class IncrementalTable(PersistentTable):
+    """A table, its JSON file and its change file."""
+
+    def __init__(
+        self,
+        table: JournalledTable,
+        file: JsonFile,
+        changes: ChangeFile,
+        writer: Worker,
+        journal: Journal | None = None,
+        *,
+        require: Callable[[Collection[str]], None] = lambda features: None,
+    ) -> None:
+        super().__init__(table, file, writer, journal=journal, require=require)
+        self._rows = table
+        self._changes = changes
+        self._number = 0  # of the newest change
+        self._appended = 0  # rows, since the JSON file was written
+        self._is_continued = False  # whether the change file continues the JSON file
+        self._missing: list[range] = []  # numbers of changes that the files lack
+        self._due: _Content | None = None  # for the JSON file, once the change is appended
+
+    # ---- load ----
+
+    def _load_content(self, content: dict[str, Any]) -> None:
+        super()._load_content(content)
+        # The backup of an older version's file: what was appended since belongs to it.
+        number = content.get(_NUMBER, 0 if self._file.is_backup else None)
+        self._is_continued = number is not None
+        self._number, self._appended = int(number or 0), 0
+        if self._is_continued:
+            self._apply_changes()
+
+    def _report(self) -> None:
+        super()._report()
+        log = structlog.get_logger().bind(file=str(self._changes.path))
+        for gap in self._missing:
+            log.error("table_changes_missing", first=gap.start, last=gap.stop - 1)
+        if self._is_continued and self._changes.torn_bytes:
+            log.warning("torn_table_change_dropped", bytes=self._changes.torn_bytes)
+
+    def _apply_changes(self) -> None:
+        self._missing = []
+        for change in self._changes.load(with_backup=self._file.is_backup):
+            number = int(change["number"])
+            if number <= self._number:
+                continue
+            if number != self._number + 1:
+                self._missing.append(range(self._number + 1, number))
+            self._apply(change)
+            self._number = number
+
+    def _apply(self, change: Mapping[str, Any]) -> None:
+        try:
+            put, removed = change["put"], change["removed"]
+            self._rows.take_rows(put, removed, DataVersion.from_json(change["version"]), anew=False)
+            self._load_position(change)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"change {change['number']}: {error!r} is not as expected"
+            raise self._changes.damaged(problem) from None
+        self._appended += max(1, len(put) + len(removed))
+
+    # ---- save ----
+
+    async def finish(self) -> None:
+        await super().finish()
+        if self._write_under_way is not None:
+            await asyncio.shield(self._write_under_way)
+        if self._appended and self._saved == self._table.revision:
+            await self._compact(self._content(self._number, self.position))
+
+    async def _write(self) -> None:
+        self._due = None
+        await super()._write()
+        self._begin_compaction()
+
+    def _begin_compaction(self) -> None:
+        """In a task of its own: the change is durable, and its caller need not wait."""
+        if self._due is not None:
+            self._write_under_way = asyncio.get_running_loop().create_task(
+                self._compact(self._due), name=f"compact {self._file.path.name}"
+            )
+
+    def _prepare(self) -> Prepared:
+        keys = self._rows.changed_keys(self._saved) if self._is_continued else None
+        logged = self._log()
+        if keys is None:
+            # One number more than the newest change: a start from the backup notices the gap.
+            self._number += 1
+            content = self._content(self._number, logged.position)
+            return Prepared(logged, partial(self._replace, content))
+        self._require({TABLE_CHANGES})
+        if self._appended >= max(LEAST_APPENDED, len(self._rows.rows())):
+            self._due = self._content(self._number + 1, logged.position)
+        return Prepared(logged, partial(self._append, self._change(keys, logged), len(keys)))
+
+    def _change(self, keys: Sequence[Any], logged: Logged) -> dict[str, Any]:
+        table = self._rows
+        rows = table.rows()
+        return {
+            "version": table.version.to_json(),
+            "put": {
+                table.name_of(key): table.row_to_json(rows[key]) for key in keys if key in rows
+            },
+            "removed": [table.name_of(key) for key in keys if key not in rows],
+            **self._position_member(logged.position),
+        }
+
+    async def _append(self, change: dict[str, Any], rows: int) -> None:
+        number = self._number + 1
+        await self._writer(lambda: self._changes.append(number, change))
+        self._number = number
+        self._appended += max(1, rows)
+
+    # ---- the JSON file ----
+
+    def _content(self, number: int, position: int | None) -> _Content:
+        head = {
+            **self._rows.head_to_json(),
+            **self._position_member(position),
+            _NUMBER: number,
+        }
+        return _Content(number, head, {key: kept(row) for key, row in self._rows.rows().items()})
+
+    async def _compact(self, content: _Content) -> None:
+        """Only makes the next start shorter: a failure is logged."""
+        try:
+            await self._replace(content)
+        except OSError as error:
+            self._appended = 0  # the next attempt waits for as many rows again
+            structlog.get_logger().warning(
+                "table_not_compacted", file=str(self._file.path), reason=error.strerror
+            )
+        finally:
+            self._write_under_way = None
+
+    async def _replace(self, content: _Content) -> None:
+        """Raises OSError."""
+        text = await self._encoded(content)
+        is_continued = self._is_continued
+
+        def put() -> None:
+            if not is_continued:
+                self._changes.clear()
+            self._file.write(encode_text(text))
+            self._changes.rotate()
+
+        await self._writer(put)
+        self._is_continued, self._appended = True, 0
+
+    async def _encoded(self, content: _Content) -> str:
+        """In slices: a blocked loop serves no client."""
+        table = self._rows
+        rows = []
+        for count, (key, row) in enumerate(content.rows.items(), start=1):
+            rows.append(f"{_encode(table.name_of(key))}:{_encode(table.row_to_json(row))}")
+            if count % _SLICE_ROWS == 0:
+                await asyncio.sleep(0)
+        return f"{_encode(content.head)[:-1]},{_encode(table.ROWS)}:{{{','.join(rows)}}}}}"
