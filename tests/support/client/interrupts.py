@@ -17,15 +17,16 @@ def interrupted_at(number: int, *files: str) -> Iterator[Sequence[str]]:
     executes fewer lines.
 
     Python takes signals between lines too, but only at calls and at jumps back: what a call returns
-    is stored, or returned, without one in between. Lines that begin with `with` do not count: they
-    are executed again to leave the block, where Python takes no signal.
+    is stored, returned or yielded without one in between. Lines that begin with `yield` do not
+    count, nor do those with `with`: they are executed again to leave the block, where Python takes
+    no signal.
     """
     count = 0
     places: list[str] = []
 
     def trace_line(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal count
-        if event == "line" and not places and not _is_with(frame):
+        if event == "line" and not places and not _is_exempt(frame):
             count += 1
             if count > number:
                 places.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
@@ -43,6 +44,6 @@ def interrupted_at(number: int, *files: str) -> Iterator[Sequence[str]]:
         sys.settrace(before)
 
 
-def _is_with(frame: FrameType) -> bool:
+def _is_exempt(frame: FrameType) -> bool:
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return line.lstrip().startswith("with ")
+    return line.lstrip().startswith(("with ", "yield "))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import itertools
+import signal
 import threading
 
 import pytest
@@ -13,6 +13,11 @@ from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, block
 from aerobee_wire.status import Code, MqError
 from support.client.interrupts import interrupted_at
 from support.codes import raises_code
+
+def interrupt() -> None:
+    """As Ctrl-C: end the wait of the main thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
 
 FILES = ("runtime/facade.py", "runtime/thread_call.py")
 
@@ -68,7 +73,7 @@ def test_interrupted_wait_cancels_the_coroutine() -> None:
     ended = threading.Event()
 
     async def wait() -> None:
-        _thread.interrupt_main()
+        interrupt()
         try:
             await asyncio.sleep(600)
         finally:
@@ -87,7 +92,7 @@ def test_result_of_a_coroutine_that_ignores_its_cancellation_is_passed_on() -> N
     passed_on = threading.Event()
 
     async def wait() -> int:
-        _thread.interrupt_main()
+        interrupt()
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
