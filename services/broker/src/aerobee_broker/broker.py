@@ -202,7 +202,7 @@ class Broker:
         )
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
-        offsets = OffsetRpcs(queries, GroupProgress(queries, self.lite.lag))
+        offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))
         lite = LiteRpcs(
             self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
         )

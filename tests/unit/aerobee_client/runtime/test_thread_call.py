@@ -14,6 +14,7 @@ from aerobee_wire.status import Code, MqError
 from support.client.interrupts import interrupted_at
 from support.codes import raises_code
 
+
 def interrupt() -> None:
     """As Ctrl-C: end the wait of the main thread."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -81,9 +81,7 @@ class LoopThread:
     def is_running(self) -> bool:
         return self._loop is not None
 
-    def run(
-        self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None
-    ) -> R:
+    def run(self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None) -> R:
         """Run `coroutine` on the loop and return its result. An interrupt, such as Ctrl-C, cancels
         it; if it has a result by then, `lost` is called with that on the loop."""
         call = ThreadCall(coroutine, lost)
