@@ -213,6 +213,7 @@ class Broker:
             self.transaction_checks,
             self.replies,
             polls=self.polls,
+            clock=self._core.environment.clock,
         )
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [

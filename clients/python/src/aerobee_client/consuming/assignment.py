@@ -59,9 +59,7 @@ class Assignment:
         self._consumer_group = consumer_group
         self._options = options
         self._strategy = options.allocation()
-        start_ms = options.consume_timestamp_ms
-        default_ms = instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
-        self._start_ms = default_ms if start_ms is None else start_ms
+        self._began_ms = instance.clock.now_ms()
         self._broadcasting = offsets.message_model is MessageModel.BROADCASTING
         # When the first rebalance ended; 0: it has not.
         self._joined_ms = 0
@@ -380,10 +378,13 @@ class Assignment:
         """Where a group without a committed offset starts. Raises MqError."""
         where = self._options.consume_from_where
         if where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
-            return await self._offset_at(queue, self._start_ms)
+            start_ms = self._options.consume_timestamp_ms
+            if start_ms is None:
+                start_ms = self._by_clock_of(queue, self._began_ms) - DEFAULT_TIMESTAMP_AGE_MS
+            return await self._offset_at(queue, start_ms)
         if self._broadcasting and where is ConsumeFromWhere.LAST_OFFSET and self._joined_ms:
             # The queue came later than this member, which is to miss none of its messages.
-            return await self._offset_at(queue, self._joined_ms)
+            return await self._offset_at(queue, self._by_clock_of(queue, self._joined_ms))
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
         response = await self._instance.ask_broker(
             queue.broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
@@ -396,6 +397,10 @@ class Assignment:
         ):
             return bounds.max_offset
         return bounds.min_offset
+
+    def _by_clock_of(self, queue: MessageQueue, now_ms: int) -> int:
+        """A time of day of this client, by the clock of the broker that stored the messages."""
+        return now_ms + self._instance.clock_ahead_ms(queue.broker_name)
 
     async def _offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         request = offset_pb2.SearchOffsetRequest(
