@@ -31,9 +31,9 @@ from aerobee_client import (
 )
 from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic
-from support.client.interrupts import interrupted_at
 from support.clock.polling import until
 from support.codes import raises_code
+from support.interrupts import interrupted_at
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 LEASE = timedelta(seconds=5)

@@ -14,8 +14,8 @@ from aerobee_client.plain_pull_consumer import PullConsumer
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.runtime.facade import StartedFacade
 from support.client.consumer_group import TOPIC, fill
-from support.client.interrupts import interrupted_at
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.interrupts import interrupted_at
 
 FILES = ("runtime/facade.py", "runtime/thread_call.py", "plain_pull_consumer.py", "lent.py")
 COUNT = 400

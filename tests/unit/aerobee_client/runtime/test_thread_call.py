@@ -11,8 +11,8 @@ import pytest
 
 from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, blocking
 from aerobee_wire.status import Code, MqError
-from support.client.interrupts import interrupted_at
 from support.codes import raises_code
+from support.interrupts import interrupted_at
 
 
 def interrupt() -> None:
