@@ -37,7 +37,8 @@ class Members:
         async def listen(message: ReceivedMessage) -> None:
             self.got[message.body] += 1
 
-        return await self._start(AsyncPushConsumer, listen)
+        consumer: AsyncPushConsumer = await self._start(AsyncPushConsumer, listen)
+        return consumer
 
     async def pull(self) -> AsyncPullConsumer:
         """Polls without a pause, until it is closed."""
