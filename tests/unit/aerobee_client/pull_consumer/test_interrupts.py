@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -71,3 +72,26 @@ def test_interrupted_read_loses_and_repeats_no_message(
         if not places:
             break
     assert line > 20
+
+
+async def test_poll_that_is_cancelled_in_any_turn_loses_and_repeats_no_message(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    broker.topics[TOPIC] = 1
+    got: list[ReceivedMessage] = []
+    async with AsyncPullConsumer(namesrv=NAMESRV, transport=cluster) as consumer:
+        consumer.assign([MessageQueue(TOPIC, "a", 0)])
+        for turns in range(40):
+            fill(broker, 2)
+            await broker.wake()
+            polling = asyncio.create_task(consumer.poll(2, LATE))
+            for _ in range(turns % 20):
+                await asyncio.sleep(0)
+            polling.cancel()
+            [outcome] = await asyncio.gather(polling, return_exceptions=True)
+            got += outcome if isinstance(outcome, list) else []
+        while len(got) < 80:
+            messages = await consumer.poll(8, LATE)
+            assert messages, len(got)
+            got += messages
+    assert [message.queue_offset for message in got] == list(range(80))
