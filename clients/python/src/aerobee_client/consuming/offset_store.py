@@ -71,13 +71,14 @@ class OffsetStore(OffsetTable):
         )
 
     async def release(self, queues: Collection[MessageQueue]) -> None:
-        """Then the brokers know that another member may read the offsets."""
-        await super().release(queues)
-        if not self._hands_over:
-            return
+        """Then the brokers know that another member may read the offsets: not of a queue whose
+        offset was not committed, because its broker did not answer."""
+        await self.commit(queues)
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
-            by_broker.setdefault(queue.broker_name, []).append(queue)
+            if self._hands_over and not self._is_changed(queue):
+                by_broker.setdefault(queue.broker_name, []).append(queue)
+            self.forget(queue)
         for broker_name, released in by_broker.items():
             request = self._update()
             for queue in released:

@@ -3,7 +3,7 @@
 Of a topic that one broker serves, a receive is a pop there, held until a message comes. Of a topic
 on several brokers, it takes what the broker that the client names has now, else waits in line for
 all of them (`receive_line`). What was leased and has no receive any more, because its client is
-gone, is given back uncounted; only messages that were written to the client cannot be.
+gone, is given back uncounted. Messages that were written to the client stay on lease.
 """
 
 from __future__ import annotations
