@@ -17,6 +17,9 @@ NAME_END_BYTES, VALUE_END_BYTES = NAME_END.encode(), VALUE_END.encode()
 NAME_END_CODE, VALUE_END_CODE = ord(NAME_END), ord(VALUE_END)  # as an item of bytes
 MAX_BYTES = 32_767
 _SEPARATORS = str.maketrans({NAME_END: " ", VALUE_END: " "})
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Bytes that no control character has, but for the separators; 0xC2 begins those of two bytes.
+_PLAIN_BYTES = bytes({*range(256)} - {*range(32), 0x7F, 0xC2} | {1, 2})
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
 
@@ -86,9 +89,71 @@ RESERVED = frozenset(
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL
     __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID HALF_STORED_MS
     DLQ_REASON DLQ_REASON_DESCRIPTION _SYS_MSG_PRIORITY_ REDRIVE_TIMES REDRIVE_TIMESTAMP
-    __LITE_TOPIC RESENT_FROM
+    __LITE_TOPIC RESENT_FROM MAX_RECONSUME_TIME
     """.split()  # noqa: SIM905  # a list would have a line for each
 )
+
+
+def has_control(text: str) -> bool:
+    """Return whether a text has control characters, such as NUL, CR and LF."""
+    # What is printable has none, and that is known five times faster.
+    return not text.isprintable() and _CONTROL.search(text) is not None
+
+
+def check_user_property_name(name: str) -> None:
+    """Raise MESSAGE_ILLEGAL for a name that a user's own property may not have."""
+    if not name or name.isspace():
+        raise _illegal("the name of a property is empty or blank: give one")
+    if name in RESERVED:
+        raise _illegal(f"the property name {name!r} is reserved: choose another")
+    if has_control(name):
+        raise _illegal(
+            f"the property name {name[:64]!r} holds a control character: use printable text"
+        )
+
+
+def check_user_property(name: str, value: str) -> None:
+    """Raise MESSAGE_ILLEGAL for a property that a user may not set. Producers, the proxy and
+    brokers all ask this, so that whatever way a message takes, the same properties pass. One
+    without a value passes, and is dropped as in RocketMQ."""
+    check_user_property_name(name)
+    if has_control(value):
+        raise _illegal(
+            f"the property {name[:64]!r} holds a control character: encode the value, or move it "
+            "to the body"
+        )
+
+
+def is_plain(encoded: bytes) -> bool:
+    """Return whether encoded properties, of one message or of many, pass `check_sent` by their
+    bytes alone. They do, but for the text of some languages; it takes 30 ns a message."""
+    return (
+        not encoded.translate(None, _PLAIN_BYTES)
+        and b"\x02\x01" not in encoded
+        and b" \x01" not in encoded
+    )
+
+
+def check_sent(encoded: bytes) -> None:
+    """Raise MESSAGE_ILLEGAL for encoded properties that are not UTF-8, or in which a user's
+    property is refused."""
+    check_encoding(encoded)
+    if not is_plain(encoded):
+        check_sent_properties(decode(encoded))
+
+
+def check_sent_properties(properties: Mapping[str, str]) -> None:
+    """As `check_sent`, of properties by name. A message that was stored before, and is sent again,
+    keeps what it has."""
+    if not properties.keys().isdisjoint((REDRIVE_TIMES, RESENT_FROM)):
+        return
+    for name, value in properties.items():
+        if name and name not in RESERVED:  # `decode` drops what has no name
+            check_user_property(name, value)
+
+
+def _illegal(text: str) -> MqError:
+    return MqError(Code.MESSAGE_ILLEGAL, text, about="properties")
 
 
 def encode(properties: Mapping[str, str]) -> bytes:

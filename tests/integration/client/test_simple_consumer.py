@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ from aerobee_wire.status import Code
 from aerobee_wire.topics import dead_letter_topic
 from support.clock.polling import until
 from support.codes import raises_code
+from support.interrupts import interrupted_at
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 LEASE = timedelta(seconds=5)
@@ -270,3 +272,27 @@ def test_threads_work_on_leases_that_are_renewed(address: str) -> None:
             assert done is None
         assert not consumer.receive(32, LEASE, timedelta(seconds=2))
     assert attempts == {1: 4}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+async def test_interrupted_receive_of_a_plain_class_gives_its_messages_back(address: str) -> None:
+    """At each line between the caller and the loop."""
+    sent = await filled(address, "interrupted", 64)
+    got: list[LeasedMessage] = []
+    with SimpleConsumer("interrupted-g", namesrv=address) as consumer:
+        consumer.subscribe("interrupted")
+        for line in itertools.count():
+            with interrupted_at(line, "runtime/facade.py", "runtime/thread_call.py") as places:
+                try:
+                    got += consumer.receive(32, MINUTE, MINUTE)
+                except KeyboardInterrupt:
+                    assert places
+            if not places:
+                break
+        while len(got) < len(sent):
+            messages = consumer.receive(32, MINUTE, timedelta(seconds=20))
+            assert messages, f"{len(got)} of {len(sent)} came: the others are still on lease"
+            got += messages
+        consumer.ack(got)
+    assert {message.body for message in got} == sent and len(got) == len(sent)
+    assert {message.delivery_attempt for message in got} == {1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import importlib
 import inspect
@@ -33,7 +32,7 @@ from aerobee_client import (
     SendResult,
     SimpleConsumer,
 )
-from aerobee_client.runtime.facade import GRPC_MODULE, AsyncClient, Facade, LoopThread, blocking
+from aerobee_client.runtime.facade import GRPC_MODULE, LoopThread, _Loop
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 
@@ -103,31 +102,6 @@ def test_loop_thread_runs_coroutines_and_passes_errors_on() -> None:
         loop.run(fail())
     loop.stop()
     loop.stop()
-
-
-class Interrupting(AsyncClient):
-    """`answer` interrupts the thread that waits for it."""
-
-    def __init__(self) -> None:
-        self.lost = threading.Event()
-
-    async def answer(self) -> int:
-        _thread.interrupt_main()
-        await asyncio.sleep(20)
-        return 42
-
-    async def close(self) -> None: ...
-
-
-def test_a_client_is_told_of_an_interrupted_call() -> None:
-    client = Interrupting()
-    facade = Facade(client, "test loop")
-    answer = blocking(Interrupting.answer, lambda client: client.lost.set())
-    facade._loop.start()
-    with facade:
-        with pytest.raises(KeyboardInterrupt):
-            answer(facade)
-        assert client.lost.wait(10)
 
 
 def test_stopping_the_loop_cancels_its_coroutines() -> None:
@@ -242,20 +216,21 @@ def test_bad_name_server_leaves_no_thread_behind(namesrv: str) -> None:
 
 def test_a_call_during_stop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread stops the loop while this one submits a coroutine."""
-    hand_over = asyncio.run_coroutine_threadsafe
+    hand_over = _Loop.call_soon_threadsafe
     loop = LoopThread("test loop")
     loop.start()
     stopping = threading.Thread(target=loop.stop)
 
-    def stop_first(coroutine: Any, target: asyncio.AbstractEventLoop) -> Any:
-        stopping.start()
-        stopping.join(0.2)
-        return hand_over(coroutine, target)
+    def stop_first(target: _Loop, callback: Any, *args: Any, **named: Any) -> Any:
+        if not stopping.ident:
+            stopping.start()
+            stopping.join(0.2)
+        return hand_over(target, callback, *args, **named)
 
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", stop_first)
+    monkeypatch.setattr(_Loop, "call_soon_threadsafe", stop_first)
     with raises_code(Code.ILLEGAL_OPERATION):
         loop.run(wait())
     stopping.join(10)

@@ -13,6 +13,7 @@ from aerobee_client.message import Message, ReceivedMessage
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
+from support.user_properties import ACCEPTED, REFUSED
 
 HOST = message_id.pack_host("10.0.0.2:10911")
 
@@ -140,10 +141,23 @@ def test_property_outside_utf8_is_refused() -> None:
         Message("t", b"x", properties={"a": "\ud800"}).encoded_properties("ID")
 
 
-# Any text that UTF-8 can write (no surrogates: category Cs).
-_NAMES = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20
-).filter(lambda text: text not in properties.RESERVED)
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_property_that_a_user_may_not_set_is_refused(name: str, value: str) -> None:
+    with raises_code(Code.MESSAGE_ILLEGAL):
+        Message("t", b"x", properties={name: value})
+    with raises_code(Code.MESSAGE_ILLEGAL):
+        Message("t", b"x").with_properties({name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_property_of_printable_text_passes(name: str, value: str) -> None:
+    assert Message("t", b"x", properties={name: value}).properties == {name: value}
+
+
+# Any text that UTF-8 can write (no surrogates: category Cs), without control characters (Cc).
+_NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20).filter(
+    lambda text: text not in properties.RESERVED and not text.isspace()
+)
 
 
 @given(st.dictionaries(_NAMES, _NAMES, max_size=5))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from aerobee_wire import properties
 from aerobee_wire.status import Code
 from support.codes import raises_code
+from support.user_properties import ACCEPTED, REFUSED, REFUSED_BY_BROKERS
 
 text = st.text(
     st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]), min_size=1
@@ -84,3 +85,36 @@ def test_a_cut_text_fits_and_is_a_prefix(text: str, limit: int) -> None:
     cut = properties.cut(text, limit)
     assert len(cut.encode()) <= limit
     assert text.encode("utf-8", "replace").decode().startswith(cut)
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_property_that_a_user_may_not_set_is_refused(name: str, value: str) -> None:
+    with raises_code(Code.MESSAGE_ILLEGAL):
+        properties.check_user_property(name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_property_of_printable_text_passes(name: str, value: str) -> None:
+    properties.check_user_property(name, value)
+    properties.check_sent(properties.encode({"UNIQ_KEY": "1", name: value}))
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED_BY_BROKERS)
+def test_encoded_property_that_a_user_may_not_set_is_refused(name: str, value: str) -> None:
+    sent = {"UNIQ_KEY": "1", name: value}
+    with raises_code(Code.MESSAGE_ILLEGAL):
+        properties.check_sent(properties.encode(sent))
+    for stored_before in (properties.REDRIVE_TIMES, properties.RESENT_FROM):
+        properties.check_sent(properties.encode({**sent, stored_before: "1"}))
+
+
+def test_encoded_property_of_the_system_may_hold_lines() -> None:
+    properties.check_sent(properties.encode({properties.DLQ_REASON_DESCRIPTION: "a\nb"}))
+
+
+@given(st.dictionaries(text, text))
+def test_plain_bytes_pass_the_check_by_name(values: dict[str, str]) -> None:
+    """`is_plain` is a shortcut, and lets nothing through."""
+    values = {name: value for name, value in values.items() if name not in properties.RESERVED}
+    if properties.is_plain(properties.encode(values)):
+        properties.check_sent_properties(values)

@@ -152,4 +152,4 @@ class LiteSimpleConsumer(LeaseFacade[AsyncLiteSimpleConsumer]):
 
     subscribe_lite = blocking(AsyncLiteSimpleConsumer.subscribe_lite)
     unsubscribe_lite = blocking(AsyncLiteSimpleConsumer.unsubscribe_lite)
-    receive = blocking(AsyncLiteSimpleConsumer.receive)
+    receive = blocking(AsyncLiteSimpleConsumer.receive, LeaseConsumer._take_back)

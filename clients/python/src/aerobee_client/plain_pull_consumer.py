@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 
 from aerobee_client.message import ReceivedMessage
@@ -18,6 +19,11 @@ from aerobee_client.runtime.fork import PROCESS
 # How long a loop goes on with messages that it was lent, so that what it has consumed makes room
 # for others.
 LENT_S = 0.1
+
+
+def _take_back(consumer: AsyncPullConsumer, _: object) -> None:
+    """An interrupt kept messages from the caller."""
+    consumer.take_back()
 
 
 class PullConsumer(StartedFacade[AsyncPullConsumer]):
@@ -56,13 +62,22 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
         return self._taken(self._client._lendings_to_end(timeout))
 
     def _taken(self, lendings: AsyncIterator[Lent]) -> Iterator[ReceivedMessage]:
-        for lent in self._iterate(lendings, AsyncPullConsumer.take_back):
+        for lent in self._iterate(lendings, partial(_take_back, self._client)):
             since_s = time.monotonic()
-            while (message := lent.take()) is not None:
+            while (message := self._take(lent)) is not None:
                 yield message
                 PROCESS.check()
                 if time.monotonic() - since_s > LENT_S:
                     break
+
+    def _take(self, lent: Lent) -> ReceivedMessage | None:
+        before = lent.taken
+        try:
+            return lent.take()
+        except BaseException:  # an interrupt: the loop of the caller gets no message
+            if lent.taken > before:
+                self._loop.call(self._client.take_back)
+            raise
 
     add_interceptor = on_loop(AsyncPullConsumer.add_interceptor)
     subscribe = settled(AsyncPullConsumer.subscribe)
@@ -71,7 +86,7 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
     fetch_message_queues = blocking(AsyncPullConsumer.fetch_message_queues)
     statistics = on_loop(AsyncPullConsumer.statistics)
     take_back = on_loop(AsyncPullConsumer.take_back)
-    poll = blocking(AsyncPullConsumer.poll, AsyncPullConsumer.take_back)
+    poll = blocking(AsyncPullConsumer.poll, _take_back)
     seek = blocking(AsyncPullConsumer.seek)
     seek_to_begin = blocking(AsyncPullConsumer.seek_to_begin)
     seek_to_end = blocking(AsyncPullConsumer.seek_to_end)

@@ -213,6 +213,7 @@ class AsyncPushConsumer(Replier):
             clock=self._clock,
         )
         self._instance = instance  # also while it closes: a listener that runs may reply
+        self._consume.use_time_of(instance.now_ms_at)
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
         membership.assignment.tell(self._callbacks(instance))

@@ -203,4 +203,4 @@ class SimpleConsumer(LeaseFacade[AsyncSimpleConsumer]):
 
     subscribe = settled(AsyncSimpleConsumer.subscribe)
     unsubscribe = on_loop(AsyncSimpleConsumer.unsubscribe)
-    receive = blocking(AsyncSimpleConsumer.receive)
+    receive = blocking(AsyncSimpleConsumer.receive, LeaseConsumer._take_back)

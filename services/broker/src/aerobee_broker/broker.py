@@ -202,7 +202,7 @@ class Broker:
         )
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
-        offsets = OffsetRpcs(queries, GroupProgress(queries, self.lite.lag))
+        offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))
         lite = LiteRpcs(
             self.lite.syncing, self.lite.pop, self.lite.inspection, broker_name=broker_name
         )
@@ -213,6 +213,7 @@ class Broker:
             self.transaction_checks,
             self.replies,
             polls=self.polls,
+            clock=self._core.environment.clock,
         )
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [

@@ -21,6 +21,7 @@ from aerobee_wire import message_id, properties, record
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
+from support.client.memory.handovers import MemoryHandovers
 from support.client.memory.locks import LockRpcs, MemoryLocks
 from support.client.memory.topics import TopicRpcs, check_topic
 
@@ -36,6 +37,7 @@ class MemoryBroker:
     topics: dict[str, int] = field(default_factory=dict)
     offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
     moved: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    handovers: MemoryHandovers = field(default_factory=MemoryHandovers)
     min_offsets: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     clients: dict[str, client_pb2.HeartbeatRequest] = field(default_factory=dict)
     watchers: dict[str, asyncio.Queue[client_pb2.ClientNotice | None]] = field(default_factory=dict)
@@ -402,6 +404,7 @@ class MemoryCluster(LockRpcs, TopicRpcs):
         for (group, topic, queue_id), offset in broker.offsets.items():
             if group == request.consumer_group and request.topic in ("", topic):
                 response.offsets.add(topic=topic, queue_id=queue_id, queue_offset=offset)
+        broker.handovers.take(request, broker.clients, response)
         return response
 
     def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
@@ -412,6 +415,9 @@ class MemoryCluster(LockRpcs, TopicRpcs):
             broker.offsets[request.consumer_group, offset.topic, offset.queue_id] = (
                 offset.queue_offset
             )
+        broker.handovers.release(request)
+        if request.released:
+            self.notify_group(broker, request.consumer_group)
         return offset_pb2.UpdateConsumerOffsetsResponse()
 
     def _GetQueueOffsets(self, broker: MemoryBroker, request: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee.broker.v1 import offset_pb2
+from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_wire.status import Code
 from support.broker.handlers import Handlers
@@ -52,3 +52,27 @@ async def test_a_reset_to_offset_0_is_not_absent(handlers: Handlers) -> None:
     )
     moved = await handlers("ResetConsumerOffsets", request)
     assert [(moved_to.queue_id, moved_to.queue_offset) for moved_to in moved.offsets] == [(0, 0)]
+
+
+async def test_query_says_who_has_a_queue_until_that_releases_it(handlers: Handlers) -> None:
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", b"x")
+    for client_id in ("a", "b"):
+        beat = client_pb2.HeartbeatRequest(client_id=client_id)
+        beat.consumers.add(consumer_group="g")
+        await handlers("Heartbeat", beat)
+    held = []
+    for client_id in ("a", "b"):
+        taking = offset_pb2.QueryConsumerOffsetsRequest(
+            consumer_group="g", topic="t", client_id=client_id, queue_ids=[0, 1]
+        )
+        answer = await handlers("QueryConsumerOffsets", taking)
+        held.append([(queue.queue_id, queue.client_id) for queue in answer.held])
+    assert held == [[], [(0, "a"), (1, "a")]]
+    release = offset_pb2.UpdateConsumerOffsetsRequest(consumer_group="g", client_id="a")
+    release.offsets.add(topic="t", queue_id=0, queue_offset=1)
+    release.released.add(topic="t", queue_id=0)
+    await handlers("UpdateConsumerOffsets", release)
+    answer = await handlers("QueryConsumerOffsets", taking)
+    assert [queue.queue_id for queue in answer.held] == [1]
+    assert [stored.queue_offset for stored in answer.offsets] == [1]

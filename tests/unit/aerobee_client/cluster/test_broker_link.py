@@ -12,7 +12,9 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.broker_link import BrokerLink
 from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.runtime.clock import SystemClock
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
+from support.clock.manual_clock import ManualClock
 from support.clock.polling import until
 from support.clock.virtual_loop import VirtualLoop
 
@@ -23,7 +25,7 @@ async def test_closing_a_link_releases_those_who_wait_for_it() -> None:
     """Its broker hangs, and a new route no longer names it."""
     cluster = MemoryCluster(MemoryBroker("a", ADDRESS))
     cluster.answers["Heartbeat"] = lambda address, request: asyncio.Event().wait()
-    link = BrokerLink(ADDRESS, cluster, client_pb2.HeartbeatRequest, None)
+    link = BrokerLink(ADDRESS, cluster, client_pb2.HeartbeatRequest, None, clock=SystemClock())
     waiting = asyncio.create_task(link.until_tried())
     await asyncio.sleep(0)
     await link.close(None)
@@ -47,6 +49,7 @@ async def test_a_broker_that_sees_the_end_of_a_stream_late_knows_the_client_all_
         cluster,
         lambda: client_pb2.HeartbeatRequest(client_id="client"),
         lambda address, notice: None,
+        clock=SystemClock(),
     )
     link.watch()
     await link.until_watching()
@@ -73,7 +76,11 @@ def test_a_broker_that_refuses_streams_is_asked_ever_more_slowly(
 
     async def stay() -> None:
         link = BrokerLink(
-            ADDRESS, cluster, client_pb2.HeartbeatRequest, lambda address, notice: None
+            ADDRESS,
+            cluster,
+            client_pb2.HeartbeatRequest,
+            lambda address, notice: None,
+            clock=SystemClock(),
         )
         link.watch()
         await asyncio.sleep(60)
@@ -83,3 +90,18 @@ def test_a_broker_that_refuses_streams_is_asked_ever_more_slowly(
         runner.run(stay())
     assert len(cluster.requests("Heartbeat")) < 40
     assert len(caplog.records) == 1
+
+
+async def test_link_knows_how_far_the_clock_of_its_broker_is_ahead() -> None:
+    cluster = MemoryCluster(MemoryBroker("a", ADDRESS))
+    clock = ManualClock(1_000_000)
+
+    def answer(address: str, request: Any) -> client_pb2.HeartbeatResponse:
+        clock.advance(10)  # the way there and back
+        return client_pb2.HeartbeatResponse(now_timestamp_ms=1_700_005)
+
+    cluster.answers["Heartbeat"] = answer
+    link = BrokerLink(ADDRESS, cluster, client_pb2.HeartbeatRequest, None, clock=clock)
+    await link.until_tried()
+    assert link.clock_ahead_ms == 700_000
+    await link.close(None)

@@ -68,6 +68,36 @@ async def test_many_receives_wait_and_none_divides_a_batch(leasing: LiteLeasing)
     assert len(got) == 3 * len(names) and {each.delivery_attempt for each in got} == {1}
 
 
+async def test_receive_that_is_cancelled_in_any_turn_leaves_nothing_on_lease(
+    two: LiteLeasing,
+) -> None:
+    for turns in range(0, 30, 2):
+        async with two.lite_consumer() as consumer:
+            await consumer.subscribe_lite("x")
+            await two.send_lite("x", *NUMBERS[:4])
+            receiving = asyncio.create_task(consumer.receive(32, LEASE, seconds(5)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            receiving.cancel()
+            [outcome] = await asyncio.gather(receiving, return_exceptions=True)
+            if not isinstance(outcome, list):
+                await asyncio.sleep(0.01)
+                outcome = await consumer.receive(32, LEASE, NO_WAIT)
+            assert deliveries(outcome) == [(body, 1) for body in NUMBERS[:4]], turns
+            await consumer.ack(outcome)
+
+
+async def test_what_a_caller_did_not_get_is_visible_at_once(leasing: LiteLeasing) -> None:
+    """As after an interrupt of the plain class."""
+    consumer = await leasing.lite_started("x", "y")
+    for name in ("x", "y"):
+        await leasing.send_lite(name, b"0", b"1")
+    consumer._take_back(await consumer.receive(32, LEASE))
+    await asyncio.sleep(0.01)
+    again = await consumer.receive(32, LEASE, NO_WAIT)
+    assert sorted(deliveries(again)) == [(b"0", 1), (b"0", 1), (b"1", 1), (b"1", 1)]
+
+
 async def test_redelivery_begins_with_the_first_that_is_not_acknowledged(
     leasing: LiteLeasing,
 ) -> None:

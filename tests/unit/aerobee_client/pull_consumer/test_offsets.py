@@ -285,3 +285,16 @@ async def test_lost_queues_give_nothing_and_take_no_commit(
     seen = {message.queue_id for _ in range(20) for message in await first.poll(timeout=SOON)}
     assert seen <= {queue.queue_id for queue in first.queues}
     assert polled
+
+
+async def test_assigned_queues_of_two_topics_start_at_their_own_offsets(
+    cluster: MemoryCluster, broker: MemoryBroker
+) -> None:
+    broker.create("trains", 1)
+    fill(broker, 40)
+    fill(broker, 10, topic="trains")
+    queues = [MessageQueue(TOPIC, "a", 0), MessageQueue("trains", "a", 0)]
+    broker.offsets |= {(GROUP, TOPIC, 0): 7, (GROUP, "trains", 0): 3}
+    async with AsyncPullConsumer(GROUP, namesrv=NAMESRV, transport=cluster) as consumer:
+        consumer.assign(queues)
+        assert [await consumer.position(queue) for queue in queues] == [7, 3]

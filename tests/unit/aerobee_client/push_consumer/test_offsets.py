@@ -13,6 +13,7 @@ from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
 from support.client.memory.cluster import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster
+from support.clock.manual_clock import ManualClock
 from support.clock.polling import until
 
 
@@ -138,3 +139,20 @@ async def test_a_reset_reaches_a_full_process_queue(
     hold.set()
     await until(lambda: len(seen) >= 2)
     assert seen == [b"0", b"49"]
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+async def test_group_starts_half_an_hour_ago_by_the_clock_of_the_broker(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Join, ahead_ms: int
+) -> None:
+    clock = ManualClock(STORE_TIME_MS)
+
+    def beat(_: str, request: Any) -> Any:
+        answer = cluster._Heartbeat(broker, request)
+        answer.now_timestamp_ms = STORE_TIME_MS + ahead_ms
+        return answer
+
+    cluster.answers["Heartbeat"] = beat
+    await join(print, clock=clock, consume_from_where=ConsumeFromWhere.TIMESTAMP)
+    asked = cluster.requests("SearchOffset")
+    assert {request.timestamp_ms for request in asked} == {STORE_TIME_MS + ahead_ms - 1_800_000}

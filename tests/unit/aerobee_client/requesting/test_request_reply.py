@@ -236,6 +236,17 @@ def request_of(broker: MemoryBroker, body: bytes, ttl_ms: int) -> ReceivedMessag
     return ReceivedMessage(broker.messages(TOPIC)[-1], "a")
 
 
+async def test_ttl_of_a_request_is_judged_by_the_clock_of_its_broker(broker: MemoryBroker) -> None:
+    message = request_of(broker, b"x", 1_000)
+    stored_ms = message.store_timestamp_ms
+    seen: list[ReceivedMessage] = []
+    consume = Consume(seen.append, None, ManualClock(stored_ms + 3_600_000))
+    consume.use_time_of(lambda broker_name: stored_ms + (999 if broker_name == "a" else 0))
+    assert consume.call([message]) == [None] and seen == [message]
+    consume.use_time_of(lambda _: stored_ms + 1_001)
+    assert consume.call([message]) == [None] and seen == [message]
+
+
 async def test_a_batch_listener_gets_the_others(broker: MemoryBroker) -> None:
     messages = [request_of(broker, b"%d" % n, ttl) for n, ttl in enumerate((10**15, 1, 10**15))]
     seen: list[list[bytes]] = []

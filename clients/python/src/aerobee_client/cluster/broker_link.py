@@ -18,6 +18,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.backoff import Backoff
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 
@@ -40,7 +41,8 @@ STEADY_S = 10.0  # a link that broke earlier is opened again ever more slowly
 class BrokerLink:
     """`heartbeat` makes the current heartbeat. `on_notice`: None for a client that takes no
     notices; no stream is held open before `watch`. `refusal`: why the last heartbeat failed.
-    `capabilities`: what the broker said at the last one. `is_watching`: the stream is open.
+    `capabilities`: what the broker said at the last one. `clock_ahead_ms`: its time of day then,
+    minus this client's. `is_watching`: the stream is open.
     `on_link` is called with the address and True when the stream is open, and with False when it
     has ended."""
 
@@ -51,10 +53,14 @@ class BrokerLink:
         heartbeat: Callable[[], client_pb2.HeartbeatRequest],
         on_notice: OnNotice | None,
         on_link: OnLink = ignore_link,
+        *,
+        clock: Clock,
     ) -> None:
         self.address = address
         self.refusal: MqError | None = None
         self.capabilities: frozenset[int] = frozenset()
+        self.clock_ahead_ms = 0
+        self._clock = clock
         self._transport = transport
         self._heartbeat = heartbeat
         self._on_notice = on_notice
@@ -84,10 +90,14 @@ class BrokerLink:
 
     async def beat(self) -> None:
         """One heartbeat now. Raises MqError."""
+        began_ms = self._clock.now_ms()
         response = await self._transport.call(
             self.address, rpcs.HEARTBEAT, self._heartbeat(), timeout_s=CALL_TIMEOUT_S
         )
         self.capabilities = frozenset(response.capabilities)
+        if response.now_timestamp_ms:  # an older broker does not say
+            middle_ms = (began_ms + self._clock.now_ms()) // 2
+            self.clock_ahead_ms = response.now_timestamp_ms - middle_ms
 
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
         """Closes the link; sends `unregister`, when given, to the broker if that can be reached."""

@@ -158,6 +158,16 @@ class ClientInstance:
         link = self._links.get(self.routes.address_of(broker_name))
         return link is not None and capability in link.capabilities
 
+    def clock_ahead_ms(self, broker_name: str) -> int:
+        """The time of day of a broker minus this client's, as of its last heartbeat. What a broker
+        says of times, such as the end of a lease, is compared with its own clock."""
+        link = self.link_of(broker_name)
+        return 0 if link is None else link.clock_ahead_ms
+
+    def now_ms_at(self, broker_name: str) -> int:
+        """The time of day by the clock of a broker, in milliseconds since the epoch."""
+        return self.clock.now_ms() + self.clock_ahead_ms(broker_name)
+
     def link_of(self, broker_name: str) -> BrokerLink | None:
         """The link to the master of a broker; None: there is none yet, or no such broker."""
         return next(
@@ -243,7 +253,12 @@ class ClientInstance:
         wanted = self.routes.linked_addresses()
         for address in wanted - self._links.keys():
             link = BrokerLink(
-                address, self.transport, self._heartbeat, self._on_notice, self._on_link
+                address,
+                self.transport,
+                self._heartbeat,
+                self._on_notice,
+                self._on_link,
+                clock=self.clock,
             )
             self._links[address] = link
             if self._watches:

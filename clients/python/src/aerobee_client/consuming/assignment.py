@@ -16,13 +16,14 @@ from itertools import groupby
 from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offset_table import OffsetTable, Taken
 from aerobee_client.consuming.order.ordered_queues import OrderedQueues
 from aerobee_client.consuming.process_queue import Allowance, ProcessQueue
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.options.consumer import MessageModel
 from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
+from aerobee_client.rebalance.handovers import Handovers
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
@@ -58,14 +59,13 @@ class Assignment:
         self._consumer_group = consumer_group
         self._options = options
         self._strategy = options.allocation()
-        start_ms = options.consume_timestamp_ms
-        default_ms = instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
-        self._start_ms = default_ms if start_ms is None else start_ms
+        self._began_ms = instance.clock.now_ms()
         self._broadcasting = offsets.message_model is MessageModel.BROADCASTING
         # When the first rebalance ended; 0: it has not.
         self._joined_ms = 0
         self._pull = pull
         self._request_rebalance = request_rebalance
+        self._handovers = Handovers(instance.clock)
         self._order: OrderedQueues | None = None
         # Whether a broker, when last asked, did not list this client among the members.
         self.unregistered = False
@@ -147,13 +147,14 @@ class Assignment:
                     complete = False
                     continue
                 owned = {queue for queue in self._owned if queue.topic == topic}
+                self._handovers.end_others(topic, share)
                 await self._release(owned.difference(share))
                 wanted = [queue for queue in share if queue not in owned]
                 if self._order is not None:
                     locked = await self._order.lock(wanted)
                     complete = complete and len(locked) == len(wanted)
                     wanted = [queue for queue in wanted if queue in locked]
-                await self._acquire(wanted)
+                complete = await self._acquire(wanted) and complete
             except MqError as error:
                 log.info("topic %s not rebalanced: %s", topic, error)
                 complete = False
@@ -307,45 +308,54 @@ class Assignment:
             else:
                 owned.process_queue.drop()
         await self._callbacks.revoked(released)
-        if self._order is not None:
-            return
-        await self._offsets.commit(released)
-        for queue in released:
-            self._offsets.forget(queue)
+        if self._order is None:
+            await self._offsets.release(released)
 
-    async def _acquire(self, queues: list[MessageQueue]) -> None:
-        """Starts pulling `queues`. Raises MqError when a broker does not answer or refuses a queue,
-        but only once the others are acquired: a hanging broker must not hold them up."""
-        stored: dict[str, dict[int, int]] = {}
+    async def _acquire(self, queues: list[MessageQueue]) -> bool:
+        """Starts pulling `queues`. False: another member still has some, so acquire these again
+        soon. Raises MqError when a broker does not answer or refuses a queue, but only once the
+        others are acquired: a hanging broker must not hold them up."""
         away: set[str] = set()
         failure: MqError | None = None
-        for _, there in groupby(queues, key=lambda queue: (queue.topic, queue.broker_name)):
+        complete = True
+        for (topic, broker_name), group in groupby(queues, key=lambda queue: queue[:2]):
+            there = list(group)
             offsets: dict[MessageQueue, int] = {}
+            taken = Taken({})
+            try:
+                if broker_name not in away:
+                    ids = [queue.queue_id for queue in there]
+                    taken = await self._offsets.take(topic, broker_name, ids)
+            except MqError as error:
+                failure = failure or error
+                away.add(broker_name)
             for queue in there:
-                if queue.broker_name in away:
+                if broker_name in away:
                     break
+                if queue.queue_id in taken.held and self._handovers.awaits(queue):
+                    complete = False
+                    continue
                 try:
-                    offsets[queue] = await self._start_offset(queue, stored)
+                    offsets[queue] = await self._start_offset(queue, taken)
                 except MqError as error:
                     failure = failure or error
                     if error.retryable:
-                        away.add(queue.broker_name)
+                        away.add(broker_name)
             await self._callbacks.assigned(offsets)
             for queue, queue_offset in offsets.items():
                 if queue in self._owned:  # moved to another offset in the meantime
                     continue
                 log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
+                self._handovers.end(queue)
                 self._start_pulling(queue, queue_offset)
                 self._offsets.set(queue, queue_offset)
         if failure is not None:
             raise failure
+        return complete
 
-    async def _start_offset(self, queue: MessageQueue, stored: dict[str, dict[int, int]]) -> int:
-        """The group's committed offset, else where its options say. `stored` caches the
-        committed offsets by broker name. Raises MqError."""
-        if queue.broker_name not in stored:
-            stored[queue.broker_name] = await self._offsets.load(queue.topic, queue.broker_name)
-        queue_offset = stored[queue.broker_name].get(queue.queue_id)
+    async def _start_offset(self, queue: MessageQueue, taken: Taken) -> int:
+        """The group's committed offset, else where its options say. Raises MqError."""
+        queue_offset = taken.offsets.get(queue.queue_id)
         return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
     def _start_pulling(self, queue: MessageQueue, queue_offset: int) -> None:
@@ -368,10 +378,13 @@ class Assignment:
         """Where a group without a committed offset starts. Raises MqError."""
         where = self._options.consume_from_where
         if where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
-            return await self._offset_at(queue, self._start_ms)
+            start_ms = self._options.consume_timestamp_ms
+            if start_ms is None:
+                start_ms = self._by_clock_of(queue, self._began_ms) - DEFAULT_TIMESTAMP_AGE_MS
+            return await self._offset_at(queue, start_ms)
         if self._broadcasting and where is ConsumeFromWhere.LAST_OFFSET and self._joined_ms:
             # The queue came later than this member, which is to miss none of its messages.
-            return await self._offset_at(queue, self._joined_ms)
+            return await self._offset_at(queue, self._by_clock_of(queue, self._joined_ms))
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
         response = await self._instance.ask_broker(
             queue.broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
@@ -384,6 +397,10 @@ class Assignment:
         ):
             return bounds.max_offset
         return bounds.min_offset
+
+    def _by_clock_of(self, queue: MessageQueue, now_ms: int) -> int:
+        """A time of day of this client, by the clock of the broker that stored the messages."""
+        return now_ms + self._instance.clock_ahead_ms(queue.broker_name)
 
     async def _offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         request = offset_pb2.SearchOffsetRequest(

@@ -56,6 +56,7 @@ class Consume:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._now_ms_at: Callable[[str], int] = lambda _: self._clock.now_ms()
         if (listener is None) == (batch_listener is None):
             raise MqError(
                 Code.INVALID_PARAMETER, "give a consumer either a listener or a batch_listener"
@@ -66,6 +67,10 @@ class Consume:
         self.is_coroutine = inspect.iscoroutinefunction(self._function) or (
             inspect.iscoroutinefunction(call)
         )
+
+    def use_time_of(self, now_ms_at: Callable[[str], int]) -> None:
+        """The time of day by the clock of a broker, by its name. Call before the first message."""
+        self._now_ms_at = now_ms_at
 
     def call(self, given: list[ReceivedMessage]) -> Verdicts:
         """Called in a thread. Never raises. Requests whose producers do not wait any more count as
@@ -116,8 +121,12 @@ class Consume:
                 break
         else:
             return messages
-        now_ms = self._clock.now_ms()
-        return [message for message in messages if not is_past_ttl(message, now_ms)]
+        now_ms_at = self._now_ms_at
+        return [
+            message
+            for message in messages
+            if not is_past_ttl(message, now_ms_at(message.broker_name))
+        ]
 
     @staticmethod
     def _spread(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from aerobee.broker.v1 import offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offset_table import OffsetTable, Taken
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MessageModel
 from aerobee_wire import rpcs
@@ -34,6 +35,8 @@ class OffsetStore(OffsetTable):
         self._consumer_group = consumer_group
         self._committed: dict[MessageQueue, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}  # by broker name
+        # Who locks its queues has them by their locks.
+        self._hands_over = bool(consumer_group) and not locked
 
     def set(self, queue: MessageQueue, queue_offset: int) -> None:
         super().set(queue, queue_offset)
@@ -47,13 +50,52 @@ class OffsetStore(OffsetTable):
         return self._offsets.get(queue)
 
     async def load(self, topic: str, broker_name: str) -> dict[int, int]:
+        return (await self._load(topic, broker_name)).offsets
+
+    async def take(self, topic: str, broker_name: str, queue_ids: Sequence[int]) -> Taken:
+        if not self._hands_over:
+            return Taken(await self.load(topic, broker_name))
+        client_id = self._instance.client_id
+        return await self._load(topic, broker_name, client_id=client_id, queue_ids=queue_ids)
+
+    async def _load(self, topic: str, broker_name: str, **taking: Any) -> Taken:
         request = offset_pb2.QueryConsumerOffsetsRequest(
-            consumer_group=self._consumer_group, topic=topic
+            consumer_group=self._consumer_group, topic=topic, **taking
         )
         response = await self._instance.call_broker(
             broker_name, rpcs.QUERY_CONSUMER_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
         )
-        return {stored.queue_id: stored.queue_offset for stored in response.offsets}
+        return Taken(
+            {stored.queue_id: stored.queue_offset for stored in response.offsets},
+            frozenset(held.queue_id for held in response.held),
+        )
+
+    async def release(self, queues: Collection[MessageQueue]) -> None:
+        """Then the brokers know that another member may read the offsets: not of a queue whose
+        offset was not committed, because its broker did not answer."""
+        await self.commit(queues)
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            if self._hands_over and not self._is_changed(queue):
+                by_broker.setdefault(queue.broker_name, []).append(queue)
+            self.forget(queue)
+        for broker_name, released in by_broker.items():
+            request = self._update()
+            for queue in released:
+                request.released.add(topic=queue.topic, queue_id=queue.queue_id)
+            try:
+                await self._instance.call_broker(
+                    broker_name, rpcs.UPDATE_CONSUMER_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
+                )
+            except MqError as error:  # the next member waits a while, and takes them all the same
+                log.info("queues not released at broker %s: %s", broker_name, error)
+
+    def _update(self) -> offset_pb2.UpdateConsumerOffsetsRequest:
+        return offset_pb2.UpdateConsumerOffsetsRequest(
+            consumer_group=self._consumer_group,
+            client_id=self._instance.client_id,
+            locked=self.locked,
+        )
 
     async def commit(
         self,
@@ -98,11 +140,7 @@ class OffsetStore(OffsetTable):
                     on_topic_deleted(queue)
 
     async def _send(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
-        request = offset_pb2.UpdateConsumerOffsetsRequest(
-            consumer_group=self._consumer_group,
-            client_id=self._instance.client_id,
-            locked=self.locked,
-        )
+        request = self._update()
         for queue, queue_offset in offsets.items():
             request.offsets.add(
                 topic=queue.topic, queue_id=queue.queue_id, queue_offset=queue_offset

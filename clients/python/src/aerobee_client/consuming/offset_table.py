@@ -7,11 +7,19 @@ An offset is that of the next message to consume. In memory it only grows, excep
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import ClassVar, NamedTuple
 
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MessageModel
+
+
+class Taken(NamedTuple):
+    """What is kept of queues that a member is about to consume: queue id → offset. `held`: ids of
+    those that another member has not released, so that it may still commit there."""
+
+    offsets: dict[int, int]
+    held: frozenset[int] = frozenset()
 
 
 def _ignore(_: MessageQueue) -> None: ...
@@ -63,6 +71,16 @@ class OffsetTable(ABC):
     @abstractmethod
     async def load(self, topic: str, broker_name: str) -> dict[int, int]:
         """The kept offsets of a topic at a broker: queue id → offset. Raises MqError."""
+
+    async def take(self, topic: str, broker_name: str, queue_ids: Sequence[int]) -> Taken:
+        """`load`, by a member that is about to consume these queues."""
+        return Taken(await self.load(topic, broker_name))
+
+    async def release(self, queues: Collection[MessageQueue]) -> None:
+        """Keep the offsets of queues that are not consumed any more, then drop them from memory."""
+        await self.commit(queues)
+        for queue in queues:
+            self.forget(queue)
 
     @abstractmethod
     async def commit(

@@ -248,7 +248,7 @@ class LeaseCalls:
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
         """Whether a lease ended before its time: by the attempt whose answer was lost."""
         ended = failure.code is Code.INVALID_RECEIPT_HANDLE
-        return ended and handle.expires_ms > self._instance.clock.now_ms()
+        return ended and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:

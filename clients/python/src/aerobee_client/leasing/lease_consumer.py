@@ -52,6 +52,8 @@ class Member(Protocol):
 
     async def receive(self, asked: Receive) -> list[LeasedMessage]: ...
 
+    def take_back(self, messages: Sequence[LeasedMessage]) -> None: ...
+
     def statistics(self) -> ConsumerStatistics: ...
 
 
@@ -116,6 +118,12 @@ class LeaseConsumer(Replier, Generic[M]):
             told = (self.consumer_group, messages, now_s() - began_s)
             tell(self._interceptors, "after_receive", *told)
         return messages
+
+    def _take_back(self, messages: Sequence[LeasedMessage]) -> None:
+        """Give back messages that a receive returned and its caller did not get: they are visible
+        to the group at once, and this delivery is none of their attempts."""
+        if messages and self._member is not None:
+            self._member.take_back(messages)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
         """It is told from now on, after those that are there."""

@@ -5,7 +5,7 @@ receives and settlements, and its end. What it receives, and how brokers know it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from aerobee.broker.v1 import client_pb2, message_pb2
@@ -51,6 +51,14 @@ class LeaseMember:
             for _, of_one in itertools.groupby(messages, lambda one: one.handle.lease_id):
                 self.settlements.received(list(of_one))
         return messages
+
+    def take_back(self, messages: Sequence[LeasedMessage]) -> None:
+        """Give back messages that a receive returned; `close` waits until this is done."""
+        self._receiver.run(self._give_back(messages))
+
+    async def _give_back(self, messages: Sequence[LeasedMessage]) -> None:
+        outcomes = await self.settlements.change(messages, 0, counted=False)
+        self._receiver.report_kept(outcomes)
 
     def statistics(self) -> ConsumerStatistics:
         return self.settlements.statistics(self._receiver.failures)

@@ -387,16 +387,9 @@ def _check_key(key: str) -> None:
 
 def _check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
-        _check_property_name(name)
-        _check_text(f"the property {name}:", value)
+        for what, text in (("the property name", name), (f"the property {name}:", value)):
+            if not isinstance(text, str):
+                raise TypeError(f"{what} {text!r} is text, not {type(text).__name__}")
+        names.check_user_property(name, value)
         if not value:
             raise _illegal(f"the property {name!r} has no value: leave it out")
-
-
-@lru_cache(maxsize=1024)
-def _check_property_name(name: str) -> None:
-    _check_text("the property name", name)
-    if not name:
-        raise _illegal("the name of a property is empty: give one")
-    if name in names.RESERVED:
-        raise _illegal(f"the property name {name!r} is reserved: choose another")

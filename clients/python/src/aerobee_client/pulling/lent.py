@@ -23,6 +23,11 @@ class Lent:
         self._left = deque(items)
         self._settled = 0  # items that were returned by `consumed` or `end`
 
+    @property
+    def taken(self) -> int:
+        """How many have left the deque."""
+        return len(self._items) - len(self._left)
+
     def take(self) -> ReceivedMessage | None:
         """The next message; None when there is no other. Those of a queue that was lost or sought
         since are passed over."""

@@ -69,7 +69,8 @@ async def _reply(
         properties=properties,
     )
     clock = instance.clock
-    deadline_ms = clock.monotonic_ms() + request.expires_ms - clock.now_ms()
+    left_ms = request.expires_ms - instance.now_ms_at(message.broker_name)
+    deadline_ms = clock.monotonic_ms() + left_ms
     backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
     while True:
         left_s = (deadline_ms - clock.monotonic_ms()) / 1000

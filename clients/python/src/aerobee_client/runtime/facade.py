@@ -25,6 +25,7 @@ from functools import partial, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarTuple
 
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.thread_call import ThreadCall
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -80,23 +81,38 @@ class LoopThread:
     def is_running(self) -> bool:
         return self._loop is not None
 
-    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Runs `coroutine` on the loop and waits for its result. Ctrl-C cancels it."""
+    def run(self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None) -> R:
+        """Run `coroutine` on the loop and return its result. An interrupt, such as Ctrl-C, cancels
+        it; if it has a result by then, `lost` is called with that on the loop."""
+        call = ThreadCall(coroutine, lost)
         try:
             self.check_thread()
-        except MqError:
-            coroutine.close()
-            raise
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except CancelledError:
+            self._begin(call)
+            return call.wait()
+        except asyncio.CancelledError:
             if self._loop is None:
                 raise self._not_running() from None
-            raise
+            raise CancelledError from None
         except BaseException:
-            future.cancel()
+            self._abandon(call)
+            del call  # the traceback would keep it, and it keeps the exception
             raise
+
+    def _begin(self, call: ThreadCall[Any]) -> None:
+        PROCESS.check()
+        with self._lock:  # or the loop could end before it takes the call
+            if self._loop is None:
+                raise self._not_running()
+            self._loop.call_soon_threadsafe(call.start)
+
+    def _abandon(self, call: ThreadCall[Any]) -> None:
+        if call.has_failed:
+            return
+        with self._lock:
+            if self._loop is None or self.is_own_thread() or PROCESS.is_child:
+                call.abandon()
+            else:
+                self._loop.call_soon_threadsafe(call.abandon)
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
         """Starts `coroutine` on the loop. Raises ILLEGAL_OPERATION when the thread does not run."""
@@ -110,12 +126,10 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Has the loop call `function` soon. Raises as `submit`."""
-        PROCESS.check()
+        """Have the loop call `function` soon; do nothing when the thread does not run."""
         with self._lock:
-            if self._loop is None:
-                raise self._not_running()
-            self._loop.call_soon_threadsafe(function)
+            if self._loop is not None and not PROCESS.is_child:
+                self._loop.call_soon_threadsafe(function)
 
     def is_own_thread(self) -> bool:
         """Whether this is called in the thread of the loop, which must not block."""
@@ -229,21 +243,11 @@ class Facade(Generic[C]):
         a callback: it would wait for itself."""
         self._close(self._client.close)
 
-    def _run(self, coroutine: Coroutine[Any, Any, R], interrupted: Callable[[C], None] | None) -> R:
-        try:
-            return self._loop.run(coroutine)
-        except MqError:
-            raise
-        except BaseException:
-            if interrupted is not None and self._loop.is_running():
-                self._loop.call(partial(interrupted, self._client))
-            raise
-
     def _iterate(
-        self, items: AsyncIterator[R], interrupted: Callable[[C], None] | None = None
+        self, items: AsyncIterator[R], lost: Callable[[R | None], None] | None = None
     ) -> Iterator[R]:
-        """What the client yields, each asked for when the caller asks. `interrupted`: as of
-        `blocking`."""
+        """What the client yields, each asked for when the caller asks. `lost`: as of
+        `LoopThread.run`; None is passed at the end of `items`."""
 
         async def step() -> R | None:
             return await anext(items, None)
@@ -253,7 +257,7 @@ class Facade(Generic[C]):
                 await items.aclose()
 
         try:
-            while (item := self._run(step(), interrupted)) is not None:
+            while (item := self._loop.run(step(), lost)) is not None:
                 yield item
         finally:
             if self._loop.is_running():
@@ -289,15 +293,17 @@ class StartedFacade(Facade[S]):
 
 def blocking(
     coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
-    interrupted: Callable[[Any], None] | None = None,
+    lost: Callable[[Any, R], None] | None = None,
 ) -> Callable[Concatenate[Facade[Any], P], R]:
     """A method that runs `coroutine`, a coroutine function of the client, and returns its
-    result. `interrupted` is called with the client when something else, such as Ctrl-C, ends the
-    wait: the result is lost."""
+    result. `lost` is called on the loop with the client and a result that an interrupt, such as
+    Ctrl-C, kept from the caller."""
 
     @wraps(coroutine)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(coroutine(self._client, *args, **kwargs), interrupted)
+        client = self._client
+        on_lost = None if lost is None else partial(lost, client)
+        return self._loop.run(coroutine(client, *args, **kwargs), on_lost)
 
     return method
 

@@ -135,10 +135,12 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("capabilities",)
+    __slots__ = ("capabilities", "now_timestamp_ms")
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    NOW_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     capabilities: _containers.RepeatedScalarFieldContainer[Capability]
-    def __init__(self, capabilities: _Optional[_Iterable[_Union[Capability, str]]] = ...) -> None: ...
+    now_timestamp_ms: int
+    def __init__(self, capabilities: _Optional[_Iterable[_Union[Capability, str]]] = ..., now_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class UnregisterClientRequest(_message.Message):
     __slots__ = ("client_id", "producer_group", "consumer_group", "publishing")

@@ -18,30 +18,54 @@ class QueueOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
 
 class QueryConsumerOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic")
+    __slots__ = ("consumer_group", "topic", "client_id", "queue_ids")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+    client_id: str
+    queue_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., client_id: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryConsumerOffsetsResponse(_message.Message):
-    __slots__ = ("offsets",)
+    __slots__ = ("offsets", "held")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
-    def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+    held: _containers.RepeatedCompositeFieldContainer[HeldQueue]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[HeldQueue, _Mapping]]] = ...) -> None: ...
+
+class HeldQueue(_message.Message):
+    __slots__ = ("queue_id", "client_id")
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    queue_id: int
+    client_id: str
+    def __init__(self, queue_id: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class UpdateConsumerOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "offsets", "client_id", "locked")
+    __slots__ = ("consumer_group", "offsets", "client_id", "locked", "released")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     LOCKED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
     client_id: str
     locked: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., client_id: _Optional[str] = ..., locked: _Optional[bool] = ...) -> None: ...
+    released: _containers.RepeatedCompositeFieldContainer[ReleasedQueue]
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., client_id: _Optional[str] = ..., locked: _Optional[bool] = ..., released: _Optional[_Iterable[_Union[ReleasedQueue, _Mapping]]] = ...) -> None: ...
+
+class ReleasedQueue(_message.Message):
+    __slots__ = ("topic", "queue_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class UpdateConsumerOffsetsResponse(_message.Message):
     __slots__ = ()

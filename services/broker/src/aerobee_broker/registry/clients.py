@@ -189,6 +189,12 @@ class Clients:
         if client is not None and consumer_group in client.consumers:
             client.last_pulls_ms[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
 
+    def forget_pulls(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
+        """The client does not pull this queue any more."""
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.last_pulls_ms.pop((consumer_group, topic, queue_id), None)
+
     def owners(self, consumer_group: str) -> Mapping[tuple[str, int], str]:
         """(topic, queue id) → the member that pulled from it last."""
         latest: dict[tuple[str, int], tuple[int, str]] = {}

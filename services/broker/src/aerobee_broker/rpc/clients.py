@@ -20,6 +20,7 @@ from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.reply_streams import Reply, ReplyStreams
 from aerobee_broker.rpc import convert
+from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 
 
@@ -33,6 +34,7 @@ class ClientRpcs:
         replies: ReplyStreams,
         *,
         polls: LongPolls,
+        clock: Clock,
     ) -> None:
         self._clients = clients
         self._groups = groups
@@ -40,13 +42,16 @@ class ClientRpcs:
         self._checks = checks
         self._replies = replies
         self._polls = polls
+        self._clock = clock
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
         for consumer_group in client.consumers:
             await self._groups.ensure_retry_topic(await self._groups.for_client(consumer_group))
         self._clients.heartbeat(client)
-        return pb.HeartbeatResponse(capabilities=[pb.SEND_BACK_DELAY, pb.REPLIES])
+        return pb.HeartbeatResponse(
+            capabilities=[pb.SEND_BACK_DELAY, pb.REPLIES], now_timestamp_ms=self._clock.now_ms()
+        )
 
     async def unregister_client(
         self, request: pb.UnregisterClientRequest, call: Call

@@ -40,6 +40,7 @@ from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import is_retry
 
 _UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a Unix socket
 _STATUS = {
@@ -74,8 +75,13 @@ def born_host(given: str, peer: str) -> bytes:
 
 def send_message(message: message_pb2.Message, producer_group: str, peer: str) -> SendMessage:
     encoded = encoded_properties(message)
-    props.check_encoding(encoded)
     properties = props.decode(encoded) if encoded else dict(message.properties)
+    if is_retry(message.topic):  # it was stored before
+        props.check_encoding(encoded)
+    elif encoded:
+        props.check_sent(encoded)
+    else:
+        props.check_sent_properties(properties)
     if producer_group and is_transactional(properties):
         properties.setdefault(props.PRODUCER_GROUP, producer_group)
     return SendMessage(

@@ -16,19 +16,31 @@ from aerobee.broker.v1 import offset_pb2 as pb
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
 from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.registry.handovers import Handovers
 from aerobee_chassis.rpc.call import Call
 
 
 class OffsetRpcs:
-    def __init__(self, queries: OffsetQueries, progress: GroupProgress) -> None:
+    def __init__(
+        self, queries: OffsetQueries, handovers: Handovers, progress: GroupProgress
+    ) -> None:
         self._queries = queries
+        self._handovers = handovers
         self._progress = progress
 
     async def query_consumer_offsets(
         self, request: pb.QueryConsumerOffsetsRequest, call: Call
     ) -> pb.QueryConsumerOffsetsResponse:
         stored = self._queries.stored(request.consumer_group, request.topic)
-        return pb.QueryConsumerOffsetsResponse(offsets=map(_queue_offset, stored))
+        held = self._handovers.take(
+            request.consumer_group, request.client_id, request.topic, request.queue_ids
+        )
+        return pb.QueryConsumerOffsetsResponse(
+            offsets=map(_queue_offset, stored),
+            held=[
+                pb.HeldQueue(queue_id=queue_id, client_id=owner) for queue_id, owner in held.items()
+            ],
+        )
 
     async def update_consumer_offsets(
         self, request: pb.UpdateConsumerOffsetsRequest, call: Call
@@ -41,6 +53,11 @@ class OffsetRpcs:
             ],
             client_id=request.client_id,
             locked=request.locked,
+        )
+        self._handovers.release(
+            request.consumer_group,
+            request.client_id,
+            [(queue.topic, queue.queue_id) for queue in request.released],
         )
         return pb.UpdateConsumerOffsetsResponse()
 

@@ -17,6 +17,7 @@ from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.consumers import Differences
 from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.handovers import Handovers
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
@@ -72,6 +73,7 @@ class Core:
             on_conflict=self._on_conflict,
         )
         self.locks = QueueLocks(self.clients, self.topics, environment.clock.real)
+        self.handovers = Handovers(self.clients)
         self.replies = ReplyStreams(environment.clock.real, options.max_message_size)
 
     def restore_registries(self) -> None:

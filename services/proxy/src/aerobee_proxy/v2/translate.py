@@ -22,7 +22,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.cluster.topic_route import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
 from aerobee_proxy.v2.resources import known_name
-from aerobee_proxy.v2.validation.messages import RESERVED_PROPERTIES
 from aerobee_proxy.v2.validation.units import delivery_ms, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
@@ -233,7 +232,7 @@ class MessageEncoder:
         system.born_host = stored.get(BORN_HOST) or record.born_host
         system.store_host = record.store_host
         for name, value in stored.items():
-            if name not in RESERVED_PROPERTIES:
+            if name not in names.RESERVED:
                 message.user_properties[name] = value
             if field := _FIELDS.get(name):
                 setattr(system, field, value)

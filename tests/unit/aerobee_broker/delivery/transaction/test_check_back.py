@@ -49,6 +49,7 @@ class Producer(FakeCall):
             broker.transaction_checks,
             broker.replies,
             polls=broker.polls,
+            clock=harness.clock,
         )
         self._began = asyncio.get_running_loop().time()
         harness.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))

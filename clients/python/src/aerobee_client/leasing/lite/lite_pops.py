@@ -55,7 +55,8 @@ class LitePops:
             raise
         self._subscription.lost(response.lost, since)
         batches = [self._batch(source, batch) for batch in response.batches]
-        return Answer(batches, self._instance.clock.now_ms() if attempt.again else None)
+        now_ms = self._instance.now_ms_at(source.broker_name) if attempt.again else None
+        return Answer(batches, now_ms)
 
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float

@@ -33,8 +33,8 @@ class Answer:
     """What one call leased: `size` messages. `left_ms`: of the shortest lease."""
 
     def __init__(self, batches: Sequence[Batch], now_ms: int | None = None) -> None:
-        """`now_ms`: the time of day when it was asked for; given where the messages may be on lease
-        since an earlier call."""
+        """`now_ms`: when it was asked for, by the broker's clock; given where the messages may be
+        on lease since an earlier call."""
         self._batches = batches
         self.size = sum(batch.response.message_count for batch in batches)
         self.left_ms = min(

@@ -111,7 +111,7 @@ class TopicPops:
             client_id=self._instance.client_id,
         )
         response = await self._call(source, rpcs.POP, request, hold_s + answer_s)
-        now_ms = self._instance.clock.now_ms() if attempt.again else None
+        now_ms = self._instance.now_ms_at(source.broker_name) if attempt.again else None
         return Answer([Batch(request, response)], now_ms)
 
     async def has_message(

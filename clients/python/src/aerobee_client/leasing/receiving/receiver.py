@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -119,8 +120,10 @@ class Receiver:
         if self._receives:
             await asyncio.wait(self._receives, timeout=VISIT_S + ANSWER_S)
         await self._end_held_calls()
-        if self._background:
-            await asyncio.wait(self._background, timeout=VISIT_S + ANSWER_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(VISIT_S + ANSWER_S):
+                while self._background:  # what ends may have begun to give messages back
+                    await asyncio.wait(self._background)
 
     def _end_waits(self) -> None:
         """Receives that wait look where to receive, and whether their time is over."""
@@ -212,7 +215,7 @@ class Receiver:
             await asyncio.wait([popping], timeout=VISIT_S)
             if not popping.done():
                 failure = RequestTimeout(f"broker {source.broker_name}", VISIT_S)
-                self._run(self._come_late(popping, line, asked))
+                self.run(self._come_late(popping, line, asked))
                 return None
             popped = popping.result()
             full = popped.size >= asked.max_messages
@@ -223,7 +226,7 @@ class Receiver:
                 raise
             return None
         except asyncio.CancelledError:
-            self._run(self._come_late(popping, line, asked))
+            self.run(self._come_late(popping, line, asked))
             raise
         finally:
             line.end(source, full=full, failure=failure)
@@ -314,15 +317,20 @@ class Receiver:
 
     def _give_back(self, popped: Popped) -> None:
         changes = [Change(one, 0, counted=False) for one in popped.handles()]
-        self._run(self._give_back_all(changes))
+        self.run(self._give_back_all(changes))
 
     async def _give_back_all(self, changes: Sequence[Change]) -> None:
-        for outcome in await self._calls.change(changes):
+        self.report_kept(await self._calls.change(changes))
+
+    def report_kept(self, outcomes: Iterable[object]) -> None:
+        """Log that messages were not given back, if these outcomes say so."""
+        for outcome in outcomes:
             if isinstance(outcome, MqError) and outcome.code is not Code.INVALID_RECEIPT_HANDLE:
                 log.warning("messages not given back, they come when their lease ends: %s", outcome)
                 break
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` in the background; `close` waits for it."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

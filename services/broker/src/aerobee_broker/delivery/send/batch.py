@@ -143,7 +143,7 @@ def _check(batch: SendBatch, max_body_size: int) -> None:
     check_body(min(batch.body_sizes), max_body_size)
     check_body(max(batch.body_sizes), max_body_size)
     check_properties(max(batch.properties_sizes, default=0))
-    props.check_encoding(batch.properties)
+    props.check_sent(batch.properties)
 
 
 def _no_transactions() -> NoPermission:

@@ -49,7 +49,7 @@ class BrokerProperties:
     def fit_fast_path(self, messages: Sequence[NewMessage]) -> bool:
         """Whether the messages need nothing but `encoded` behind their encoded properties: each
         begins with its unique key, and none asks for a rule, has a property that the broker adds or
-        WAIT, or goes to a retry topic."""
+        WAIT, or goes to a retry topic; and what a user may not set would show."""
         properties = [message.properties for message in messages]
         if not all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
             return False
@@ -59,6 +59,8 @@ class BrokerProperties:
         try:
             together.decode()
         except UnicodeDecodeError:
+            return False
+        if not props.is_plain(together):
             return False
         return not any(name in together for name in self._not_for_fast_path) and not any(
             map(names.is_retry, {message.topic for message in messages})

@@ -2,7 +2,8 @@
 
 Of a topic that one broker serves, a receive is a pop there, held until a message comes. Of a topic
 on several brokers, it takes what the broker that the client names has now, else waits in line for
-all of them (`receive_line`). What was leased and has no receive any more is given back uncounted.
+all of them (`receive_line`). What was leased and has no receive any more, because its client is
+gone, is given back uncounted. Messages that were written to the client stay on lease.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.handles.leases import handles_of, invisible_change, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_wire.queues.lite import line_of
 from aerobee_wire.rpcs import LITE_POP, NOTIFICATION, POP, Rpc
 from aerobee_wire.status import Code, MqError
 
@@ -43,6 +45,8 @@ ANSWER_S = 5.0  # for the broker to answer once the long poll is over
 HELD_MS = 20_000  # a call for a line of receives
 TURN_MS = 500  # that a receive of lite topics is held at one of several brokers
 VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
+# For the answer to a held pop whose client is gone: the broker may be about to answer.
+LATE_S = 1.0
 REPEATED_S = 0.5  # for the other brokers to say whether they know an attempt to receive
 MAX_READABLE = 10_000  # topics
 
@@ -188,8 +192,9 @@ class Receiver:
         deadline_s = time() + request.poll_duration_ms / 1_000
         while True:
             try:
-                return await self._calls.call_until(
-                    broker_name, rpc, attempt, deadline_s=deadline_s
+                return await self._not_lost(
+                    self._calls.call_until(broker_name, rpc, attempt, deadline_s=deadline_s),
+                    request,
                 )
             except MqError as error:
                 if error.code not in AWAY:
@@ -199,6 +204,20 @@ class Receiver:
             await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
             if left_s <= RETRY_S:
                 return rpc.response()
+
+    async def _not_lost(self, call: Coroutine[Any, Any, R], request: P) -> R:
+        """The answer to a pop. If the receive is cancelled, what the broker leased by then is given
+        back. Not to an attempt that has a name: the client repeats it and gets the same messages.
+        """
+        popping = asyncio.ensure_future(call)
+        try:
+            return await asyncio.shield(popping)
+        except asyncio.CancelledError:
+            if request.attempt_id:
+                popping.cancel()
+            else:
+                self._background.run(self._give_back_late(popping, request, LATE_S))
+            raise
 
     async def _pop_lite_in_turns(
         self, first: str, others: Sequence[str], request: LitePopRequest
@@ -223,7 +242,8 @@ class Receiver:
             return LitePopResponse()
         request.poll_duration_ms = 0
         try:
-            return await self._calls.call(broker_name, LITE_POP, request, timeout_s=VISIT_S)
+            call = self._calls.call(broker_name, LITE_POP, request, timeout_s=VISIT_S)
+            return await self._not_lost(call, request)
         except MqError as error:
             if error.code not in LEFT_OUT:
                 raise
@@ -284,13 +304,14 @@ class Receiver:
             line.end(name, full=full, failed=failed)
 
     async def _give_back_late(
-        self, popping: asyncio.Future[PopResponse], request: PopRequest
+        self, popping: asyncio.Future[R], request: P, timeout_s: float | None = None
     ) -> None:
         try:
-            answer = await popping
-        except MqError:
+            async with asyncio.timeout(timeout_s):
+                answer = await popping
+        except (MqError, TimeoutError):
             return
-        await self._make_visible(handles_of(request, answer))
+        await self._make_visible(_leased(request, answer))
 
     async def _holder(self, brokers: Sequence[str], request: PopRequest) -> str | None:
         """The broker that leased messages to this attempt to receive before; they come again."""
@@ -373,3 +394,22 @@ class Receiver:
                 structlog.get_logger().warning("lease_not_given_back", reason=outcome.message)
             elif isinstance(outcome, BaseException):
                 raise outcome
+
+
+def _leased(
+    request: PopRequest | LitePopRequest, answer: PopResponse | LitePopResponse
+) -> list[ReceiptHandle]:
+    """The receipt handles of all messages that `answer` leased."""
+    if isinstance(request, PopRequest):
+        assert isinstance(answer, PopResponse)
+        return handles_of(request, answer)
+    assert isinstance(answer, LitePopResponse)
+    handles: list[ReceiptHandle] = []
+    for batch in answer.batches:
+        asked = PopRequest(
+            consumer_group=request.consumer_group,
+            topic=line_of(request.parent, batch.lite_topic),
+            fifo=True,
+        )
+        handles += handles_of(asked, batch.messages)
+    return handles
