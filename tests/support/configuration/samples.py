@@ -1,7 +1,7 @@
 """Configuration files with the keys of public RocketMQ clusters, as the services read them.
 
-`files/SERVICE` are taken; `files/refused/SERVICE-*` are refused for one key each. The keys are facts,
-the values are shortened or made up.
+`files/SERVICE` are taken; `files/refused/SERVICE-*` are refused for one key each. The keys are
+facts, the values are shortened or made up.
 """
 
 from __future__ import annotations
