@@ -108,7 +108,7 @@ class Options(BaseModel):
         known = {*cls.keys(), *cls.known_keys}
         if key in known:
             return key
-        folded = {each.casefold(): each for each in known}
+        folded: dict[str, str] = {each.casefold(): each for each in known}
         if key.casefold() in folded:
             return folded[key.casefold()]
         return key if cls.known_keys.promise(key) is not None else None
