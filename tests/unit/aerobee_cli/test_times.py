@@ -34,8 +34,10 @@ def test_a_moment_is_not_before_1970(text: str, at_ms: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "yesterday", "24", "24 h", "1.2.3s", "-1h"]
-    + ["174877920", "17487792000", "1748779200000000", "1h30", "-1"],
+    [
+        *("", "yesterday", "24", "24 h", "1.2.3s", "-1h", "1h30", "-1"),
+        *("174877920", "17487792000", "1748779200000000"),
+    ],
 )
 def test_other_digits_and_words_are_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):

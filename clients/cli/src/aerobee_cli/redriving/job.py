@@ -91,7 +91,11 @@ class _Job:
 
         request = self._request
         settings = Settings(
-            consumer_group=request.group, target=request.to, rate=request.rate, limit=request.limit
+            consumer_group=request.group,
+            target=request.to,
+            rate=request.rate,
+            limit=request.limit,
+            dry_run=request.dry_run,
         )
         async with AsyncExitStack() as stack:
             ids = MessageIds()
@@ -103,12 +107,9 @@ class _Job:
             admin = await stack.enter_async_context(AsyncAdminClient(request.namesrv))
             await self._check_target(admin)
             await self._set_bounds(admin)
-            producer = None
-            if not request.dry_run:
-                sending = AsyncProducer(
-                    PRODUCER_GROUP, namesrv=request.namesrv, send_timeout=SEND_TIMEOUT
-                )
-                producer = await stack.enter_async_context(sending)
+            producer = await stack.enter_async_context(
+                AsyncProducer(PRODUCER_GROUP, namesrv=request.namesrv, send_timeout=SEND_TIMEOUT)
+            )
             clock = SystemClock()
             self._redrive = Redrive(settings, producer, clock=clock, ids=ids, journal=journal)
             await self._send(self._redrive, self._source_of(admin))
