@@ -46,14 +46,14 @@ def test_messages_that_are_skipped_and_repeated_are_counted() -> None:
     before = [progress(0, 4), progress(1, 9), progress(2, None)]
     said = list(effects(before, moved(7, 5, 5), {"timestamp_ms": 1}))
     assert said == [
-        "6 messages are skipped that the group has not consumed",
-        "4 messages are consumed again",
+        "skipped 6 messages that the group has not consumed",
+        "4 messages will be consumed again",
     ]
 
 
 def test_queues_that_end_before_the_offset_are_counted() -> None:
     said = list(effects([progress(0, 7), progress(1, 3, 3)], moved(7, 3), {"queue_offset": 7}))
-    assert said == ["1 queues end before 7: the group is at their end"]
+    assert said == ["the group is at the end of 1 queue shorter than 7"]
 
 
 def test_a_move_to_where_the_group_is_says_nothing() -> None:

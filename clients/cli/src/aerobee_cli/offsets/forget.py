@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aerobee_cli.output import counted
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
     """Return what is lost when a group loses these offsets of one topic, in words."""
     topic = offsets[0].topic
     held = {(each.broker_name, each.queue_id) for each in offsets}
-    text = f"the place of {group} in {len(held)} queues of {topic}"
+    text = f"the offsets of {group} in {counted(len(held), 'queue')} of {topic}"
     lag = _lag(admin, group, topic)
     if lag is None:
         return f"{text}, which does not exist any more"
-    return f"{text}, where {lag:,} messages wait"
+    return f"{text}, with {counted(lag, 'message')} not consumed"
 
 
 def _lag(admin: AdminClient, group: str, topic: str) -> int | None:

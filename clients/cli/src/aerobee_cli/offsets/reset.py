@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypedDict
 
 from aerobee_cli.options import BadOption
+from aerobee_cli.output import counted
 from aerobee_cli.times import EPOCH_MS_DIGITS, is_epoch_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def effects(
             skipped += max(0, each.queue_offset - offset)
             repeated += max(0, offset - each.queue_offset)
     if cut:
-        yield f"{cut} queues end before {target['queue_offset']}: the group is at their end"
+        queues = counted(cut, "queue")
+        yield f"the group is at the end of {queues} shorter than {target['queue_offset']:,}"
     if skipped:
-        yield f"{skipped:,} messages are skipped that the group has not consumed"
+        yield f"skipped {counted(skipped, 'message')} that the group has not consumed"
     if repeated:
-        yield f"{repeated:,} messages are consumed again"
+        yield f"{counted(repeated, 'message')} will be consumed again"

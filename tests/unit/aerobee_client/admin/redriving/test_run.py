@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -89,17 +90,16 @@ async def test_a_dry_run_sends_nothing(
     assert not cluster.requests("Send")
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("target", ["topic:absent", "origin"])
+@pytest.mark.parametrize("case", list(product(["topic:absent", "origin"], [False, True])))
 async def test_a_dry_run_fails_where_the_redrive_would(
     cluster: MemoryCluster,
     brokers: list[MemoryBroker],
     admin: AsyncAdminClient,
     producer: AsyncProducer,
-    target: str,
-    dry_run: bool,
+    case: tuple[str, bool],
 ) -> None:
     """The topic to send to does not exist, and no broker creates topics."""
+    target, dry_run = case
     cluster.auto_create = False
     add_dead_letter(brokers[0], DLQ_ORIGIN_TOPIC="gone")
     (outcome,) = await run(admin, producer, Target.parse(target), dry_run=dry_run)
