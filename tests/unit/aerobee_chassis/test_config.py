@@ -9,9 +9,8 @@ from typing import ClassVar
 import pytest
 from pydantic import Field
 
-from aerobee_chassis.config import Options, load
+from aerobee_chassis.config import KnownKeys, Options, Promise, load
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.known_keys import KnownKeys, Promise
 from support.codes import raises_about
 
 
@@ -144,3 +143,48 @@ def test_misspelt_variable_gets_a_hint() -> None:
     options = load(Sample, environ=environ)
     assert options.misspelt_variables == ("AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?",)
     assert load(Sample, environ={"AEROBEE_LISTEN_PORT": "2"}).misspelt_variables == ()
+
+
+# ---- the table of other keys ----
+
+TABLE = """
+harmless = '''
+brokerIP2
+traceTopicEnable
+'''
+
+[renamed]
+haSlaveFallbehindMax = "haMaxGapNotInSync"
+
+[[refused]]
+keys = "aclEnable tiered*"
+kept = ["", "false"]
+instead = '''
+remove
+the key'''
+"""
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KnownKeys:
+    path = tmp_path / "keys.toml"
+    path.write_text(TABLE)
+    return KnownKeys.read(path)
+
+
+def test_table_has_harmless_refused_and_renamed_keys(keys: KnownKeys) -> None:
+    assert keys.harmless == {"brokerIP2", "traceTopicEnable"}
+    assert keys.renamed == {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
+    assert sorted(keys) == [
+        *("aclEnable", "brokerIP2", "haSlaveFallbehindMax", "tiered*", "traceTopicEnable"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "tieredStoreFilePath", "TieredStoreFilePath"])
+def test_refused_key_says_which_values_are_taken_and_what_to_do(keys: KnownKeys, key: str) -> None:
+    assert keys.promise(key) == (frozenset({"", "false"}), "remove the key")
+
+
+@pytest.mark.parametrize("key", ["brokerIP2", "haSlaveFallbehindMax", "listenPort"])
+def test_other_keys_promise_nothing(keys: KnownKeys, key: str) -> None:
+    assert keys.promise(key) is None

@@ -16,9 +16,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_chassis.config import Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.known_keys import KnownKeys
 from aerobee_chassis.rpc.loops import Transport
 
 # Under which replica 0 is registered while another one is master, which has the number 0 then.

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import difflib
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic.alias_generators import to_camel
 
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.known_keys import KnownKeys
 
 ENVIRONMENT_PREFIX = "AEROBEE_"
 
@@ -33,6 +35,57 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Milliseconds = Annotated[int, Field(ge=1)]
 
 OptionsType = TypeVar("OptionsType", bound="Options")
+
+
+class Promise(NamedTuple):
+    """Why a key is refused. `kept`: the values, in lower case, that ask for no more than what holds
+    here. `instead`: why others are refused, and what to do."""
+
+    kept: frozenset[str]
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """Keys of RocketMQ's files that a service knows beside its own options, from a table in TOML.
+
+    Each stands in the table once. `harmless`: without effect here. `promises`: a key, or the
+    beginning of keys and "*", that promises what this service does not do. `renamed`: another name
+    of an option → its key.
+    """
+
+    harmless: frozenset[str] = frozenset()
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a table: `harmless`, keys separated by white space; `[renamed]`; `[[refused]]` with
+        `keys`, `kept` and `instead`."""
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        promises = {
+            key: Promise(frozenset(each["kept"]), " ".join(each["instead"].split()))
+            for each in table.get("refused", ())
+            for key in each["keys"].split()
+        }
+        return cls(frozenset(table["harmless"].split()), promises, table.get("renamed", {}))
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all keys, each once for every place in the table."""
+        yield from self.harmless
+        yield from self.promises
+        yield from self.renamed
+
+    def promise(self, key: str) -> Promise | None:
+        """Return why `key` may be refused; None if it is not one of those. The case is ignored in
+        a key that only the beginning of is known."""
+        if key in self.promises:
+            return self.promises[key]
+        patterns = (pattern for pattern in self.promises if "*" in pattern)
+        for pattern in patterns:
+            if fnmatchcase(key.casefold(), pattern.casefold()):
+                return self.promises[pattern]
+        return None
 
 
 class Options(BaseModel):
@@ -91,14 +144,14 @@ class Options(BaseModel):
     @classmethod
     def keys_shown(cls) -> list[str]:
         """The keys, spelt as in files and `--print-config`."""
-        return [field.alias or name for name, field in cls.model_fields.items()]
+        return [info.alias or name for name, info in cls.model_fields.items()]
 
     @classmethod
     def keys(cls) -> dict[str, str]:
         """Every accepted spelling of a key → field name."""
         spellings = {name: name for name in cls.model_fields}
-        for name, field in cls.model_fields.items():
-            spellings[field.alias or name] = name
+        for name, info in cls.model_fields.items():
+            spellings[info.alias or name] = name
         renamed = {key: spellings[option] for key, option in cls.known_keys.renamed.items()}
         return {**renamed, **spellings}
 
@@ -230,8 +283,8 @@ def _each_once(model: type[Options], pairs: Iterable[tuple[str, Any]]) -> dict[s
 
 def _shown(model: type[Options], name: str) -> str:
     """The key of a field, spelt as in files; any other key itself."""
-    field = model.model_fields.get(name)
-    return (field.alias if field else None) or name
+    info = model.model_fields.get(name)
+    return (info.alias if info else None) or name
 
 
 def _split(item: str) -> tuple[str, str]:

@@ -13,9 +13,8 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.known_keys import KnownKeys
 from aerobee_wire.status import Code, MqError
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")

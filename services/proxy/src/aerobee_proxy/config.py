@@ -15,9 +15,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from aerobee_chassis.config import Milliseconds, Options, Port
+from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.known_keys import KnownKeys
 from aerobee_chassis.rpc.loops import Transport
 
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
