@@ -183,6 +183,9 @@ UPDATE_CONSUMER_OFFSETS = rpc(
 RESET_CONSUMER_OFFSETS = rpc(
     offset.ResetConsumerOffsetsRequest, offset.ResetConsumerOffsetsResponse
 )
+FORGET_CONSUMER_OFFSETS = rpc(
+    offset.ForgetConsumerOffsetsRequest, offset.ForgetConsumerOffsetsResponse
+)
 GET_QUEUE_OFFSETS = rpc(offset.GetQueueOffsetsRequest, offset.GetQueueOffsetsResponse)
 SEARCH_OFFSET = rpc(offset.SearchOffsetRequest, offset.SearchOffsetResponse)
 GET_CONSUME_STATS = rpc(offset.GetConsumeStatsRequest, offset.GetConsumeStatsResponse)

@@ -23,6 +23,7 @@ from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
 from support.codes import raises_code
+from support.configuration import samples
 from support.processes.service import (
     METRICS,
     SMALL_LOG,
@@ -31,12 +32,14 @@ from support.processes.service import (
     namesrv_and_broker,
     namesrv_process,
     run,
+    unless_set,
 )
 
 
 def refused(data: Path, *arguments: str) -> tuple[int, str]:
     """Exit code and stderr of a start that must fail."""
-    done = run("aerobee_broker", "--port=0", "--data", str(data), SMALL_LOG, *arguments)
+    log = unless_set((SMALL_LOG,), arguments)
+    done = run("aerobee_broker", "--port=0", "--data", str(data), *log, *arguments)
     return done.returncode, done.stderr
 
 
@@ -308,6 +311,33 @@ def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path
         assert broker.ready["broker"] == "from-file"
         warnings = broker.events("options_without_effect")
     assert [warning["keys"] for warning in warnings] == [["sendMessageThreadPoolNums"]]
+
+
+async def test_the_file_of_a_tutorial_starts_a_broker_that_stores(tmp_path: Path) -> None:
+    """It has storeCheckpoint, abortFile, checkTransactionMessageEnable and a high disk ratio."""
+    tutorial = ("--config", str(samples.FILES / "broker" / "tutorial-4-flush.conf"))
+    with namesrv_process(tmp_path) as namesrv:
+        arguments = ("--port", "0", "--data", str(tmp_path), "--namesrv", namesrv.address)
+        with ServiceProcess("aerobee_broker", *arguments, *tutorial) as broker:
+            [warning] = broker.events("options_without_effect")
+            async with BrokerCaller(broker.address) as caller:
+                await caller.send("t", b"stored")
+                await until(partial(holds, caller, 1), "its flush has made it visible")
+    assert {"storeCheckpoint", "abortFile", "checkTransactionMessageEnable"} <= {*warning["keys"]}
+
+
+def test_a_key_in_another_case_is_read_with_one_note(tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--data", str(tmp_path), "--set", "BROKERNAME=shouted")
+    with ServiceProcess("aerobee_broker", *arguments) as broker:
+        assert broker.ready["broker"] == "shouted"
+        [note] = broker.events("option_note")
+    assert note["note"] == "BROKERNAME is read as brokerName"
+
+
+def test_an_option_that_is_set_twice_is_refused(tmp_path: Path) -> None:
+    code, err = refused(tmp_path, "--set", "brokerName=a", "--set", "brokername=b")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "brokerName is given twice" in err
 
 
 # ---- what an operator sees ----

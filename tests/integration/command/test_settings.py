@@ -50,8 +50,12 @@ def test_the_attributes_of_lite_topics_by_their_names_in_rocketmq(up: Up) -> Non
     json_of(up, *parent, "--attribute", "lite.topic.expiration=30")
     bind = ("--attribute", "lite.bind.topic=sessions", "--attribute", "lite.sub.model=Exclusive")
     json_of(up, "group", "create", "agents", *bind, "--attribute", "lite.sub.client.quota=1")
-    for wrong in ("lite.bind.topic=nowhere", "lite.sub.model=exclusive", "lite.sub.client.quota=x"):
-        given = ("--attribute", "lite.bind.topic=sessions", "--attribute", wrong)
+    bound = ("--attribute", "lite.bind.topic=sessions")
+    for given in (
+        ("--attribute", "lite.bind.topic=nowhere"),
+        (*bound, "--attribute", "lite.sub.model=exclusive"),
+        (*bound, "--attribute", "lite.sub.client.quota=x"),
+    ):
         assert aerobee("group", "create", "others", *given, namesrv=up.namesrv).returncode == 1
     wrong_ttl = ("topic", "update", "sessions", "--attribute", "lite.topic.expiration=never")
     assert aerobee(*wrong_ttl, namesrv=up.namesrv).returncode == 1

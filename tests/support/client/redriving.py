@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def redrive_of(
-    producer: AsyncProducer | None,
+    producer: AsyncProducer,
     ids: MessageIds,
     target: Target = Target.RETRY,
     journal: Journal | None = None,

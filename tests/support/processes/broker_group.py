@@ -17,7 +17,7 @@ from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync
-from support.processes.service import ServiceProcess, namesrv_process
+from support.processes.service import ServiceProcess, namesrv_process, unless_set
 
 BROKER = "group-a"
 LOG_FILE_BYTES = 1 << 20
@@ -42,12 +42,16 @@ class Member:
         self.data = data
         self._since = 0  # log lines of earlier runs
         self.store = data / "broker" / "store"
+        given = [f"--set={setting}" for setting in settings]
+        defaults = (
+            *(f"--set=brokerName={name}", f"--set=brokerId={number}"),
+            f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}",
+        )
         self.process = ServiceProcess(
             module,
             *("--port", "0", "--data", str(data), "--namesrv", namesrv),
-            *(f"--set=brokerName={name}", f"--set=brokerId={number}"),
-            f"--set=mappedFileSizeCommitLog={LOG_FILE_BYTES}",
-            *(f"--set={setting}" for setting in settings),
+            *unless_set(defaults, given),
+            *given,
             env=env,
             prefix=prefix,
         )

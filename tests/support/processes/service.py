@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -240,10 +241,23 @@ def namesrv_process(data: Path, *arguments: str) -> ServiceProcess:
 def broker_process(data: Path, *arguments: str, namesrv: str = "") -> ServiceProcess:
     """Named broker-a, with a small log; without a name server unless one is given."""
     return ServiceProcess(
-        *("aerobee_broker", "--port", "0", "--data", str(data), "--set=brokerName=broker-a"),
-        *(SMALL_LOG, *arguments),
+        *("aerobee_broker", "--port", "0", "--data", str(data)),
+        *unless_set(("--set=brokerName=broker-a", SMALL_LOG), arguments),
+        *arguments,
         *(("--namesrv", namesrv) if namesrv else ()),
     )
+
+
+def unless_set(defaults: Iterable[str], arguments: Sequence[str]) -> list[str]:
+    """Return the `defaults`, "--set=KEY=VALUE", whose key `arguments` do not set: a service refuses
+    a key that is set twice."""
+    return [each for each in defaults if each.rpartition("=")[0] not in _keys_set(arguments)]
+
+
+def _keys_set(arguments: Sequence[str]) -> set[str]:
+    """Of "--set=KEY=VALUE", and of "--set" followed by "KEY=VALUE"."""
+    joined = [f"{one}={other}" for one, other in pairwise(arguments) if one == "--set"]
+    return {"=".join(each.split("=")[:2]) for each in (*arguments, *joined)}
 
 
 def proxy_process(

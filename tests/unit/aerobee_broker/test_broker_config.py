@@ -13,6 +13,7 @@ from aerobee_broker.wiring.store import store_options
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 from support.codes import raises_about
+from support.configuration import samples
 
 BROKER_CONF = """\
 # as in a RocketMQ cluster
@@ -51,9 +52,49 @@ def test_flush_is_synchronous_and_queues_are_8_by_default() -> None:
     assert len(options.delay_levels_ms) == 18
 
 
-def test_no_key_is_both_supported_and_not() -> None:
-    sets = (BrokerOptions.keys(), BrokerOptions.unsupported_keys, BrokerOptions.promises)
-    assert len(set().union(*sets)) == sum(map(len, sets))
+def test_every_key_is_known_in_one_way() -> None:
+    assert samples.repeated(BrokerOptions) == []
+
+
+@pytest.mark.parametrize("path", samples.taken("broker"), ids=lambda path: path.stem)
+def test_broker_conf_of_a_public_cluster_is_taken(path: Path) -> None:
+    options = load(BrokerOptions, file=path)
+    assert options.to_json()["brokerClusterName"] in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("dledger", "enableDLegerCommitLog"),
+        ("controller", "enableControllerMode"),
+        ("acl", "aclEnable"),
+        ("auth", "authenticationEnabled"),
+        ("tiered", "messageStorePlugIn"),
+    ],
+)
+def test_broker_conf_that_promises_more_is_refused_with_the_key(kind: str, key: str) -> None:
+    with pytest.raises(ConfigError, match="remove the key") as caught:
+        load(BrokerOptions, file=samples.refused("broker", kind))
+    assert caught.value.about == key
+
+
+def test_keys_of_tutorials_have_no_effect_but_one_warning() -> None:
+    options = load(BrokerOptions, file=samples.FILES / "broker" / "tutorial-4-flush.conf")
+    tutorial = {"storeCheckpoint", "abortFile", "checkTransactionMessageEnable"}
+    assert tutorial <= set(options.ignored_keys)
+    assert options.max_message_size == 65_536
+
+
+def test_key_in_another_case_has_its_effect() -> None:
+    options = load(BrokerOptions, file=samples.FILES / "broker" / "lowercase.conf")
+    assert options.namesrvs == ("127.0.0.1:9876",)
+    assert options.broker_ip1 == "127.0.0.1"
+    assert len(options.notes) == 3
+
+
+def test_deletion_may_begin_above_the_forced_one() -> None:
+    """RocketMQ compares each ratio alone; tutorials set 88, 95 and 98."""
+    assert load(BrokerOptions, sets=["diskMaxUsedSpaceRatio=98"]).disk_max_used_space_ratio == 98
 
 
 @pytest.mark.parametrize(
@@ -205,7 +246,7 @@ def test_what_the_image_sets_for_the_proxy_is_no_misspelling() -> None:
 
 
 def test_a_key_of_rocketmq_4_sets_the_option_that_has_another_name_now() -> None:
-    """Given twice, the later one counts."""
+    """Both names are one option, which is set once."""
     assert load(BrokerOptions, sets=["haSlaveFallbehindMax=7"]).ha_max_gap_not_in_sync == 7
-    both = ["haSlaveFallbehindMax=7", "haMaxGapNotInSync=8"]
-    assert load(BrokerOptions, sets=both).ha_max_gap_not_in_sync == 8
+    with raises_about(ConfigError, "haMaxGapNotInSync"):
+        load(BrokerOptions, sets=["haSlaveFallbehindMax=7", "haMaxGapNotInSync=8"])

@@ -9,13 +9,17 @@ from typing import ClassVar
 import pytest
 from pydantic import Field
 
-from aerobee_chassis.config import Options, load
+from aerobee_chassis.config import KnownKeys, Options, Promise, load
 from aerobee_chassis.errors import ConfigError
 from support.codes import raises_about
 
 
 class Sample(Options):
-    unsupported_keys: ClassVar[frozenset[str]] = frozenset({"sendMessageThreadPoolNums"})
+    known_keys: ClassVar[KnownKeys] = KnownKeys(
+        harmless=frozenset({"sendMessageThreadPoolNums"}),
+        promises={"tiered*": Promise(frozenset({""}), "there is no tiered storage")},
+        renamed={"port": "listenPort"},
+    )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrv_addr"}
 
     listen_port: int = Field(default=10911, ge=0, le=65535)
@@ -54,8 +58,55 @@ def test_json_file_is_read(tmp_path: Path) -> None:
 
 def test_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match=r"did you mean listenPort\?") as caught:
-        load(Sample, sets=["listenport=1"])
-    assert caught.value.about == "listenport"
+        load(Sample, sets=["listenPrt=1"])
+    assert caught.value.about == "listenPrt"
+
+
+@pytest.mark.parametrize("key", ["listenport", "ListenPort", "LISTEN_PORT", "PORT"])
+def test_key_in_another_case_is_that_key_with_a_note(key: str) -> None:
+    options = load(Sample, sets=[f"{key}=7"])
+    assert options.listen_port == 7
+    assert len(options.notes) == 1
+    assert key in options.notes[0]
+    assert Sample.from_values({key: 8}).listen_port == 8
+
+
+def test_case_is_ignored_in_keys_without_effect_and_in_refused_ones() -> None:
+    assert load(Sample, sets=["SendMessageThreadPoolNums=4"]).ignored_keys == (
+        "sendMessageThreadPoolNums",
+    )
+    with raises_about(ConfigError, "tieredstoreFilePath"):
+        load(Sample, sets=["tieredstoreFilePath=/cold"])
+
+
+def test_known_spellings_need_no_note() -> None:
+    assert load(Sample, sets=["port=7", "broker_name=b"], cli={"listenPort": 9}).notes == ()
+
+
+def test_key_in_another_case_yields_to_a_later_source(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("NameSrvAddr=file:1\n")
+    options = load(Sample, file=file, environ={"NAMESRV_ADDR": "environment:1"})
+    assert options.namesrv_addr == "environment:1"
+
+
+@pytest.mark.parametrize("second", ["listenPort=2", "listen_port=2", "listenport=2", "port=2"])
+def test_option_set_twice_is_refused_with_its_key(second: str) -> None:
+    with pytest.raises(ConfigError, match="listenPort is given twice") as caught:
+        load(Sample, sets=["listenPort=1", second])
+    assert caught.value.about == "listenPort"
+
+
+@pytest.mark.parametrize(
+    "text", ["listenPort=1\nlistenPort=2\n", '{"listenPort": 1, "listenport": 2}']
+)
+def test_key_twice_in_a_file_counts_once_with_a_note(tmp_path: Path, text: str) -> None:
+    """As in Java's Properties: real files have such lines."""
+    file = tmp_path / "broker.conf"
+    file.write_text(text)
+    options = load(Sample, file=file)
+    assert options.listen_port == 2
+    assert any("listenPort" in note and "2 times" in note for note in options.notes)
 
 
 def test_keys_without_effect_are_collected() -> None:
@@ -92,3 +143,48 @@ def test_misspelt_variable_gets_a_hint() -> None:
     options = load(Sample, environ=environ)
     assert options.misspelt_variables == ("AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?",)
     assert load(Sample, environ={"AEROBEE_LISTEN_PORT": "2"}).misspelt_variables == ()
+
+
+# ---- the table of other keys ----
+
+TABLE = """
+harmless = '''
+brokerIP2
+traceTopicEnable
+'''
+
+[renamed]
+haSlaveFallbehindMax = "haMaxGapNotInSync"
+
+[[refused]]
+keys = "aclEnable tiered*"
+kept = ["", "false"]
+instead = '''
+remove
+the key'''
+"""
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KnownKeys:
+    path = tmp_path / "keys.toml"
+    path.write_text(TABLE)
+    return KnownKeys.read(path)
+
+
+def test_table_has_harmless_refused_and_renamed_keys(keys: KnownKeys) -> None:
+    assert keys.harmless == {"brokerIP2", "traceTopicEnable"}
+    assert keys.renamed == {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
+    assert sorted(keys) == [
+        *("aclEnable", "brokerIP2", "haSlaveFallbehindMax", "tiered*", "traceTopicEnable"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "tieredStoreFilePath", "TieredStoreFilePath"])
+def test_refused_key_says_which_values_are_taken_and_what_to_do(keys: KnownKeys, key: str) -> None:
+    assert keys.promise(key) == (frozenset({"", "false"}), "remove the key")
+
+
+@pytest.mark.parametrize("key", ["brokerIP2", "haSlaveFallbehindMax", "listenPort"])
+def test_other_keys_promise_nothing(keys: KnownKeys, key: str) -> None:
+    assert keys.promise(key) is None

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,8 +15,7 @@ import typer.main
 
 from aerobee_cli import main
 from aerobee_cli.app import app
-from aerobee_cli.commands.group import reset_target
-from aerobee_cli.commands.message import body_of, property_of
+from aerobee_cli.commands.message import body_of, delay_of, properties_of
 from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
@@ -46,6 +46,7 @@ COMMANDS = {
     "group blocked",
     "group progress",
     "group reset-offset",
+    "group forget",
     "group delete",
     "message send",
     "message recall",
@@ -120,15 +121,23 @@ def test_every_command_has_help_with_an_example(
         ["group", "create", "g", "--retry", "exponential:maximum=5s"],
         ["group", "create", "g", "--retry", "exponential:multiplier=1.5"],
         ["group", "create", "g", "--retry", "exponential", "--retry-delays", "1s"],
+        ["group", "create", "g", "--retry", "exponential:initial=5s,initial=6s"],
+        ["group", "create", "g", "--attribute", "a=1", "--attribute", "a=2"],
+        ["group", "create", "g", "--lite-topic", "p", "--attribute", "lite.bind.topic=q"],
         ["group", "reset-offset", "g", "t", "--to", "yesterday"],
+        ["group", "reset-offset", "g", "t", "--to", "1748736000000000", "--yes"],
         ["message", "send", "t"],
         ["message", "send", "t", "body", "--file", "f"],
         ["message", "send", "t", "body", "--property", "x"],
+        ["message", "send", "t", "body", "--property", "x=1", "--property", "x=2"],
         ["message", "send", "t", "body", "--delay", "5s", "--delay-level", "3"],
         ["message", "query", "t"],
         ["message", "query", "t", "--key", "a", "--id", "b"],
         ["dlq", "redrive", "g"],
         ["dlq", "redrive", "g", "--all", "--id", "x"],
+        ["dlq", "redrive", "g", "--all", "--since", "174873600"],
+        ["dlq", "redrive", "g", "--all", "--since", "1h", "--until", "2h"],
+        ["dlq", "redrive", "g", "--all", "--since", "1748736000001", "--until", "1748736000000"],
         ["up", "--namesrv-port", "70000"],
     ],
 )
@@ -220,27 +229,6 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     assert shown.stdout.decode().split() == []
 
 
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("earliest", {"timestamp_ms": 0}),
-        ("latest", {"timestamp_ms": -1}),
-        ("42", {"queue_offset": 42}),
-        ("2025-06-01T00:00:00Z", {"timestamp_ms": 1_748_736_000_000}),
-        ("2025-06-01", {"timestamp_ms": 1_748_736_000_000}),
-        ("2025-06-01T02:00:00+02:00", {"timestamp_ms": 1_748_736_000_000}),
-        ("1969-12-31", {"timestamp_ms": 0}),  # below 0 would be the end
-    ],
-)
-def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, target: dict[str, int]) -> None:
-    assert reset_target(text) == target
-
-
-def test_an_offset_that_no_queue_can_have_is_refused() -> None:
-    with pytest.raises(BadOption):
-        reset_target(str(1 << 63))
-
-
 def test_a_body_comes_from_the_command_line_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "body"
     file.write_bytes(b"\x00\xff")
@@ -251,7 +239,20 @@ def test_a_body_comes_from_the_command_line_or_a_file(tmp_path: Path) -> None:
 
 
 def test_the_value_of_a_property_may_hold_an_equals_sign() -> None:
-    assert property_of("formula=a=b") == ("formula", "a=b")
+    assert properties_of(["formula=a=b", "empty="]) == {"formula": "a=b", "empty": ""}
+
+
+@pytest.mark.parametrize("given", [["a=1", "a=2"], ["a=1", "a=1"], ["a"], ["=1"]])
+def test_a_property_is_given_once_with_name_and_value(given: list[str]) -> None:
+    with pytest.raises(BadOption, match="--property"):
+        properties_of(given)
+
+
+def test_a_delay_is_left_to_the_clock_of_the_broker() -> None:
+    assert delay_of("1h") == timedelta(hours=1)
+    assert delay_of(None) is None
+    with pytest.raises(BadOption):
+        delay_of("soon")
 
 
 def test_sets_go_to_the_service_that_they_name() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from aerobee_cli.redriving.progress import LINE_INTERVAL_S, Progress, in_words, progress_text
 from aerobee_cli.redriving.showing import TABLE_ROWS, JsonObject, Table
-from aerobee_cli.times import parse_time_ms
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 
 
@@ -79,24 +78,3 @@ def test_a_table_ends_somewhere(capsys: pytest.CaptureFixture[str]) -> None:
     shown.end({})
     printed = capsys.readouterr()
     assert printed.out.count("at-") == TABLE_ROWS and printed.err.startswith("7 more")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1970-01-01T00:00:01Z", 1_000),
-        ("1970-01-01T01:00:00+01:00", 0),
-        ("1970-01-02", 86_400_000),
-        ("1960-01-01", 0),
-        ("1.5s", 98_500),
-        ("24h", 0),
-    ],
-)
-def test_times(text: str, expected: int) -> None:
-    assert parse_time_ms(text, 100_000) == expected
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "24", "24 h", "1.2.3s", "-1h"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no time"):
-        parse_time_ms(text, 0)

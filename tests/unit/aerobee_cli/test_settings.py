@@ -73,6 +73,8 @@ def test_options_mean_what_a_file_means() -> None:
     assert attributes_of(None) is None
     with pytest.raises(BadOption):
         attributes_of(["a"])
+    with pytest.raises(BadOption, match="a is given twice"):
+        attributes_of(["a=1", "a=2"])
 
 
 def test_one_is_named_or_many_are_listed(file: Path) -> None:
@@ -130,5 +132,5 @@ def test_a_group_that_is_wrong_is_refused(file: Path, text: str) -> None:
     [("1m", "1"), ("60s", "1"), ("2h", "120"), ("30d", "43200"), ("never", "-1")],
 )
 def test_the_ttl_of_lite_topics_is_an_attribute_in_minutes(given: str, minutes: str) -> None:
-    assert lite_ttl_attributes(given) == {"lite.topic.expiration": minutes}
+    assert lite_ttl_attributes(given) == {"--lite-ttl": ("lite.topic.expiration", minutes)}
     assert lite_ttl_attributes(None) == {}

@@ -11,6 +11,7 @@ from aerobee_chassis.errors import ConfigError
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
 from aerobee_wire.status import Code
 from support.codes import raises_about, raises_code
+from support.configuration import samples
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,24 @@ def test_file_of_rocketmq_is_read_and_ignored_keys_are_listed(tmp_path: Path) ->
     assert options.ignored_keys == ("clientRequestThreadPoolNums", "configStorePath")
 
 
-def test_no_key_is_both_supported_and_not() -> None:
-    assert NamesrvOptions.unsupported_keys.isdisjoint(NamesrvOptions.keys())
+def test_every_key_is_known_in_one_way() -> None:
+    assert samples.repeated(NamesrvOptions) == []
+
+
+@pytest.mark.parametrize("path", samples.taken("namesrv"), ids=lambda path: path.stem)
+def test_namesrv_conf_of_a_public_cluster_is_taken(path: Path) -> None:
+    assert load(NamesrvOptions, file=path).notes == ()
+
+
+def test_controller_in_the_name_server_is_refused() -> None:
+    with raises_about(ConfigError, "enableControllerInNamesrv"):
+        load(NamesrvOptions, file=samples.refused("namesrv", "controller"))
+
+
+def test_key_in_another_case_may_change_at_run_time() -> None:
+    options = RuntimeOptions(NamesrvOptions())
+    options.update({"ordermessageenable": "true"})
+    assert options.now.order_message_enable
 
 
 @pytest.mark.parametrize(

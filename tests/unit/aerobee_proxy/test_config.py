@@ -11,6 +11,7 @@ from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.config import ProxyOptions
 from support.codes import raises_about
+from support.configuration import samples
 
 
 def test_file_of_a_rocketmq_cluster(tmp_path: Path) -> None:
@@ -33,8 +34,25 @@ def test_defaults() -> None:
     assert options.max_invisible_time_mills == 12 * 3_600_000
 
 
-def test_no_key_is_supported_and_without_effect() -> None:
-    assert ProxyOptions.unsupported_keys.isdisjoint(ProxyOptions.keys())
+def test_every_key_is_known_in_one_way() -> None:
+    assert samples.repeated(ProxyOptions) == []
+
+
+@pytest.mark.parametrize("path", samples.taken("proxy"), ids=lambda path: path.stem)
+def test_rmq_proxy_json_of_a_public_cluster_is_taken(path: Path) -> None:
+    assert set(load(ProxyOptions, file=path).ignored_keys) <= json.loads(path.read_text()).keys()
+
+
+def test_topic_creation_has_its_effect() -> None:
+    options = load(ProxyOptions, file=samples.FILES / "proxy" / "topic-creation.json")
+    assert not options.auto_create_topics
+    assert "topicQueueConfig" in options.ignored_keys
+
+
+def test_first_kind_of_access_control_is_refused_with_the_keys_of_ours() -> None:
+    with pytest.raises(ConfigError, match="authenticationEnabled") as caught:
+        load(ProxyOptions, file=samples.refused("proxy", "acl"))
+    assert caught.value.about == "enableACL"
 
 
 def test_separators_alone_are_no_address() -> None:

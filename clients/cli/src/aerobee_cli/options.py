@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,20 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consume
 
 class BadOption(typer.BadParameter):
     """A value that the command itself refuses."""
+
+
+def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, str]:
+    """Return the names and values of an option that may be repeated, "NAME=VALUE". `example`: how
+    to write one. Raises BadOption, also for a name that is given twice."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise BadOption(f"{option} {text!r}: write {example}")
+        if name in pairs:
+            raise BadOption(f"{option} {name} is given twice: give it once")
+        pairs[name] = value
+    return pairs
 
 
 def namesrv_of(context: typer.Context, given: str | None) -> str:

@@ -162,6 +162,11 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 topic", "2 topics"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def note(text: str) -> None:
     """Prints a remark on stderr; stdout is for results."""
     print(text, file=sys.stderr)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from aerobee_cli.durations import parse_duration
-from aerobee_cli.options import BadOption
+from aerobee_cli.options import BadOption, pairs_of
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues import lite
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
@@ -146,7 +146,10 @@ def retry_delays(value: str | Sequence[str]) -> list[timedelta]:
 def retry_policy(text: str) -> ExponentialRetryPolicy:
     """Of "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
     kind, _, listed = text.partition(":")
-    given = dict(part.partition("=")[::2] for part in listed.split(",") if part)
+    pairs = [part.partition("=")[::2] for part in listed.split(",") if part]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise ValueError("give initial, max and multiplier once each")
     if kind != "exponential" or given.keys() - {"initial", "max", "multiplier"}:
         raise ValueError("write it like exponential:initial=5s,max=2h,multiplier=2")
     default = ExponentialRetryPolicy()
@@ -186,40 +189,51 @@ _READERS = {"topic": topic_arguments, "group": group_arguments}
 def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
     """Of NAME=VALUE, as often as given; an empty value removes an attribute. None: none is given.
     Raises BadOption."""
-    attributes = {}
-    for option in options or ():
-        name, equals, value = option.partition("=")
-        if not name or not equals:
-            raise BadOption(f"--attribute {option!r}: write NAME=VALUE, or NAME= to remove it")
+    example = "NAME=VALUE, or NAME= to remove it"
+    return pairs_of("--attribute", options or (), example=example) or None
+
+
+def with_attributes(
+    options: Sequence[str] | None, by_option: Mapping[str, tuple[str, str]]
+) -> dict[str, str] | None:
+    """The attributes of `--attribute` and those that other options set: option → name and value.
+    Raises BadOption for one that both give."""
+    attributes = attributes_of(options) or {}
+    for option, (name, value) in by_option.items():
+        if name in attributes:
+            raise BadOption(f"--attribute {name}: {option} sets it too; give one of them")
         attributes[name] = value
     return attributes or None
 
 
-def lite_ttl_attributes(ttl: str | None) -> dict[str, str]:
-    """The attribute of a topic that says when its lite topics expire. Raises BadOption."""
+def lite_ttl_attributes(ttl: str | None) -> dict[str, tuple[str, str]]:
+    """The attribute of a topic that says when its lite topics expire, by its option. Raises
+    BadOption."""
+    option = "--lite-ttl"
     if ttl is None:
         return {}
     if ttl == NEVER:
-        return {lite.TTL_ATTRIBUTE: str(lite.NO_TTL)}
+        return {option: (lite.TTL_ATTRIBUTE, str(lite.NO_TTL))}
     try:
         minutes = parse_duration(ttl) / timedelta(minutes=1)
     except ValueError as error:
-        raise BadOption(f"--lite-ttl: {error}, or {NEVER}") from None
+        raise BadOption(f"{option}: {error}, or {NEVER}") from None
     if not minutes.is_integer() or not 1 <= minutes <= lite.MAX_TTL_MINUTES:
-        raise BadOption(f"--lite-ttl {ttl}: give 1m to 30d, in whole minutes, or {NEVER}")
-    return {lite.TTL_ATTRIBUTE: str(int(minutes))}
+        raise BadOption(f"{option} {ttl}: give 1m to 30d, in whole minutes, or {NEVER}")
+    return {option: (lite.TTL_ATTRIBUTE, str(int(minutes)))}
 
 
 def lite_attributes(
     parent: str | None, model: LiteModel | None, quota: int | None
-) -> dict[str, str]:
-    """The attributes of a group that say which lite topics its clients may subscribe to."""
+) -> dict[str, tuple[str, str]]:
+    """The attributes of a group that say which lite topics its clients may subscribe to, by their
+    options."""
     given = {
-        lite.BIND_ATTRIBUTE: parent,
-        lite.MODEL_ATTRIBUTE: model.value.capitalize() if model is not None else None,
-        lite.QUOTA_ATTRIBUTE: str(quota) if quota is not None else None,
+        "--lite-topic": (lite.BIND_ATTRIBUTE, parent),
+        "--lite-model": (lite.MODEL_ATTRIBUTE, model.value.capitalize() if model else None),
+        "--lite-quota": (lite.QUOTA_ATTRIBUTE, str(quota) if quota is not None else None),
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {option: (name, value) for option, (name, value) in given.items() if value is not None}
 
 
 # ---- which ones ----

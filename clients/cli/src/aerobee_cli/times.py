@@ -1,32 +1,54 @@
-"""Times on the command line: ISO 8601, or an age. Pure."""
+"""Times on the command line: ISO 8601, milliseconds since the epoch, or an age. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from aerobee_cli.durations import parse_duration
 
 _AGE = re.compile(r"[0-9.]+(ms|s|m|h|d)")
+# Milliseconds since the epoch, as users of mqadmin write them: 2001-09-09 to 2286-11-20.
+EPOCH_MS_DIGITS = 13
 
 
-def parse_iso_ms(text: str) -> int:
-    """Milliseconds since the epoch, 0 at least; UTC unless the text names a zone. Raises ValueError
-    for what is no time."""
+class Moment(NamedTuple):
+    """A time in milliseconds since the epoch, or an age in milliseconds."""
+
+    ms: int
+    is_age: bool = False
+
+    def at(self, now_ms: int) -> int:
+        """Return milliseconds since the epoch, 0 at least, with an age counted from `now_ms`."""
+        return max(0, now_ms - self.ms if self.is_age else self.ms)
+
+
+def is_epoch_ms(text: str) -> bool:
+    """Return whether a text is 13 digits, milliseconds since the epoch."""
+    return text.isascii() and text.isdigit() and len(text) == EPOCH_MS_DIGITS
+
+
+def parse_time_ms(text: str) -> int:
+    """Return milliseconds since the epoch, 0 at least, of an ISO 8601 time, which is UTC unless it
+    names a zone, or of 13 digits. Raises ValueError."""
+    if is_epoch_ms(text):
+        return int(text)
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     return max(0, round(at.timestamp() * 1000))
 
 
-def parse_time_ms(text: str, now_ms: int) -> int:
-    """An ISO time, or an age such as 24h, which is counted from `now_ms`. Raises ValueError with
+def parse_moment(text: str) -> Moment:
+    """Return the moment that a time, or an age such as 24h, means. Raises ValueError with
     examples."""
     try:
         if _AGE.fullmatch(text):
-            return max(0, now_ms - round(parse_duration(text).total_seconds() * 1000))
-        return parse_iso_ms(text)
+            return Moment(round(parse_duration(text).total_seconds() * 1000), is_age=True)
+        return Moment(parse_time_ms(text))
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time: write it like 2025-06-01T00:00:00Z, or 24h for a day ago"
+            f"{text!r} is no time: write it like 2025-06-01T00:00:00Z, 1748736000000 "
+            "(milliseconds since 1970), or 24h for a day ago"
         ) from None

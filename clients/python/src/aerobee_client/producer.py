@@ -169,24 +169,20 @@ class AsyncProducer(StartedClient):
         `aerobee clients --json` shows it. Zeros while it is not started."""
         if self._sender is None:
             return ProducerStatistics()
-        tally = self._sender.tally
-        sent_per_second, failed_per_second, average_ms = tally.rates()
-        waiting, waiting_bytes = self._budget.taken()
-        return ProducerStatistics(
-            sent=tally.succeeded,
-            failed=tally.failed,
-            retries=tally.retries,
-            sent_per_second=sent_per_second,
-            failed_per_second=failed_per_second,
-            average_ms=average_ms,
-            waiting=waiting,
-            waiting_bytes=waiting_bytes,
-        )
+        return ProducerStatistics.of(self._sender.tally, *self._budget.taken())
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to now. Raises like `send`."""
         with self._sending() as (sender, _):
             return await sender.queues(topic)
+
+    async def check(self, message: Message) -> None:
+        """Raises what a send of `message` is refused for before it leaves, and sends nothing: a
+        topic that does not exist or takes no messages, a body or properties that are too large."""
+        check_message(message)
+        with self._sending() as (sender, _):
+            sender.check_whole(message)
+            await sender.queues(message.topic)
 
     async def send(
         self,

@@ -238,22 +238,50 @@ def _count(text: str) -> int:
     return int(text)
 
 
+class _Age(int):
+    """Milliseconds before now."""
+
+
 def _time(text: str) -> int:
-    if _AGO.fullmatch(text):
-        return round(time.time() * 1000) - parse_width(text)
-    return timestamp_ms(text)
+    return _Age(parse_width(text)) if _AGO.fullmatch(text) else timestamp_ms(text)
+
+
+def _bounds(given: argparse.Namespace, name_server: str) -> tuple[int | None, int | None]:
+    """`--since` and `--until`, milliseconds since the epoch. Raises MqError."""
+    since, until = given.since, given.until
+    ages = [isinstance(each, _Age) for each in (since, until)]
+    if all(ages) and since < until:
+        _refuse("--since is later than --until: no message was stored then")
+    if any(ages):
+        now_ms = _now_ms("" if given.facts else name_server)
+        since, until = (
+            now_ms - each if isinstance(each, _Age) else each for each in (since, until)
+        )
+    if since is not None and until is not None and since > until:
+        _refuse("--since is later than --until: no message was stored then")
+    return since, until
+
+
+def _now_ms(name_server: str) -> int:
+    """By the brokers' clocks, the earliest of them, because store times are by these. Without a
+    name server, by the clock of this machine. Raises MqError."""
+    if not name_server:
+        return round(time.time() * 1000)
+    from aerobee_client import AdminClient
+
+    with AdminClient(name_server) as admin:
+        return min(admin.broker_times_ms().values())
 
 
 def _request(given: argparse.Namespace) -> ReportRequest:
     name_server = given.namesrv or environment.name_server()
     if not name_server and given.facts is None:
         _refuse("the name server is missing: use --namesrv H:P or set NAMESRV_ADDR")
-    if given.since is not None and given.until is not None and given.since > given.until:
-        _refuse("--since is later than --until: no message matches, swap the two times")
     if given.all_groups and given.extra_json:
         _refuse("--extra-json requires --group: its figures belong to one group")
     if given.all_groups and given.facts:
         _refuse("--facts requires --group: a facts table holds one group")
+    since_ms, until_ms = _bounds(given, name_server)
     return ReportRequest(
         name_server,
         given.group or "",
@@ -261,8 +289,8 @@ def _request(given: argparse.Namespace) -> ReportRequest:
         kinds=KINDS[given.kind],
         include_bodies=not given.no_bodies,
         top=given.top,
-        since_ms=given.since,
-        until_ms=given.until,
+        since_ms=since_ms,
+        until_ms=until_ms,
         bucket_ms=given.bucket,
         redact=given.redact,
         engine=given.engine,

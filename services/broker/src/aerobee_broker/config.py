@@ -16,8 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_broker.rocketmq_keys import PROMISES, WITHOUT_EFFECT
-from aerobee_chassis.config import Milliseconds, Options, Port, Promise
+from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
@@ -25,6 +24,8 @@ from aerobee_chassis.rpc.loops import Transport
 FORMER_MASTER_ID = 1_000
 MAX_NAME_BYTES = 127  # of a broker or a cluster
 Percent = Annotated[int, Field(ge=1, le=100)]
+
+_KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_DELAY_LEVELS = 18  # the queues of a group's own delays start behind them
@@ -147,10 +148,8 @@ class BrokerOptions(Options):
     # ---- what an operator sees ----
     metrics_prom_exporter_port: Port = 5_557
 
-    unsupported_keys: ClassVar[frozenset[str]] = WITHOUT_EFFECT
-    promises: ClassVar[Mapping[str, Promise]] = PROMISES
+    known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
-    former_keys: ClassVar[Mapping[str, str]] = {"haSlaveFallbehindMax": "ha_max_gap_not_in_sync"}
     foreign_variables: ClassVar[frozenset[str]] = frozenset({"AEROBEE_AUTO_CREATE_TOPICS"})
 
     @property
@@ -261,15 +260,16 @@ class BrokerOptions(Options):
 
     @model_validator(mode="after")
     def _watermarks(self) -> Self:
+        """Those that guard the disk ascend. diskMaxUsedSpaceRatio may be above them, as in the
+        files of many RocketMQ clusters: then diskSpaceCleanForciblyRatio is the first to act."""
         if not (
-            self.disk_max_used_space_ratio
-            <= self.disk_space_clean_forcibly_ratio
+            self.disk_space_clean_forcibly_ratio
             <= self.disk_space_warning_level_ratio
             <= self.disk_space_stop_ratio
         ):
             raise ConfigError(
-                "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio "
-                "and diskSpaceStopRatio must not descend",
+                "diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio and diskSpaceStopRatio "
+                "must not descend",
                 "diskSpaceWarningLevelRatio",
             )
         return self

@@ -67,6 +67,8 @@ def run(
     logs.configure(service, options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)
+    for note in options.notes:
+        structlog.get_logger().warning("option_note", note=note)
     for hint in options.misspelt_variables:
         structlog.get_logger().warning("environment_variable_without_effect", hint=hint)
     return serve(options)

@@ -4,14 +4,18 @@ Precedence: command line > --set > environment > file > default. Environment: AE
 example AEROBEE_LISTEN_PORT) and what a model names in `environment_aliases` (for example
 NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object. A key that
 RocketMQ has and this service does not is collected for one warning, or refused where the user would
-miss its effect; a key that nobody knows is refused with the nearest known one.
+miss its effect. A key that differs from a known one in its case only is that key, with a note. An
+unknown key is refused with the nearest known one.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
@@ -34,11 +38,54 @@ OptionsType = TypeVar("OptionsType", bound="Options")
 
 
 class Promise(NamedTuple):
-    """What a key of RocketMQ promises and this service cannot. `kept`: the values, in lower case,
-    that ask for no more than what holds here. `instead`: why others are refused, and what to do."""
+    """Why a key is refused. `kept`: the values, in lower case, that ask for no more than what holds
+    here. `instead`: why others are refused, and what to do."""
 
     kept: frozenset[str]
     instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """Keys of RocketMQ's files that a service knows beside its own options, from a table in TOML.
+
+    Each stands in the table once. `harmless`: without effect here. `promises`: a key, or the
+    beginning of keys and "*", that promises what this service does not do. `renamed`: another name
+    of an option → its key.
+    """
+
+    harmless: frozenset[str] = frozenset()
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a table: `harmless`, keys separated by white space; `[renamed]`; `[[refused]]` with
+        `keys`, `kept` and `instead`."""
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        promises = {
+            key: Promise(frozenset(each["kept"]), " ".join(each["instead"].split()))
+            for each in table.get("refused", ())
+            for key in each["keys"].split()
+        }
+        return cls(frozenset(table["harmless"].split()), promises, table.get("renamed", {}))
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all keys, each once for every place in the table."""
+        yield from self.harmless
+        yield from self.promises
+        yield from self.renamed
+
+    def promise(self, key: str) -> Promise | None:
+        """Return why `key` may be refused; None if it is not one of those. The case is ignored in
+        a key that only the beginning of is known."""
+        if key in self.promises:
+            return self.promises[key]
+        patterns = (pattern for pattern in self.promises if "*" in pattern)
+        for pattern in patterns:
+            if fnmatchcase(key.casefold(), pattern.casefold()):
+                return self.promises[pattern]
+        return None
 
 
 class Options(BaseModel):
@@ -55,12 +102,8 @@ class Options(BaseModel):
         validate_default=True,
     )
 
-    # RocketMQ's keys that have no effect in this service.
-    unsupported_keys: ClassVar[frozenset[str]] = frozenset()
-    # RocketMQ's keys, or their beginning and "*", whose effect a user would miss.
-    promises: ClassVar[Mapping[str, Promise]] = {}
-    # A key of an earlier version of RocketMQ → the field that has another key now.
-    former_keys: ClassVar[Mapping[str, str]] = {}
+    # RocketMQ's keys that are no options of this service.
+    known_keys: ClassVar[KnownKeys] = KnownKeys()
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
     # Variables of another service, which the image sets for all: no misspelling of one of these.
@@ -74,6 +117,7 @@ class Options(BaseModel):
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     _misspelt: tuple[str, ...] = PrivateAttr(default=())
+    _notes: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
@@ -87,6 +131,12 @@ class Options(BaseModel):
         """
         return self._misspelt
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the sources: a key in another case than the known one, a key that a file has
+        twice."""
+        return self._notes
+
     def to_json(self) -> dict[str, Any]:
         """Key → value, as `--print-config` shows it."""
         return self.model_dump(by_alias=True, mode="json")
@@ -94,49 +144,50 @@ class Options(BaseModel):
     @classmethod
     def keys_shown(cls) -> list[str]:
         """The keys, spelt as in files and `--print-config`."""
-        return [field.alias or name for name, field in cls.model_fields.items()]
+        return [info.alias or name for name, info in cls.model_fields.items()]
 
     @classmethod
     def keys(cls) -> dict[str, str]:
         """Every accepted spelling of a key → field name."""
         spellings = {name: name for name in cls.model_fields}
-        for name, field in cls.model_fields.items():
-            spellings[field.alias or name] = name
-        return {**cls.former_keys, **spellings}
+        for name, info in cls.model_fields.items():
+            spellings[info.alias or name] = name
+        renamed = {key: spellings[option] for key, option in cls.known_keys.renamed.items()}
+        return {**renamed, **spellings}
+
+    @classmethod
+    def known_key(cls, key: str) -> str | None:
+        """Return `key` as it is known, whatever its case; None for an unknown key."""
+        known = {*cls.keys(), *cls.known_keys}
+        if key in known:
+            return key
+        folded: dict[str, str] = {each.casefold(): each for each in known}
+        if key.casefold() in folded:
+            return folded[key.casefold()]
+        return key if cls.known_keys.promise(key) is not None else None
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
         """Options from key → value. Raises ConfigError for an unknown key or a bad value."""
         spellings = cls.keys()
-        known: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         ignored = set()
-        for key, value in values.items():
+        for given, value in values.items():
+            key = cls.known_key(given)
+            if key is None:
+                raise _unknown(given, [*cls.keys_shown(), *cls.known_keys])
             if key in spellings:
-                known[spellings[key]] = value
-            elif key in cls.unsupported_keys:
+                options[spellings[key]] = value
+            elif (promise := cls.known_keys.promise(key)) is None:
                 ignored.add(key)
-            elif (promise := cls._promise(key)) is not None:
-                if str(value).strip().lower() not in promise.kept:
-                    raise ConfigError(f"option {key}={value!r}: {promise.instead}", key)
-            else:
-                raise _unknown(key, [*cls.keys_shown(), *cls.unsupported_keys, *cls.promises])
+            elif str(value).strip().lower() not in promise.kept:
+                raise ConfigError(f"option {given}={value!r}: {promise.instead}", given)
         try:
-            options = cls.model_validate(known)
+            made = cls.model_validate(options)
         except ValidationError as error:
             raise _first_problem(cls, error) from None
-        options._ignored = tuple(sorted(ignored))
-        return options
-
-    @classmethod
-    def _promise(cls, key: str) -> Promise | None:
-        patterns = (pattern for pattern in cls.promises if fnmatchcase(key, pattern))
-        return next((cls.promises[pattern] for pattern in patterns), None)
-
-
-def keys_in(path: Path) -> frozenset[str]:
-    """The keys of a text file, one a line; # starts a comment."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return frozenset(line for line in lines if line and not line.startswith("#"))
+        made._ignored = tuple(sorted(ignored))
+        return made
 
 
 def load(
@@ -149,26 +200,42 @@ def load(
 ) -> OptionsType:
     """Options of type `model` from all sources.
 
-    `sets` holds "key=value" strings; a `cli` value of None counts as not given. Raises ConfigError.
+    `sets` holds "key=value" strings; a `cli` value of None counts as not given. Raises ConfigError,
+    also for a key that `sets` has twice.
     """
-    layers: list[Mapping[str, Any]] = [
-        read_file(file) if file else {},
-        _from_environment(model, environ or {}),
-        dict(_split(item) for item in sets),
-        {key: value for key, value in (cli or {}).items() if value is not None},
+    fields = model.keys()
+    notes: list[str] = []
+
+    def known(pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Field name and value of each pair; the key itself if it is no option."""
+        for given, value in pairs:
+            key = model.known_key(given) or given
+            if key != given:
+                notes.append(f"{given} is read as {key}")
+            yield fields.get(key, key), value
+
+    in_file = list(known(read_file(file) if file else ()))
+    counts = Counter(name for name, _ in in_file)
+    notes += [
+        f"{_shown(model, name)} stands in the file {count} times: the last one counts"
+        for name, count in counts.items()
+        if count > 1
     ]
-    spellings = model.keys()
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            merged[spellings.get(key, key)] = value
-    options = model.from_values(merged)
+    layers: list[Mapping[str, Any]] = [
+        dict(in_file),
+        _from_environment(model, environ or {}),
+        _each_once(model, known(map(_split, sets))),
+        dict(known((key, value) for key, value in (cli or {}).items() if value is not None)),
+    ]
+    options = model.from_values({key: value for layer in layers for key, value in layer.items()})
     options._misspelt = tuple(_misspelt(model, environ or {}))
+    options._notes = tuple(notes)
     return options
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Key → value of a JSON object or of key=value lines (# and ! start a comment).
+def read_file(path: Path) -> list[tuple[str, Any]]:
+    """Keys and values of a JSON object or of key=value lines (# and ! start a comment), in their
+    order; a key that stands there twice comes twice.
 
     Raises ConfigError.
     """
@@ -178,13 +245,8 @@ def read_file(path: Path) -> dict[str, Any]:
         problem = f"cannot read the configuration file {path}: {error.strerror}"
         raise ConfigError(problem, str(path)) from None
     if text.lstrip().startswith("{"):
-        try:
-            content = json.loads(text)
-        except ValueError as error:
-            problem = f"the configuration file {path} is not valid JSON: {error}"
-            raise ConfigError(problem, str(path)) from None
-        return dict(content)
-    values = {}
+        return _of_json(path, text)
+    values = []
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
@@ -193,8 +255,36 @@ def read_file(path: Path) -> dict[str, Any]:
         if not separator:
             problem = f"{path}:{number}: not a key=value line: {stripped[:60]!r}"
             raise ConfigError(problem, f"{path}:{number}")
-        values[key.strip()] = value.strip()
+        values.append((key.strip(), value.strip()))
     return values
+
+
+def _of_json(path: Path, text: str) -> list[tuple[str, Any]]:
+    try:
+        # Objects become lists of pairs, so that a key that stands there twice is seen.
+        content = json.loads(text, object_pairs_hook=list)
+    except ValueError as error:
+        problem = f"the configuration file {path} is not valid JSON: {error}"
+        raise ConfigError(problem, str(path)) from None
+    return [(str(key), value) for key, value in content]
+
+
+def _each_once(model: type[Options], pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as a dict. Raises ConfigError if a key comes twice."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            key = _shown(model, name)
+            problem = f"--set {key} is given twice ({values[name]!r}, {value!r}): give it once"
+            raise ConfigError(problem, key)
+        values[name] = value
+    return values
+
+
+def _shown(model: type[Options], name: str) -> str:
+    """The key of a field, spelt as in files; any other key itself."""
+    info = model.model_fields.get(name)
+    return (info.alias if info else None) or name
 
 
 def _split(item: str) -> tuple[str, str]:
@@ -231,8 +321,6 @@ def _unknown(key: str, known: list[str]) -> ConfigError:
 
 def _first_problem(model: type[Options], error: ValidationError) -> ConfigError:
     problem = error.errors()[0]
-    name = str(problem["loc"][0])
-    field = model.model_fields.get(name)
-    key = (field.alias if field else None) or name
+    key = _shown(model, str(problem["loc"][0]))
     text = str(problem["msg"]).removeprefix("Value error, ")
     return ConfigError(f"option {key}={problem['input']!r}: {text}", key)

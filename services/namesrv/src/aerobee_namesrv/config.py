@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
+from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire.status import Code, MqError
 
-_WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
+_KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
 class NamesrvOptions(Options):
@@ -44,7 +44,7 @@ class NamesrvOptions(Options):
     # ---- what an operator sees ----
     metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
 
-    unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
+    known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
 
     # What may change at run time: switches that name neither a path nor a command, none of which
     # can stop the service. In RocketMQ the way from "set any key" to a shell was CVE-2023-37582.
@@ -92,7 +92,9 @@ class RuntimeOptions:
             raise MqError(Code.INVALID_PARAMETER, str(error), about=error.about) from None
         names = self.now.keys()
         allowed = {names[key] for key in self.now.runtime_keys}
-        fixed = sorted(key for key in entries if names.get(key) not in allowed)
+        fixed = sorted(
+            key for key in entries if names.get(self.now.known_key(key) or key) not in allowed
+        )
         if fixed:
             raise MqError(
                 Code.NO_PERMISSION,

@@ -15,11 +15,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
+from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
-_WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
+_KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 
 class ProxyOptions(Options):
@@ -77,7 +77,7 @@ class ProxyOptions(Options):
     # ---- metrics and logs ----
     metrics_prom_exporter_port: Port = 5_558
 
-    unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
+    known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
 
     @property

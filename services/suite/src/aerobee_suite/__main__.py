@@ -70,6 +70,8 @@ def _warn(options: SuiteOptions) -> None:
     for service, each in options.each():
         if each.ignored_keys:
             log.warning("options_without_effect", of=service, keys=each.ignored_keys)
+        for note in each.notes:
+            log.warning("option_note", of=service, note=note)
         hints |= set(each.misspelt_variables)
     for hint in sorted(hints):
         log.warning("environment_variable_without_effect", hint=hint)

@@ -183,3 +183,32 @@ def test_test_control_is_told_at_every_start_and_refused_as_an_option(
     file.write_text("testControl=true\n")
     refused = run("aerobee_broker", "--data", str(folder), "--config", str(file))
     assert refused.returncode == 2 and "--test-control" in refused.stderr
+
+
+def test_a_delay_of_the_command_is_by_the_clock_of_the_broker(rocketmq: RocketMq) -> None:
+    """The broker's clock is an hour ahead of the command's."""
+    topic = rocketmq.topic(queues=1)
+    rocketmq.advance(hours=1)
+    aerobee_json("message", "send", topic, "x", "--delay", "1h", namesrv=rocketmq.namesrv)
+    rocketmq.advance(minutes=59)
+    assert rocketmq.messages(topic) == []
+    rocketmq.advance(minutes=1)
+    until_sync(lambda: len(rocketmq.messages(topic)) == 1, "it is delivered")
+
+
+def test_an_age_of_the_command_is_by_the_clock_of_the_broker(rocketmq: RocketMq) -> None:
+    topic, group = rocketmq.topic(queues=1), rocketmq.group(max_attempts=1)
+
+    def refuse(message: ReceivedMessage) -> None:
+        raise ValueError(message.body)
+
+    rocketmq.advance(hours=3)
+    with Producer(namesrv=rocketmq.namesrv) as producer:
+        producer.send(Message(topic, b"x"))
+    with PushConsumer(group, refuse, namesrv=rocketmq.namesrv) as consumer:
+        consumer.subscribe(topic)
+        until_sync(lambda: len(rocketmq.dead_letters(group)) == 1, "it is dead-lettered")
+    rocketmq.advance(hours=2)
+    redrive = ("dlq", "redrive", group, "--all", "--to", "origin", "--dry-run", "--since")
+    told = [aerobee_json(*redrive, age, namesrv=rocketmq.namesrv) for age in ("1h", "3h")]
+    assert [each["would_send"] for each in told] == [0, 1]

@@ -227,6 +227,18 @@ def test_removed_topics_and_groups_lose_their_offsets(offsets: ConsumerOffsets) 
     assert offsets.to_json()["offsetTable"] == {"u@g": {"0": 1}}
 
 
+def test_a_group_that_leaves_a_topic_loses_its_offsets_there(offsets: ConsumerOffsets) -> None:
+    for group, topic in (("g", "t"), ("g", "u"), ("h", "t")):
+        offsets.commit(group, topic, 0, 1)
+    offsets.reset("g", "t", 0, 5)
+    offsets.remove("g", "t")
+    assert offsets.take_reset("g", "t", 0) is None
+    assert offsets.to_json()["offsetTable"] == {"u@g": {"0": 1}, "t@h": {"0": 1}}
+    before = offsets.revision
+    offsets.remove("g", "t")
+    assert offsets.revision == before
+
+
 def test_delay_offsets_are_keyed_by_level() -> None:
     table = DelayOffsets(CLOCK)
     table.put(2, 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,21 @@ def test_arguments_reach_the_job(asked: list[ReportRequest], tmp_path: Path) -> 
             redact=("card", "name"),
         )
     ]
+
+
+def test_an_age_counts_from_the_earliest_clock_of_the_brokers(
+    asked: list[ReportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Admin(nullcontext["Admin"]):
+        def __init__(self, namesrv: str) -> None:
+            super().__init__(self)
+
+        def broker_times_ms(self) -> dict[str, int]:
+            return {"a": 10_000_000, "b": 9_000_000}
+
+    monkeypatch.setattr("aerobee_client.AdminClient", Admin)
+    call("--since", "2h", "--until", "1h")
+    assert (asked[0].since_ms, asked[0].until_ms) == (9_000_000 - 7_200_000, 9_000_000 - 3_600_000)
 
 
 def test_json_is_the_summary_and_quiet_is_silent(

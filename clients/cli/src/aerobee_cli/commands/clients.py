@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from aerobee_cli import connected, output
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import Json, Namesrv, admin_client
 from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
 
 
 def clients(
@@ -39,6 +42,8 @@ def clients(
         found = admin.list_clients(group, topic, silent=silent)
         # Members that do not subscribe to the topic contradict the others, too.
         everybody = admin.list_clients(group, silent=[]) if topic else found
+        if not found and not silent:
+            _check_names(admin, group, topic)
     connected.show_clients(found, as_json=json)
     for name in sorted({name for client in found for name in client.consumer_groups}):
         connected.note_conflicts(everybody, name)
@@ -46,3 +51,12 @@ def clients(
         output.note(f"the list may lack clients: {error}")
     if silent:
         raise typer.Exit(INCOMPLETE)
+
+
+def _check_names(admin: AdminClient, group: str, topic: str) -> None:
+    """An absent name is an error, not an empty list. A group of producers is known by these alone.
+    Raises MqError."""
+    if group:
+        admin.get_group(group)
+    if topic:
+        admin.topic_route(topic)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from aerobee_cli.options import (
     confirm,
     namesrv_of,
 )
-from aerobee_cli.times import parse_time_ms
+from aerobee_cli.times import Moment, parse_moment
 from aerobee_client.admin import export as json_lines
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_client.admin.redriving.rules import Target
@@ -46,6 +45,7 @@ Ids = Annotated[
 Tag = Annotated[str, typer.Option(help="Only with this tag.")]
 Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
+EVER = 1 << 62  # a time after which no age is cut
 MAX_RATE = 1_000_000_000  # a finite one
 
 
@@ -148,11 +148,11 @@ def export(
     _exit(complete)
 
 
-def _time(text: str | int) -> int:
-    if isinstance(text, int):
+def _moment(text: str | Moment) -> Moment:
+    if isinstance(text, Moment):
         return text
     try:
-        return parse_time_ms(text, time.time_ns() // 1_000_000)
+        return parse_moment(text)
     except ValueError as error:
         raise BadOption(str(error)) from None
 
@@ -165,11 +165,17 @@ def _target(text: str | Target) -> Target:
 
 
 Since = Annotated[
-    int | None,
-    typer.Option(parser=_time, metavar="TIME", help="Only those stored at or after; ISO, or 24h."),
+    Moment | None,
+    typer.Option(
+        parser=_moment,
+        metavar="TIME",
+        help="Only those stored at or after: ISO 8601, milliseconds since 1970, or 24h, by the "
+        "broker's clock.",
+    ),
 ]
 Until = Annotated[
-    int | None, typer.Option(parser=_time, metavar="TIME", help="Only those stored before.")
+    Moment | None,
+    typer.Option(parser=_moment, metavar="TIME", help="Only those stored before."),
 ]
 To = Annotated[
     Target,
@@ -230,14 +236,16 @@ def redrive(
     """
     if bool(ids) + everything + (listed is not None) != 1:
         raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
-    if since is not None and until is not None and since > until:
-        raise BadOption("--since is later than --until: no dead letter was stored then")
     from aerobee_cli.redriving import job
 
+    if since is not None and until is not None and since.is_age == until.is_age:
+        job.check_bounds(since, until, EVER)
     request = job.Request(
         namesrv=namesrv_of(context, namesrv),
         group=group,
-        selection=Selection(frozenset(ids or ()), tag, reason, since, until),
+        selection=Selection(frozenset(ids or ()), tag, reason),
+        since=since,
+        until=until,
         to=to,
         rate=rate,
         limit=limit,

@@ -38,7 +38,7 @@ def doctor(
     Exit code 0: all is well. 3: there are findings. 1: it could not look.
     """
     from aerobee_cli.doctor import cluster, proxy
-    from aerobee_cli.doctor.finding import counted
+    from aerobee_cli.output import counted
     from aerobee_client.cluster.namesrv import namesrv_addresses
 
     namesrvs = namesrv_addresses(namesrv_of(context, namesrv))

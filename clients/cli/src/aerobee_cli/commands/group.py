@@ -1,16 +1,19 @@
-"""`aerobee group`: create, update, list, members, show, progress, blocked, reset-offset, delete."""
+"""`aerobee group`: create, update, list, members, show, progress, blocked, reset-offset, forget,
+delete."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aerobee_cli import changes, connected, output, settings
 from aerobee_cli.durations import format_ms
+from aerobee_cli.offsets import reset
+from aerobee_cli.offsets.forget import loss
 from aerobee_cli.options import (
     Attributes,
-    BadOption,
     CreateMissing,
     DryRun,
     From,
@@ -25,7 +28,6 @@ from aerobee_cli.options import (
 )
 from aerobee_cli.output import Column, Item, items_of, number
 from aerobee_cli.settings import LiteModel, Order
-from aerobee_cli.times import parse_iso_ms
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -33,9 +35,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
-END = -1  # as a store time: the end of the queue
-MAX_OFFSET = (1 << 63) - 1
-
+OFFSET_COLUMNS = (
+    Column("topic", "topic"),
+    Column("broker", "broker_name"),
+    number("queue id", "queue_id"),
+    number("queue offset", "queue_offset"),
+)
 
 MaxAttempts = Annotated[
     int | None,
@@ -356,8 +361,9 @@ def reset_offset(
     to: Annotated[
         str,
         typer.Option(
-            metavar="earliest|latest|TIME|OFFSET",
-            help="TIME: ISO 8601, UTC by default. OFFSET: the same in each queue.",
+            metavar="earliest|latest|now|TIME|OFFSET",
+            help="TIME: ISO 8601, UTC by default, or 13 digits, milliseconds since 1970. OFFSET: "
+            "the same in each queue.",
         ),
     ],
     yes: Yes = False,
@@ -365,17 +371,43 @@ def reset_offset(
     json: Json = False,
 ) -> None:
     """Move a group to another place in a topic: consume again, or skip."""
-    target = reset_target(to)
+    target = reset.reset_target(to)
     confirm(f"Move group {group} in {topic} to {to}?", yes)
     with admin_client(context, namesrv) as admin:
+        before = admin.consume_progress(group, topic)
         moved = admin.reset_offsets(group, topic, **target)
-    columns = (
-        Column("topic", "topic"),
-        Column("broker", "broker_name"),
-        number("queue id", "queue_id"),
-        number("queue offset", "queue_offset"),
-    )
-    output.show_list(items_of(moved), columns, as_json=json)
+    output.show_list(items_of(moved), OFFSET_COLUMNS, as_json=json)
+    for note in reset.effects(before, moved, target):
+        output.note(note)
+
+
+@app.command(epilog="Example: aerobee group forget billing orders --yes")
+def forget(
+    context: typer.Context,
+    *,
+    group: Group,
+    topic: Topic,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Drop nothing.")] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Drop the offsets of a group in a topic that it has left.
+
+    The group begins there as a new one does, if it comes back. Refused while a member consumes the
+    topic. Exit code 1: the group has no offset there.
+    """
+    with admin_client(context, namesrv) as admin:
+        offsets = admin.forget_offsets(group, topic, dry_run=True)
+        if not offsets:
+            output.note(f"{group} has no offset in {topic}")
+            raise typer.Exit(1)
+        lost = loss(admin, group, offsets)
+        if not dry_run:
+            confirm(f"Drop {lost}?", yes)
+            offsets = admin.forget_offsets(group, topic)
+    output.show_list(items_of(offsets), OFFSET_COLUMNS, as_json=json)
+    output.note(f"{'would drop' if dry_run else 'dropped'} {lost}")
 
 
 @app.command(epilog="Example: aerobee group delete billing --yes")
@@ -398,10 +430,10 @@ def _given(
     consume: bool | None,
     from_min: bool | None,
     attribute: list[str] | None,
-    lite: dict[str, str],
+    lite: Mapping[str, tuple[str, str]],
 ) -> dict[str, Any]:
     """The settings of the options by the names that a file gives them."""
-    attributes = {**(settings.attributes_of(attribute) or {}), **lite}
+    attributes = settings.with_attributes(attribute, lite)
     return {
         "max_attempts": max_attempts,
         "retry_delays": delays,
@@ -409,29 +441,5 @@ def _given(
         "order": order,
         "consume": consume,
         "consume_from_min": from_min,
-        "attributes": attributes or None,
+        "attributes": attributes,
     }
-
-
-class ResetTarget(TypedDict, total=False):
-    """Keyword arguments of `AdminClient.reset_offsets`."""
-
-    timestamp_ms: int
-    queue_offset: int
-
-
-def reset_target(text: str) -> ResetTarget:
-    """The target that `--to` means. Raises BadOption."""
-    if text == "earliest":
-        return {"timestamp_ms": 0}
-    if text == "latest":
-        return {"timestamp_ms": END}
-    if text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
-        return {"queue_offset": int(text)}
-    try:
-        return {"timestamp_ms": parse_iso_ms(text)}
-    except ValueError:
-        raise BadOption(
-            f"--to {text!r}: give earliest, latest, a time like 2025-06-01T00:00:00Z, or a queue "
-            "offset"
-        ) from None

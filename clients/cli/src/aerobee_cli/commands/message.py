@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from aerobee_cli.options import (
     Namesrv,
     Topic,
     admin_client,
+    pairs_of,
     producer,
 )
 from aerobee_client.admin.export import full, summary
@@ -68,10 +70,10 @@ def send(
         body_of(body, file),
         tag=tag,
         keys=key or (),
-        properties=dict(map(property_of, properties or ())),
+        properties=properties_of(properties or ()),
         lite_topic=lite_topic,
         delay_level=delay_level,
-        deliver_at=delivery_time(delay),
+        delay=delay_of(delay),  # counted by the broker's clock
     )
     with producer(context, namesrv) as sender:
         sent = sender.send(message)
@@ -147,13 +149,13 @@ def query(
         raise typer.Exit(INCOMPLETE)
 
 
-def delivery_time(delay: str | None) -> datetime | None:
-    """The time that `--delay` means. Raises BadOption."""
-    if delay is None:
+def delay_of(text: str | None) -> timedelta | None:
+    """Return the delay that `--delay` means. Raises BadOption."""
+    if text is None:
         return None
     try:
-        return datetime.now(UTC) + parse_duration(delay)
-    except (ValueError, OverflowError) as error:
+        return parse_duration(text)
+    except ValueError as error:
         raise BadOption(f"--delay: {error}") from None
 
 
@@ -170,9 +172,6 @@ def body_of(text: str | None, file: Path | None) -> bytes:
         raise BadOption(f"cannot read {file}: {error.strerror}") from None
 
 
-def property_of(text: str) -> tuple[str, str]:
-    """Name and value of a `--property`. Raises BadOption."""
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise BadOption(f"--property {text!r}: write it as NAME=VALUE")
-    return name, value
+def properties_of(options: Sequence[str]) -> dict[str, str]:
+    """Return name → value of each `--property`. Raises BadOption."""
+    return pairs_of("--property", options, example="NAME=VALUE")

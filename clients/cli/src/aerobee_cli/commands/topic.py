@@ -273,17 +273,14 @@ def _given(
     attribute: list[str] | None,
 ) -> dict[str, Any]:
     """The settings of the options by the names that a file gives them."""
-    attributes = {
-        **(settings.attributes_of(attribute) or {}),
-        **settings.lite_ttl_attributes(lite_ttl),
-    }
+    attributes = settings.with_attributes(attribute, settings.lite_ttl_attributes(lite_ttl))
     return {
         "type": kind,
         "queues": queues,
         "read_queues": read_queues,
         "write_queues": write_queues,
         "permission": permission,
-        "attributes": attributes or None,
+        "attributes": attributes,
     }
 
 

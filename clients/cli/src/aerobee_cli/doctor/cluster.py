@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from aerobee_cli.doctor import brokers, replicas, settings
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
 from aerobee_cli.doctor.brokers import Answer
-from aerobee_cli.doctor.finding import Finding, counted
+from aerobee_cli.doctor.finding import Finding
 from aerobee_cli.errors import CommandError
+from aerobee_cli.output import counted
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:

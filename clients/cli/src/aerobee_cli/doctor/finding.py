@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-def counted(number: int, noun: str) -> str:
-    """ "1 topic", "2 topics"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     # What was looked at: name server, broker, replica, clock, disk, memory, version, route, topic,

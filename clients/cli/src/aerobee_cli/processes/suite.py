@@ -48,10 +48,13 @@ class SuiteOptions:
         if port is None:
             port = self.broker_port and self.broker_port + number
         data = self.data / f"replica-{number}" if number else self.data
+        given = self._sets(BROKER)
+        keys = {item.partition("=")[0].lower() for item in given}
         arguments = ["--port", str(port), "--data", str(data)]
         for setting in self.replicas.settings(number):
-            arguments += ["--set", setting]
-        return [*arguments, *self._sets(BROKER)]
+            if setting.partition("=")[0].lower() not in keys:
+                arguments += ["--set", setting]
+        return [*arguments, *given]
 
     def proxy_arguments(self) -> list[str]:
         return ["--port", str(self.proxy_port or 0), *self._sets(PROXY)]

@@ -8,16 +8,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee_cli import messages, output
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
-from aerobee_cli.options import PRODUCER_GROUP
+from aerobee_cli.options import PRODUCER_GROUP, BadOption
 from aerobee_cli.redriving.progress import Progress
 from aerobee_cli.redriving.showing import JsonObject, Shown, Table
+from aerobee_cli.times import Moment
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
 from aerobee_client.admin.redriving.rules import Target
@@ -39,12 +40,16 @@ YOUNG_OBJECTS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the command line asks for. `limit`: 0 is all. `listed`, `journal`: files."""
+    """What the command line asks for. `limit`: 0 is all. `listed`, `journal`: files. `since`,
+    `until`: bounds of the store time, which the `selection` has once the brokers' clock is known.
+    """
 
     namesrv: str
     group: str
     selection: Selection
     to: Target
+    since: Moment | None = None
+    until: Moment | None = None
     rate: float | None = None
     limit: int = 0
     listed: Path | None = None
@@ -70,6 +75,7 @@ class _Job:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._shown: Shown = JsonObject() if request.json else Table()
+        self._selection = request.selection
         self._ids = request.selection.ids
         self._missing = set(self._ids)
         self._source: DeadLetters | ListedDeadLetters | None = None
@@ -85,7 +91,11 @@ class _Job:
 
         request = self._request
         settings = Settings(
-            consumer_group=request.group, target=request.to, rate=request.rate, limit=request.limit
+            consumer_group=request.group,
+            target=request.to,
+            rate=request.rate,
+            limit=request.limit,
+            dry_run=request.dry_run,
         )
         async with AsyncExitStack() as stack:
             ids = MessageIds()
@@ -96,12 +106,10 @@ class _Job:
                 self._unfinished = ids.count(Claim.UNKNOWN)
             admin = await stack.enter_async_context(AsyncAdminClient(request.namesrv))
             await self._check_target(admin)
-            producer = None
-            if not request.dry_run:
-                sending = AsyncProducer(
-                    PRODUCER_GROUP, namesrv=request.namesrv, send_timeout=SEND_TIMEOUT
-                )
-                producer = await stack.enter_async_context(sending)
+            await self._set_bounds(admin)
+            producer = await stack.enter_async_context(
+                AsyncProducer(PRODUCER_GROUP, namesrv=request.namesrv, send_timeout=SEND_TIMEOUT)
+            )
             clock = SystemClock()
             self._redrive = Redrive(settings, producer, clock=clock, ids=ids, journal=journal)
             await self._send(self._redrive, self._source_of(admin))
@@ -127,16 +135,30 @@ class _Job:
                 "SDKs never do: send with --to origin"
             )
 
+    async def _set_bounds(self, admin: AsyncAdminClient) -> None:
+        """An age counts from the earliest clock of the brokers: theirs are the store times."""
+        request = self._request
+        moments = [each for each in (request.since, request.until) if each is not None]
+        now_ms = 0
+        if any(each.is_age for each in moments):
+            now_ms = min((await admin.broker_times_ms()).values())
+        check_bounds(request.since, request.until, now_ms)
+        self._selection = replace(
+            request.selection,
+            since_ms=request.since and request.since.at(now_ms),
+            until_ms=request.until and request.until.at(now_ms),
+        )
+
     def _source_of(self, admin: AsyncAdminClient) -> DeadLetters | ListedDeadLetters:
         from aerobee_client.admin.redriving.listed import ListedDeadLetters
 
         request = self._request
         if request.listed is None:
             source: DeadLetters | ListedDeadLetters = DeadLetters(
-                admin, request.group, request.selection
+                admin, request.group, self._selection
             )
         else:
-            source = ListedDeadLetters(admin, request.group, request.listed, request.selection)
+            source = ListedDeadLetters(admin, request.group, request.listed, self._selection)
         self._source = source
         return source
 
@@ -220,6 +242,12 @@ class _Job:
                 "flight when an earlier run broke off"
             )
         output.note(text)
+
+
+def check_bounds(since: Moment | None, until: Moment | None, now_ms: int) -> None:
+    """Raises BadOption if the bounds leave no time between them."""
+    if since is not None and until is not None and since.at(now_ms) > until.at(now_ms):
+        raise BadOption("--since is later than --until: no dead letter was stored then")
 
 
 @contextmanager

@@ -47,6 +47,13 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )
 
+    async def broker_times_ms(self) -> dict[str, int]:
+        """Return each master's clock as it answers, milliseconds since the epoch, by broker name.
+        Store times are by these clocks."""
+        request = admin_pb2.GetBrokerStatusRequest()
+        answers = await self._brokers.ask_masters(rpcs.GET_BROKER_STATUS, request)
+        return {name: answer.now_timestamp_ms for name, answer in answers.items()}
+
     async def drain_broker(self, broker: str, *, draining: bool = True) -> bool:
         """Has a broker (name or address) take no more messages of producers, until `draining` is
         taken back; it keeps that through restarts. False: it was so already."""

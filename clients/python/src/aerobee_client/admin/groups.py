@@ -195,7 +195,7 @@ class GroupAdmin(BrokerAdmin):
         """The consumer offset and lag of `group` in each queue, its retry topic included (only in
         `topic`, when given).
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST.
         """
         answers = await self._brokers.ask_masters(
             rpcs.GET_CONSUME_STATS,
@@ -207,6 +207,8 @@ class GroupAdmin(BrokerAdmin):
             for name, answer in answers.items()
             for queue in answer.queues
         ]
+        if topic and not progress:
+            await self._brokers.of_topic(topic)  # raises: an absent topic is no empty list
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
 
     async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
@@ -258,7 +260,12 @@ class GroupAdmin(BrokerAdmin):
         queue_offset: int | None = None,
     ) -> list[d.QueueOffset]:
         """Moves the offsets of `group` in every queue of `topic`: to a store time (below 0: the
-        end) or to a queue offset. A running consumer follows at its next pull."""
+        end) or to a queue offset. A queue that ends before `queue_offset` is moved to its end. A
+        running consumer follows at its next pull.
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, INVALID_PARAMETER (every queue ends
+        before `queue_offset`).
+        """
         if (timestamp_ms is None) == (queue_offset is None):
             raise MqError(
                 Code.INVALID_PARAMETER, "give either timestamp_ms or queue_offset to reset to"
@@ -271,7 +278,56 @@ class GroupAdmin(BrokerAdmin):
                 queue_offset=queue_offset,
             )
         brokers = await self._brokers.of_topic(topic)
+        if queue_offset is not None:
+            await self._check_within(brokers, topic, queue_offset)
         answers = await self._brokers.ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
+        return [
+            d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
+            for name, answer in answers.items()
+            for offset in answer.offsets
+        ]
+
+    async def _check_within(
+        self, brokers: Mapping[str, str], topic: str, queue_offset: int
+    ) -> None:
+        """Raises INVALID_PARAMETER: more likely a time, or another topic's offset, than a wish to
+        skip every message."""
+        request = offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True)
+        answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
+        end = max(
+            (queue.max_offset for answer in answers.values() for queue in answer.queues), default=0
+        )
+        if queue_offset > end:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"queue offset {queue_offset} is beyond the end of every queue of {topic}; the "
+                f"longest ends at {end}: give a smaller one, a store time, or the end",
+                about="queue_offset",
+            )
+
+    async def forget_offsets(
+        self, group: str, topic: str, *, dry_run: bool = False
+    ) -> list[d.QueueOffset]:
+        """Drops the offsets of `group` in a topic that it has left, on every master: it begins
+        there as a new group does. Returns what was dropped, with `dry_run` what would be; [] when
+        there was nothing.
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST, ILLEGAL_OPERATION while a member consumes the topic,
+        INVALID_PARAMETER for a parent of lite topics and the group's own retry topic.
+        """
+        masters = await self._brokers.masters()
+        absent = (Code.SUBSCRIPTION_GROUP_NOT_EXIST,)
+        request = offset_pb2.ForgetConsumerOffsetsRequest(
+            consumer_group=group, topic=topic, dry_run=True
+        )
+        # First all of them are asked: either all do it, or none.
+        answers = await self._brokers.ask_each(
+            masters, rpcs.FORGET_CONSUMER_OFFSETS, request, absent=absent
+        )
+        if not dry_run:
+            request.dry_run = False
+            having = {name: masters[name] for name in answers}
+            answers = await self._brokers.ask_each(having, rpcs.FORGET_CONSUMER_OFFSETS, request)
         return [
             d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
             for name, answer in answers.items()

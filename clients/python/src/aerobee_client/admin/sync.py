@@ -49,6 +49,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
     skip_message = blocking(AsyncAdminClient.skip_message)
     commit_offsets = blocking(AsyncAdminClient.commit_offsets)
+    forget_offsets = blocking(AsyncAdminClient.forget_offsets)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
     list_lite_topics = blocking(AsyncAdminClient.list_lite_topics)
@@ -56,6 +57,7 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
+    broker_times_ms = blocking(AsyncAdminClient.broker_times_ms)
     drain_broker = blocking(AsyncAdminClient.drain_broker)
     broker_backlog = blocking(AsyncAdminClient.broker_backlog)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass
+from typing import Self
 
 from aerobee.broker.v1 import client_pb2
 
@@ -61,6 +62,20 @@ class ProducerStatistics:
     # Accepted, and not answered yet; of sends that travel together.
     waiting: int = 0
     waiting_bytes: int = 0
+
+    @classmethod
+    def of(cls, tally: Tally, waiting: int, waiting_bytes: int) -> Self:
+        sent_per_second, failed_per_second, average_ms = tally.rates()
+        return cls(
+            sent=tally.succeeded,
+            failed=tally.failed,
+            retries=tally.retries,
+            sent_per_second=sent_per_second,
+            failed_per_second=failed_per_second,
+            average_ms=average_ms,
+            waiting=waiting,
+            waiting_bytes=waiting_bytes,
+        )
 
     def to_proto(self) -> client_pb2.ProducerStatistics:
         return client_pb2.ProducerStatistics(**asdict(self))

@@ -16,6 +16,7 @@ import grpc
 from testcontainers.core.container import DockerContainer
 
 from aerobee_client.testing.rocketmq import RocketMq
+from aerobee_client.testing.suite_process import unless_given
 from aerobee_wire.status import Code, MqError
 
 IMAGE_VARIABLE = "AEROBEE_IMAGE"
@@ -76,8 +77,8 @@ class RocketMqContainer(DockerContainer):
             *("--namesrv-port", str(namesrv), "--broker-port", str(broker)),
             *("--proxy-port", str(proxy)),
         ]
-        advertised = f"brokerIP1={self._host()}"
-        for item in (advertised, "mappedFileSizeCommitLog=67108864", *self._sets):
+        defaults = (f"brokerIP1={self._host()}", "mappedFileSizeCommitLog=67108864")
+        for item in (*unless_given(defaults, self._sets), *self._sets):
             command += ["--set", item]
         self.with_command(command)
         super().start()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Self
@@ -20,6 +20,17 @@ STOP_TIMEOUT_S = 10.0
 LAST_LINES = 20
 
 
+def unless_given(defaults: Iterable[str], sets: Sequence[str]) -> list[str]:
+    """Return the `defaults`, "key=value", whose key is not among those of `sets`: a service refuses
+    a key that it is given twice."""
+    given = {_key(item) for item in sets}
+    return [item for item in defaults if _key(item) not in given]
+
+
+def _key(item: str) -> str:
+    return item.partition("=")[0].removeprefix("broker.").lower()
+
+
 class SuiteProcess:
     """`with SuiteProcess(folder) as suite:`. Its data and its log are below `data`.
 
@@ -30,7 +41,7 @@ class SuiteProcess:
         self.namesrv = self.broker = self.proxy = ""
         self.log = data / "suite.log"
         self._data = data
-        self._sets = (*SMALL, *sets)
+        self._sets = (*unless_given(SMALL, sets), *sets)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 

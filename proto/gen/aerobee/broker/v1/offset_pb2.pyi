@@ -149,6 +149,22 @@ class ResetConsumerOffsetsResponse(_message.Message):
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
     def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
 
+class ForgetConsumerOffsetsRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "dry_run")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    dry_run: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ForgetConsumerOffsetsResponse(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+
 class GetConsumeStatsRequest(_message.Message):
     __slots__ = ("consumer_group", "topic")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -59,6 +59,11 @@ class OffsetServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ResetConsumerOffsetsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ResetConsumerOffsetsResponse.FromString,
                 _registered_method=True)
+        self.ForgetConsumerOffsets = channel.unary_unary(
+                '/aerobee.broker.v1.OffsetService/ForgetConsumerOffsets',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ForgetConsumerOffsetsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ForgetConsumerOffsetsResponse.FromString,
+                _registered_method=True)
         self.GetConsumeStats = channel.unary_unary(
                 '/aerobee.broker.v1.OffsetService/GetConsumeStats',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.GetConsumeStatsRequest.SerializeToString,
@@ -102,8 +107,20 @@ class OffsetServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetConsumerOffsets(self, request, context):
-        """Moves a group. A consumer that runs notices at its next pull.
+        """Moves a group. A consumer that runs notices at its next pull. An offset outside the bounds of a queue is brought within
+        them: the response says where the group is.
         TOPIC_NOT_EXIST (17) · SUBSCRIPTION_GROUP_NOT_EXIST (26)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetConsumerOffsets(self, request, context):
+        """Drops the offsets and leases of a group in a topic that it has left: it begins there as a new group does. Durable when
+        answered, and on every replica.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26)
+        ILLEGAL_OPERATION (604): a member of the group consumes the topic.
+        INVALID_PARAMETER: the topic is a parent of lite topics, or the group's own retry topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,6 +162,11 @@ def add_OffsetServiceServicer_to_server(servicer, server):
                     servicer.ResetConsumerOffsets,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ResetConsumerOffsetsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ResetConsumerOffsetsResponse.SerializeToString,
+            ),
+            'ForgetConsumerOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetConsumerOffsets,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ForgetConsumerOffsetsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_offset__pb2.ForgetConsumerOffsetsResponse.SerializeToString,
             ),
             'GetConsumeStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetConsumeStats,
@@ -287,6 +309,33 @@ class OffsetService:
             '/aerobee.broker.v1.OffsetService/ResetConsumerOffsets',
             aerobee_dot_broker_dot_v1_dot_offset__pb2.ResetConsumerOffsetsRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_offset__pb2.ResetConsumerOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetConsumerOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.OffsetService/ForgetConsumerOffsets',
+            aerobee_dot_broker_dot_v1_dot_offset__pb2.ForgetConsumerOffsetsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_offset__pb2.ForgetConsumerOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -88,6 +88,11 @@ class ConsumerOffsets(JournalledTable):
             del self._resets[key]
         return offset
 
+    def remove(self, consumer_group: str, topic: str) -> None:
+        """Of a group that has left the topic."""
+        key = (topic, consumer_group)
+        self._remove([key] if key in self._offsets else [])
+
     def remove_topic(self, topic: str) -> None:
         self._remove([key for key in self._offsets if key[0] == topic])
 

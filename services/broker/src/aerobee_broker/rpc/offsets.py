@@ -1,7 +1,7 @@
 """OffsetService: the offsets of consumer groups; and in `reads.py` those of queues.
 
 Codes: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (a queue that the topic does
-not have, a negative offset), QUEUE_LOCK_NOT_HELD.
+not have, a negative offset), QUEUE_LOCK_NOT_HELD, ILLEGAL_OPERATION (a member consumes the topic).
 
 Differs from Apache's server: a queue without a stored offset is left out of the answer, no offset
 is guessed; the caller decides where to begin.
@@ -75,6 +75,14 @@ class OffsetRpcs:
             queue_offset=request.queue_offset if to == "queue_offset" else None,
         )
         return pb.ResetConsumerOffsetsResponse(offsets=map(_queue_offset, offsets))
+
+    async def forget_consumer_offsets(
+        self, request: pb.ForgetConsumerOffsetsRequest, call: Call
+    ) -> pb.ForgetConsumerOffsetsResponse:
+        offsets = await self._queries.forget(
+            request.consumer_group, request.topic, dry_run=request.dry_run
+        )
+        return pb.ForgetConsumerOffsetsResponse(offsets=map(_queue_offset, offsets))
 
     async def get_consume_stats(
         self, request: pb.GetConsumeStatsRequest, call: Call

@@ -53,6 +53,7 @@ class Consuming:
             locks=core.locks,
             polls=core.polls,
             on_reset=self.leases.reset,
+            on_forget=self.leases.leave,
         )
 
     def _wire_leases(self, core: Core) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,12 @@ from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client
 from aerobee_broker.registry.consumers import Consumer, Subscription
+from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness
+from support.broker.pop_consumer import PopConsumer
+from support.broker.pop_restarts import copy_store
 from support.clock.virtual_loop import START_MS
+from support.codes import raises_code
 
 
 @pytest.fixture
@@ -154,3 +159,92 @@ async def test_a_commit_of_a_live_member_does_not_undo_a_reset(harness: BrokerHa
     await queries.reset("g", "t", [0], queue_offset=1)
     queries.update("g", [QueueOffset("t", 0, 3)])
     assert queries.stored("g", "t") == [QueueOffset("t", 0, 1)]
+
+
+def member(harness: BrokerHarness, topic: str) -> None:
+    consumer = Consumer(subscriptions={topic: Subscription(topic, compile_filter("TAG", "*"))})
+    harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+
+
+async def test_a_group_is_forgotten_in_one_topic(harness: BrokerHarness) -> None:
+    """Others of the topic, and its other topics, keep their offsets."""
+    queries = harness.broker.consuming.offset_queries
+    await harness.group("h")
+    await harness.send("u", b"x")
+    queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("t", 1, 0), QueueOffset("u", 0, 1)])
+    queries.update("h", [QueueOffset("t", 0, 1)])
+    gone = [QueueOffset("t", 0, 2), QueueOffset("t", 1, 0)]
+    assert await queries.forget("g", "t", dry_run=True) == gone
+    assert queries.stored("g", "t") == gone
+    assert await queries.forget("g", "t", dry_run=False) == gone
+    assert queries.stored("g", "") == [QueueOffset("u", 0, 1)]
+    assert queries.stored("h", "") == [QueueOffset("t", 0, 1)]
+    assert await queries.forget("g", "t", dry_run=False) == []
+
+
+async def test_a_forgotten_group_begins_as_a_new_one(harness: BrokerHarness) -> None:
+    consumer = PopConsumer(harness, "g", "t")
+    assert len(await consumer.pop(8)) == 3
+    assert await consumer.pop(8) == []
+    await harness.broker.consuming.offset_queries.forget("g", "t", dry_run=False)
+    assert [message.body for message in await consumer.pop(8)] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_forgotten_group_is_forgotten_after_a_restart(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """Its leases are in a journal, from which a start takes its offsets, too."""
+    harness = await BrokerHarness.begin(tmp_path)
+    await harness.group("g")
+    await harness.group("h")
+    await harness.send("t", b"a", b"b")
+    await harness.send("u", b"c")
+    for group, topic in (("g", "t"), ("g", "u"), ("h", "t")):
+        consumer = PopConsumer(harness, group, topic)
+        await consumer.ack(*await consumer.pop(1))
+    await harness.broker.consuming.offset_queries.forget("g", "t", dry_run=False)
+    path = copy_store(harness) if is_killed else tmp_path
+    await harness.end()
+    again = await BrokerHarness.begin(path, clock=harness.clock)
+    left = [len(await PopConsumer(again, *each).pop(8)) for each in (("g", "t"), ("h", "t"))]
+    assert left == [2, 1]
+    assert await PopConsumer(again, "g", "u").pop(8) == []
+    await again.end()
+
+
+async def test_a_topic_that_a_member_consumes_is_not_forgotten(harness: BrokerHarness) -> None:
+    queries = harness.broker.consuming.offset_queries
+    queries.update("g", [QueueOffset("t", 0, 2)])
+    member(harness, "t")
+    for dry_run in (True, False):
+        with raises_code(Code.ILLEGAL_OPERATION):
+            await queries.forget("g", "t", dry_run=dry_run)
+    assert queries.stored("g", "t") == [QueueOffset("t", 0, 2)]
+    member(harness, "u")
+    assert await queries.forget("g", "t", dry_run=False) == [QueueOffset("t", 0, 2)]
+
+
+async def test_a_queue_that_a_member_assigned_itself_is_not_forgotten(
+    harness: BrokerHarness,
+) -> None:
+    queries = harness.broker.consuming.offset_queries
+    harness.broker.clients.heartbeat(Client("c", consumers={"g": Consumer()}))
+    queries.update("g", [QueueOffset("t", 0, 2)])
+    harness.broker.clients.note_pull("c", "g", "t", 0)
+    with raises_code(Code.ILLEGAL_OPERATION):
+        await queries.forget("g", "t", dry_run=False)
+
+
+async def test_what_is_not_an_offset_of_a_topic_is_not_forgotten(harness: BrokerHarness) -> None:
+    queries = harness.broker.consuming.offset_queries
+    await harness.broker.topics.put(
+        TopicConfig("parent", 1, 1, attributes={"message.type": "LITE"})
+    )
+    for topic in ("parent", "%RETRY%g"):
+        with pytest.raises(InvalidParameter):
+            await queries.forget("g", topic, dry_run=False)
+    with pytest.raises(GroupNotExist):
+        await queries.forget("nobody", "t", dry_run=False)
+    with pytest.raises(NoPermission):
+        await queries.forget("CID_RMQ_SYS_TRANS", "t", dry_run=False)

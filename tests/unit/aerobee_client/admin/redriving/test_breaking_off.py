@@ -297,11 +297,15 @@ async def test_a_window_is_in_the_journal_before_it_is_sent(
 
 
 async def test_a_dry_run_writes_no_journal(
-    brokers: list[MemoryBroker], admin: AsyncAdminClient, ids: MessageIds, tmp_path: Path
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    ids: MessageIds,
+    tmp_path: Path,
 ) -> None:
     add_dead_letter(brokers[0])
     journal = Journal.open(tmp_path / "journal", GROUP, Target.RETRY, ids, read_only=True)
-    outcomes = await all_of(redrive_of(None, ids, journal=journal), admin)
+    outcomes = await all_of(redrive_of(producer, ids, journal=journal, dry_run=True), admin)
     journal.close()
     assert [outcome.status for outcome in outcomes] == ["would send"]
     assert not (tmp_path / "journal").exists()

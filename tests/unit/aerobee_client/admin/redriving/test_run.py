@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from aerobee_client.admin.redriving.run import (
     WINDOWS,
     Settings,
 )
+from aerobee_client.options.producer import ProducerOptions
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, PROPERTIES, RETRY, add_dead_letter, read_all
@@ -26,11 +28,14 @@ from support.codes import raises_code
 
 
 async def run(
-    admin: AsyncAdminClient, producer: AsyncProducer | None, target: Target = Target.RETRY
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    target: Target = Target.RETRY,
+    **settings: Any,
 ) -> list[Outcome]:
     ids = MessageIds()
     try:
-        return await all_of(redrive_of(producer, ids, target), admin)
+        return await all_of(redrive_of(producer, ids, target, **settings), admin)
     finally:
         ids.close()
 
@@ -74,12 +79,44 @@ async def test_the_origin_topic_is_the_other_target(
 
 
 async def test_a_dry_run_sends_nothing(
-    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
 ) -> None:
     add_dead_letter(brokers[0])
-    (outcome,) = await run(admin, None)
+    (outcome,) = await run(admin, producer, dry_run=True)
     assert (outcome.status, outcome.topic) == ("would send", RETRY)
     assert not cluster.requests("Send")
+
+
+@pytest.mark.parametrize("case", list(product(["topic:absent", "origin"], [False, True])))
+async def test_a_dry_run_fails_where_the_redrive_would(
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
+    case: tuple[str, bool],
+) -> None:
+    """The topic to send to does not exist, and no broker creates topics."""
+    target, dry_run = case
+    cluster.auto_create = False
+    add_dead_letter(brokers[0], DLQ_ORIGIN_TOPIC="gone")
+    (outcome,) = await run(admin, producer, Target.parse(target), dry_run=dry_run)
+    assert outcome.status == "failed"
+    assert "does not exist" in outcome.error
+    assert not outcome.outcome_unknown
+    assert not cluster.requests("Send")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_dry_run_refuses_a_message_that_the_redrive_would(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer, dry_run: bool
+) -> None:
+    add_dead_letter(brokers[0], b"x" * (ProducerOptions().max_message_size + 1))
+    (outcome,) = await run(admin, producer, dry_run=dry_run)
+    assert outcome.status == "failed"
+    assert "over the limit" in outcome.error
 
 
 async def test_a_failed_send_has_its_error_and_the_others_go_on(

@@ -21,7 +21,7 @@ from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
 from aerobee_client.admin.redriving.pace import Pace
 from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
-from aerobee_client.admin.redriving.sends import Send, send_run, split, wait_for
+from aerobee_client.admin.redriving.sends import Send, check_all, send_run, split, wait_for
 from aerobee_client.errors import MqError
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.clock import Clock
@@ -58,12 +58,14 @@ def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`rate`: sends a second at most; None: as fast as possible. `limit`: sends at most; 0: all."""
+    """`rate`: sends a second at most; None: as fast as possible. `limit`: sends at most; 0: all.
+    `dry_run`: each message is checked as a send checks it, and none is sent."""
 
     consumer_group: str
     target: Target
     rate: float | None = None
     limit: int = 0
+    dry_run: bool = False
 
     @property
     def window(self) -> int:
@@ -146,9 +148,8 @@ class _Flight:
 
 
 class Redrive:
-    """One run of a redrive. Without a `producer` nothing is sent (a dry run). `ids`: of the
-    messages that this run or, by the `journal`, earlier ones have sent. A dry run writes no
-    journal.
+    """One run of a redrive. `ids`: of the messages that this run or, by the `journal`, earlier ones
+    have sent. A dry run writes no journal.
 
     `tally`: of the outcomes so far. `last`: the dead letter up to which all have an
     outcome.
@@ -157,7 +158,7 @@ class Redrive:
     def __init__(
         self,
         settings: Settings,
-        producer: AsyncProducer | None,
+        producer: AsyncProducer,
         *,
         clock: Clock,
         ids: MessageIds,
@@ -167,7 +168,7 @@ class Redrive:
         self._producer = producer
         self._clock = clock
         self._ids = ids
-        self._journal = journal if producer is not None else None
+        self._journal = None if settings.dry_run else journal
         self._pace = Pace(settings.rate, self._now_s())
         self._window_sends = settings.window
         self._flights = deque[_Flight]()  # under way, and not landed yet
@@ -279,9 +280,8 @@ class Redrive:
         or the journal cannot be written. Returns what ended the redrive meanwhile."""
         sends, flights = window.sends, self._flights
         flight = _Flight(window, sends)
-        if self._producer is None:
-            for send in sends:
-                send.end(Status.WOULD_SEND)
+        if self._settings.dry_run:
+            await check_all(self._producer, sends)
         elif sends:
             try:
                 # What is announced is on the disk in the order of the windows.
@@ -295,23 +295,23 @@ class Redrive:
                 error = failure
             if error is not None:
                 return error
-            flight.leaving = asyncio.create_task(self._leave(self._producer, flight))
+            flight.leaving = asyncio.create_task(self._leave(flight))
         flights.append(flight)
         return None
 
-    async def _leave(self, producer: AsyncProducer, flight: _Flight) -> None:
+    async def _leave(self, flight: _Flight) -> None:
         """Starts the sends of a flight once the journal has them. Raises OSError, with nothing
         sent."""
         if self._journal is not None:
             await asyncio.to_thread(self._journal.sync)
         if self._settings.rate is None:
             runs, flight.sends = split(flight.sends)
-            flight.runs = [asyncio.create_task(send_run(producer, run)) for run in runs]
+            flight.runs = [asyncio.create_task(send_run(self._producer, run)) for run in runs]
         for send in flight.sends:
             wait_s = self._pace.next_wait(self._now_s())
             if wait_s:
                 await asyncio.sleep(wait_s)
-            flight.futures.append(producer.send_async(send.message))
+            flight.futures.append(self._producer.send_async(send.message))
 
     async def _land(
         self, flight: _Flight, *, patient: bool = True
@@ -341,7 +341,7 @@ class Redrive:
             if run.done():
                 run.result()  # raises what is no MqError
         outcomes = flight.window.outcomes()
-        not_sent = flight.sends[len(flight.futures) :] if self._producer is not None else ()
+        not_sent = () if self._settings.dry_run else flight.sends[len(flight.futures) :]
         told = [send.result for send in flight.window.sends if send.result is not None]
         told += [send.outcome(Status.FAILED) for send in not_sent]
         interruption = self._finish(told) or interruption

@@ -87,6 +87,17 @@ def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
     return runs, [send for send in sends if send.message_id not in in_runs]
 
 
+async def check_all(producer: AsyncProducer, sends: Iterable[Send]) -> None:
+    """What becomes of each in a dry run: it would be sent, or fails as its send would."""
+    for send in sends:
+        try:
+            await producer.check(send.message)
+        except MqError as error:
+            send.fail(error)
+        else:
+            send.end(Status.WOULD_SEND)
+
+
 async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
     """Sends a run, in one request. When it is refused, each is sent as a single send, so that only
     those fail that are refused themselves."""

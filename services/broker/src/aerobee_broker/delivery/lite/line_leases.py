@@ -46,8 +46,9 @@ class LineLeases(LeaseTable):
         return [
             (its_group, its_line)
             for its_group, its_line in self._groups
-            if (consumer_group and its_group == consumer_group)
-            or (topic and topic in {its_line, line(its_line).parent})
+            if (consumer_group or topic)
+            and consumer_group in ("", its_group)
+            and (not topic or topic in {its_line, line(its_line).parent})
         ]
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:

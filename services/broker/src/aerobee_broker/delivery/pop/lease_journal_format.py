@@ -100,7 +100,7 @@ class ResetRecord(NamedTuple):
 
 
 class DeleteRecord(NamedTuple):
-    """A group or a topic was deleted; the other is empty."""
+    """A group or a topic was deleted; the other is empty. With both, the group left the topic."""
 
     consumer_group: str
     topic: str

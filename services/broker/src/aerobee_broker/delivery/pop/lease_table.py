@@ -165,7 +165,8 @@ class LeaseTable(Table):
         self.revision += 1
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Drops the leases of a deleted group or topic. False: there were none."""
+        """Drops the leases of a deleted group or topic; with both, of the group in the topic.
+        False: there were none."""
         deleted = self.keys_of(consumer_group=consumer_group, topic=topic)
         for key in deleted:
             for queue in self._groups.pop(key).queues.values():
@@ -173,11 +174,13 @@ class LeaseTable(Table):
         return bool(deleted)
 
     def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[tuple[str, str]]:
-        """(group, topic) of all that a group or a topic has here."""
+        """(group, topic) of all that a group or a topic has here, or a group in a topic."""
         return [
             (its_group, its_topic)
             for its_group, its_topic in self._groups
-            if (consumer_group and its_group == consumer_group) or (topic and its_topic == topic)
+            if (consumer_group or topic)
+            and consumer_group in ("", its_group)
+            and topic in ("", its_topic)
         ]
 
     def take_over(self, other: LeaseTable, position: int) -> None:

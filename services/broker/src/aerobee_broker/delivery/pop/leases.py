@@ -92,19 +92,25 @@ class Leases(Component):
         return durable
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
-        """Before a group or a topic is deleted. Raises DiskFull, StoreReadOnly."""
+        """Before a group or a topic is deleted, or a group leaves a topic. Raises DiskFull,
+        StoreReadOnly."""
         if self.table.keys_of(consumer_group=consumer_group, topic=topic):
             self.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
-        """A group or a topic was deleted. Returns the future of LeaseJournal.write_until_durable;
-        None: it had no leases."""
+        """A group or a topic was deleted; with both, the group has left the topic. Returns the
+        future of LeaseJournal.write_until_durable; None: there were no leases."""
         durable = None
         if self.table.forget(consumer_group=consumer_group, topic=topic):
             durable = self.journal.write_until_durable([DeleteRecord(consumer_group, topic)])
         if topic:
             self.polls.wake_pops(topic)
         return durable
+
+    def leave(self, consumer_group: str, topic: str) -> asyncio.Future[None] | None:
+        """A group has left a topic: as `forget`. Raises as `check_forget`; then nothing is done."""
+        self.check_forget(consumer_group=consumer_group, topic=topic)
+        return self.forget(consumer_group=consumer_group, topic=topic)
 
     def counts(self) -> LeaseCounts:
         leased = waiting = blocked_groups = 0

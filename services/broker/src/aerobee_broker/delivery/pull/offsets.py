@@ -11,12 +11,14 @@ from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.registry.clients import Clients
+from aerobee_broker.registry.clients import Client, Clients
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.queue_locks import QueueLocks
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire import topics as names
+from aerobee_wire.queues import lite
+from aerobee_wire.status import Code, MqError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class QueueOffset:
 # (group, topic, queue id → queue offset): a group is about to be reset there. May refuse it by
 # raising; returns what is awaited before the reset counts as durable.
 OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
+# (group, topic): a group is about to be forgotten there; as OnReset.
+OnForget = Callable[[str, str], asyncio.Future[None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,7 @@ class OffsetQueries(QueueQueries):
     locks: QueueLocks
     polls: LongPolls
     on_reset: OnReset
+    on_forget: OnForget
 
     def stored(self, consumer_group: str, topic: str) -> list[QueueOffset]:
         """The offsets of a group in one topic, or in all when none is named."""
@@ -190,6 +195,58 @@ class OffsetQueries(QueueQueries):
             await asyncio.shield(durable)
         await self.saved_offsets.save()
         return [QueueOffset(topic, queue_id, offset) for queue_id, offset in offsets.items()]
+
+    async def forget(self, consumer_group: str, topic: str, *, dry_run: bool) -> list[QueueOffset]:
+        """Drops the offsets and leases of a group in a topic that it has left; with `dry_run` only
+        checks. Returns the offsets that go. Returns when that is durable.
+
+        Raises GroupNotExist, NoPermission, InvalidParameter, MqError ILLEGAL_OPERATION while a
+        member consumes the topic, and what the store raises; then nothing is done.
+        """
+        self.groups.get(consumer_group)
+        _check_own(consumer_group)
+        self._check_left(consumer_group, topic)
+        found = self.stored(consumer_group, topic)
+        if not dry_run:
+            durable = self.on_forget(consumer_group, topic)
+            self.offsets.remove(consumer_group, topic)
+            if durable is not None:
+                await asyncio.shield(durable)
+            await self.saved_offsets.save()
+        return found
+
+    def _check_left(self, consumer_group: str, topic: str) -> None:
+        """Raises InvalidParameter, MqError."""
+        config = self.topics.table.get(topic)
+        if config is not None and config.message_type == lite.LITE:
+            raise InvalidParameter(
+                f"{topic} is a parent of lite topics: a group has a position in each of these, and "
+                f"loses them when it is deleted (aerobee group delete {consumer_group})"
+            )
+        if topic == names.retry_topic(consumer_group):
+            raise InvalidParameter(
+                f"{topic} is the retry topic of {consumer_group}: its offset goes with the group "
+                f"(aerobee group delete {consumer_group})"
+            )
+        members = [
+            client.client_id
+            for client in self.clients.all()
+            if consumer_group in client.consumers and self._reads(client, consumer_group, topic)
+        ]
+        if members:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                f"{', '.join(members)} of {consumer_group} consumes {topic}: stop it, or have it "
+                "unsubscribe, and forget the offset then",
+            )
+
+    def _reads(self, client: Client, consumer_group: str, topic: str) -> bool:
+        """Whether a member consumes a topic. One without subscriptions chooses queues itself."""
+        subscriptions = client.consumers[consumer_group].subscriptions
+        if subscriptions:
+            return topic in subscriptions
+        pulled = self.clients.queues_of(client)
+        return any((group, name) == (consumer_group, topic) for group, name, _ in pulled)
 
     def _target(
         self, topic: str, queue_id: int, timestamp_ms: int | None, queue_offset: int | None

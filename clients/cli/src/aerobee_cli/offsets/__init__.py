@@ -1,0 +1,1 @@
+"""`aerobee group reset-offset` and `forget`: what they mean, and what they cost."""

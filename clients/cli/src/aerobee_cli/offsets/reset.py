@@ -1,0 +1,66 @@
+"""Moving a group in a topic: the place that `--to` names, and what the move skips and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypedDict
+
+from aerobee_cli.options import BadOption
+from aerobee_cli.output import counted
+from aerobee_cli.times import EPOCH_MS_DIGITS, is_epoch_ms, parse_time_ms
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import QueueOffset, QueueProgress
+
+END = -1  # as a store time: the end of the queue
+NAMED = {"earliest": 0, "latest": END, "now": END}  # now, as mqadmin has it
+
+
+class ResetTarget(TypedDict, total=False):
+    """Keyword arguments of `AdminClient.reset_offsets`."""
+
+    timestamp_ms: int
+    queue_offset: int
+
+
+def reset_target(text: str) -> ResetTarget:
+    """Return the target that `--to` means. Raises BadOption."""
+    if text in NAMED:
+        return {"timestamp_ms": NAMED[text]}
+    if text.isascii() and text.isdigit() and not is_epoch_ms(text):
+        if len(text) > EPOCH_MS_DIGITS:
+            raise BadOption(
+                f"--to {text}: {len(text)} digits are no queue offset, and a time in milliseconds "
+                f"has {EPOCH_MS_DIGITS}"
+            )
+        return {"queue_offset": int(text)}
+    try:
+        return {"timestamp_ms": parse_time_ms(text)}
+    except ValueError:
+        raise BadOption(
+            f"--to {text!r}: give earliest, latest or now, a time like 2025-06-01T00:00:00Z or "
+            "1748736000000, or a queue offset"
+        ) from None
+
+
+def effects(
+    before: Iterable[QueueProgress], moved: Iterable[QueueOffset], target: ResetTarget
+) -> Iterator[str]:
+    """Say what a move did. `before`: the progress of the group; where it has no offset, it has
+    consumed nothing."""
+    places = {(each.broker_name, each.queue_id): each for each in before}
+    skipped = repeated = cut = 0
+    for each in moved:
+        cut += each.queue_offset < target.get("queue_offset", 0)
+        known = places.get((each.broker_name, each.queue_id))
+        if known is not None:
+            offset = known.min_offset if known.consumer_offset is None else known.consumer_offset
+            skipped += max(0, each.queue_offset - offset)
+            repeated += max(0, offset - each.queue_offset)
+    if cut:
+        queues = counted(cut, "queue")
+        yield f"the group is at the end of {queues} shorter than {target['queue_offset']:,}"
+    if skipped:
+        yield f"skipped {counted(skipped, 'message')} that the group has not consumed"
+    if repeated:
+        yield f"{counted(repeated, 'message')} will be consumed again"
