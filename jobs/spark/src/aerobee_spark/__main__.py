@@ -263,8 +263,11 @@ def _bounds(given: argparse.Namespace, name_server: str) -> tuple[int | None, in
 
 
 def _now_ms(name_server: str) -> int:
-    """By the brokers' clocks, the earliest of them, because store times are by these. Without a
-    name server, by the clock of this machine. Raises MqError."""
+    """Return the time of the earliest broker clock, in milliseconds since the epoch.
+
+    Store times are by these clocks. Without a name server it is the time of this machine. Raises
+    MqError.
+    """
     if not name_server:
         return round(time.time() * 1000)
     from aerobee_client import AdminClient
