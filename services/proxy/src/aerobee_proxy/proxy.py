@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.batches import BrokerBatches
@@ -67,6 +68,7 @@ class Proxy:
     ) -> None:
         self.options = options
         self.clock = clock
+        self.in_flight = bounds_of(options)
         self.counts = ProxyCounts()
         self.sessions = sessions = Sessions()
         self.background = Background()
@@ -103,6 +105,7 @@ class Proxy:
             self.lease_renewal,
             background=self.background,
             counts=self.counts,
+            in_flight=self.in_flight,
         )
         renewal = self.lease_renewal
         self.acknowledgements = Acknowledgements(calls, self.batches, renewal, self.counts)
@@ -230,7 +233,9 @@ class Proxy:
                 acks,
                 self.lease_renewal,
             ),
-            pull_message=streaming(pb.PullMessageResponse, pull_message, calls, options),
+            pull_message=streaming(
+                pb.PullMessageResponse, pull_message, calls, options, self.in_flight
+            ),
             get_offset=unary(pb.GetOffsetResponse, get_offset, calls),
             update_offset=unary(pb.UpdateOffsetResponse, update_offset, calls),
             query_offset=unary(pb.QueryOffsetResponse, query_offset, calls),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.commit.worker_thread import Worker
@@ -11,12 +11,13 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.in_flight import InFlight
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """`path`: the directory of the store. `flusher` flushes the log and keeps up the store,
-    `writer` writes the tables.
+    `writer` writes the tables. `in_flight`: what the server holds for calls.
     """
 
     options: BrokerOptions
@@ -27,3 +28,4 @@ class Environment:
     writer: Worker
     rng: random.Random
     metrics: BrokerMetrics
+    in_flight: InFlight = field(default_factory=InFlight)

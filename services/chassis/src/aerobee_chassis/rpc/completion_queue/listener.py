@@ -2,7 +2,8 @@
 
 An operation on a call (read, write, end) is started with the function that its event is for. A
 handler runs as a task; the messages of one `write_all` follow each other from event to event,
-without waking it.
+without waking it. A request is read when `InFlight` admits it. Every second the listener looks for
+calls that wait for too long, and for callers that do not take their answers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from aerobee_chassis.clock import seconds_until
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
+from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import SERVER_OPTIONS, Run, parsed_each, serialized
+from aerobee_chassis.rpc.transport import Refuse, Run, parsed_each, serialized, server_options
 
 GOODBYE_S = 0.5  # for clients to close their connections once their calls are over
 WAITING_CALLS = 32  # new calls that gRPC may hand over before it is asked for more
+LOOK_S = 1.0
 _STATUS = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
@@ -33,12 +36,22 @@ _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
 _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
 _NO_DEADLINE_S = 1e12  # beyond it: a call without one has gRPC's infinite future
 _NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
+_NOT_TAKEN = (cygrpc.StatusCode.resource_exhausted, "the caller does not read the answer")
 
 
 class CompletionQueueListener:
-    def __init__(self, loop: CompletionQueueLoop, services: Sequence[Service], run: Run) -> None:
+    def __init__(
+        self,
+        loop: CompletionQueueLoop,
+        services: Sequence[Service],
+        run: Run,
+        in_flight: InFlight,
+        refuse: Refuse,
+    ) -> None:
         self.loop = loop
         self.run = run
+        self.in_flight = in_flight
+        self.refuse = refuse
         self.active: set[CompletionQueueCall] = set()
         self._methods = {
             f"/{service.name}/{method.name}".encode(): (service.name, method)
@@ -46,11 +59,12 @@ class CompletionQueueListener:
             for method in service.methods
         }
         self._queue = loop.queue
-        self._server = cygrpc.Server(SERVER_OPTIONS, False)
+        self._server = cygrpc.Server(server_options(in_flight), False)
         self._server.register_completion_queue(self._queue)
         self._stopping = False
         self._idle = asyncio.Event()
         self._down: asyncio.Future[None] = loop.create_future()
+        self._looking: asyncio.TimerHandle | None = None
 
     def bind(self, target: str) -> int:
         try:
@@ -65,6 +79,7 @@ class CompletionQueueListener:
         self._server.start()
         for _ in range(WAITING_CALLS):
             self._server.request_call(self._queue, self._queue, self._on_call)
+        self._looking = self.loop.call_later(LOOK_S, self._look)
 
     async def stop(self, grace_s: float) -> None:
         self._stopping = True
@@ -80,6 +95,8 @@ class CompletionQueueListener:
         await self._down
         tasks = [call.task for call in self.active if call.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
         self._server.destroy()
 
     def ended(self, call: CompletionQueueCall) -> None:
@@ -102,6 +119,19 @@ class CompletionQueueListener:
 
     def _on_down(self, _event: Any) -> None:
         self._down.set_result(None)
+
+    def _look(self) -> None:
+        """Every LOOK_S."""
+        now_s, in_flight = self.loop.time(), self.in_flight
+        self._looking = self.loop.call_later(LOOK_S, self._look)
+        if in_flight.waiting:
+            in_flight.expire(now_s)
+            for call in tuple(self.active):
+                call.hurry()
+        if in_flight.answers:
+            stalled_looks = max(1, round(in_flight.stall_s / LOOK_S))
+            for call in tuple(self.active):
+                call.check_reader(stalled_looks)
 
 
 def _refuse(core: Any) -> None:
@@ -130,12 +160,18 @@ class CompletionQueueCall:
         "_core",
         "_ended",
         "_headers_sent",
+        "_held",
+        "_in_flight",
         "_listener",
+        "_looks",
         "_method",
         "_outgoing",
+        "_reading",
         "_requests",
         "_sending",
+        "_sent_size",
         "_service",
+        "_unsent",
         "task",
     )
 
@@ -143,6 +179,7 @@ class CompletionQueueCall:
         self, listener: CompletionQueueListener, event: Any, service: str, method: Method
     ) -> None:
         self._listener = listener
+        self._in_flight = listener.in_flight
         self._arrival = event
         self._core = event.call
         self._service = service
@@ -151,10 +188,15 @@ class CompletionQueueCall:
         self._cancelled = False
         self._closed = False  # by the caller: nothing more comes from it
         self._ended = False  # by us: the status is sent
-        # Operations that send messages; behind those of one write, the future that waits for them.
-        self._outgoing: deque[Any | asyncio.Future[None]] = deque()
+        # Messages and their flags; behind those of one write, the future that waits for them.
+        self._outgoing: deque[tuple[bytes, int] | asyncio.Future[None]] = deque()
         self._sending = False  # the event of a message that was sent is to come
+        self._sent_size = 0  # bytes of that message
         self._requests: _Requests | None = None
+        self._reading = False  # a request that is not there yet
+        self._held = 0  # bytes of the request, or reserved for it
+        self._unsent = 0  # bytes of answers
+        self._looks = 0  # of the listener, since the caller took or sent something
         self.task: asyncio.Task[None] | None = None
 
     # ---- what a handler sees ----
@@ -188,6 +230,8 @@ class CompletionQueueCall:
         batch = [serialized(message) for message in messages]
         if not batch:
             return
+        size = sum(map(len, batch))
+        self._in_flight.check_room(size)
         # A message that another follows may wait for it; the one that carries the headers may not.
         flags = [_MORE_FOLLOWS] * len(batch)
         if not more_follows:
@@ -195,7 +239,9 @@ class CompletionQueueCall:
         if not self._headers_sent:
             flags[0] = 0
         sent = self._listener.loop.create_future()
-        self._outgoing.extend(map(cygrpc.SendMessageOperation, batch, flags))
+        self._unsent += size
+        self._in_flight.answering(size)
+        self._outgoing.extend(zip(batch, flags, strict=True))
         self._outgoing.append(sent)
         if not self._sending:
             self._send_next()
@@ -212,12 +258,26 @@ class CompletionQueueCall:
             self._requests = _Requests(self._core, self._listener.loop)
             self._handle(parsed_each(self._method, self._requests))
         else:
-            start((cygrpc.ReceiveMessageOperation(0),), self._on_request)
+            self._in_flight.admit(self, self._listener.loop.time())
+
+    def read(self, reserved: int) -> None:
+        self._held = reserved
+        self._reading = True
+        self._core.start_server_batch((cygrpc.ReceiveMessageOperation(0),), self._on_request)
+
+    def refuse(self) -> None:
+        self._end(self._listener.refuse(self._method))
 
     def _on_request(self, event: Any) -> None:
         data = event.batch_operations[0].message()
+        size = 0 if data is None else len(data)
+        self._reading = False
+        self._in_flight.arrived(self._held, size)
+        self._held = size
         if data is None:
             self._end(_NO_REQUEST)
+        elif self._ended:  # it was refused meanwhile
+            self._release()
         else:
             self._handle(data)
 
@@ -228,8 +288,10 @@ class CompletionQueueCall:
             self.task = self._listener.loop.create_task(self._run(request))
 
     async def _run(self, request: Any) -> None:
+        running = self._listener.run(self._service, self._method, request, self)
+        del request  # else its bytes stay beside the message that is parsed from them
         try:
-            outcome = await self._listener.run(self._service, self._method, request, self)
+            outcome = await running
             if self._sending and not isinstance(outcome, Failure | None):
                 # gRPC sends one message at a time, and another task's is under way.
                 await self.write(outcome)
@@ -253,6 +315,8 @@ class CompletionQueueCall:
             try:
                 data = serialized(outcome)
                 operations.append(cygrpc.SendMessageOperation(data, 0))
+                self._unsent += len(data)
+                self._in_flight.answering(len(data))
             except Exception as error:
                 self._listener.loop.call_failed(error)
                 failure = _NOT_SENT
@@ -263,13 +327,21 @@ class CompletionQueueCall:
             code, message = _STATUS[failure.status], failure.message.encode()
             status = cygrpc.SendStatusFromServerOperation(failure.trailers, code, message, 0)
         operations.append(status)
+        self._looks = 0
         self._core.start_server_batch(tuple(operations), self._on_end)
+        if not self._reading:
+            self._release()
+
+    def _release(self) -> None:
+        self._in_flight.done(self._held)
+        self._held = 0
 
     def _headers(self) -> Any:
         self._headers_sent = True
         return cygrpc.SendInitialMetadataOperation((), 0)
 
     def _on_end(self, _event: Any) -> None:
+        self._take(self._unsent)
         if self._closed:
             self._listener.ended(self)
 
@@ -277,6 +349,9 @@ class CompletionQueueCall:
         self._closed = True
         if event.batch_operations[0].cancelled() and not self._ended:
             self._cancelled = True
+            if self.task is None and not self._reading and self._in_flight.waiting:
+                self._in_flight.forget(self)
+                self._end(_CANCELLED)
             if self.task is not None:
                 self.task.cancel()
                 # A task that is cancelled before its first step does not run `_end`.
@@ -299,21 +374,52 @@ class CompletionQueueCall:
                     item.set_result(None)
                 continue
             self._sending = True
-            operations = (item,) if self._headers_sent else (self._headers(), item)
+            data, flags = item
+            self._sent_size = len(data)
+            message = cygrpc.SendMessageOperation(data, flags)
+            operations = (message,) if self._headers_sent else (self._headers(), message)
             if self._core.start_server_batch(operations, self._on_sent):
                 self._abandon_writes()
 
     def _on_sent(self, event: Any) -> None:
+        self._looks = 0
+        self._take(self._sent_size)
         if event.success:
             self._send_next()
         else:  # the caller is gone
             self._abandon_writes()
 
+    def _take(self, size: int) -> None:
+        size = min(size, self._unsent)  # the end of a call takes all that is left
+        self._unsent -= size
+        self._in_flight.answered(size)
+
     def _abandon_writes(self) -> None:
         for item in self._outgoing:
             if isinstance(item, asyncio.Future):
                 item.cancel()
+            else:
+                self._take(len(item[0]))
         self._outgoing.clear()
+
+    # ---- callers that keep others waiting ----
+
+    def hurry(self) -> None:
+        """Refuses a call whose request has been arriving since the look before, while others
+        wait."""
+        if self._reading and not self._ended:
+            self._looks += 1
+            if self._looks > 1:
+                self._in_flight.refused += 1
+                self.refuse()
+
+    def check_reader(self, stalled_looks: int) -> None:
+        """Cancels a call whose caller has taken nothing of its answer for so many looks."""
+        if self._unsent:
+            self._looks += 1
+            if self._looks > stalled_looks:
+                self._in_flight.cut += 1
+                self._core.cancel(*_NOT_TAKEN)
 
 
 class _Requests:

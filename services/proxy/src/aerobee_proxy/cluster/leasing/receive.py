@@ -17,6 +17,7 @@ from aerobee.broker.v1.message_pb2 import Subscription
 from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
+from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
@@ -69,7 +70,9 @@ class Receiver:
         *,
         background: Background,
         counts: ProxyCounts,
+        in_flight: InFlight,
     ) -> None:
+        self._in_flight = in_flight
         self._calls = calls
         self._availability = calls.availability
         self._batches = batches
@@ -81,6 +84,12 @@ class Receiver:
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
+
+    async def room(self) -> None:
+        """Waits while answers that no client takes leave no room for another one. Raises
+        TooMuchInFlight."""
+        if self._in_flight.is_full:
+            await self._in_flight.room(WAIT_S)
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.

@@ -41,6 +41,7 @@ async def receive_message(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
+    await receiver.room()
     if await _is_lite(group_configs, request, caller):
         await receive_lite(receiver, options, request, caller)
         return
