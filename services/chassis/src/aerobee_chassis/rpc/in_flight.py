@@ -2,7 +2,8 @@
 
 gRPC tells the size of a request only when all of it is in memory. So a request is read when there
 is room for a large one, and what it does not need is given back once it is there. A request that
-waits stays with its caller, except for the first `LOOKAHEAD_BYTES` of it.
+waits stays with its caller, except for the first `LOOKAHEAD_BYTES` of it. Methods that may have
+large requests leave some room to the others, so that an acknowledgement does not wait for sends.
 
 Knows no transport and no clock: the transports count here, and ask here.
 """
@@ -49,6 +50,10 @@ def bounds_of(options: Options) -> InFlight:
 class Reader(Protocol):
     """A call whose request is to be read."""
 
+    @property
+    def kind(self) -> object:
+        """Equal for the calls of one method."""
+
     def read(self, reserved: int) -> None:
         """Begins to read. `reserved` bytes are counted for it: see `InFlight.arrived`."""
 
@@ -78,54 +83,68 @@ class InFlight:
         self._answer_limit = limit // 2
         self._usual = self._reserved = min(RESERVED_BYTES, self.largest_request)
         self._reading = 0
+        # Kind of calls → whether one has had a large request; it may, if the kind is not here.
+        self._is_large: dict[object, bool] = {}
+        self._large_limit = limit - max(limit // 8, self._usual)
         # Each waiting call has LOOKAHEAD_BYTES at most: a quarter of the limit for all of them.
         self._max_waiting = max(1, limit // 4 // LOOKAHEAD_BYTES)
-        self._waiting: deque[tuple[float, Reader]] = deque()  # with the time when its wait is over
+        # With the times when their waits are over; those with small requests go first.
+        self._small_waiting: deque[tuple[float, Reader]] = deque()
+        self._large_waiting: deque[tuple[float, Reader]] = deque()
         self._for_room: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting(self) -> int:
         """Calls whose request waits to be read."""
-        return len(self._waiting)
+        return len(self._small_waiting) + len(self._large_waiting)
 
     # ---- requests ----
 
     def admit(self, reader: Reader, now_s: float) -> None:
         """Lets a call read its request: at once, or when there is room; or refuses it."""
         total = self.requests + self.answers + self._reserved
-        if total <= self.limit and not self._waiting:
+        if self._is_large.get(reader.kind, True):
+            limit, waiting = self._large_limit, self._large_waiting
+        else:
+            limit, waiting = self.limit, self._small_waiting
+        if total <= limit and not waiting:
             self._begin(reader, total)
-        elif len(self._waiting) < self._max_waiting:
-            self._waiting.append((now_s + WAIT_S, reader))
+        elif self.waiting < self._max_waiting:
+            waiting.append((now_s + WAIT_S, reader))
         else:
             self._refuse(reader)
 
-    def arrived(self, reserved: int, size: int) -> None:
+    def arrived(self, reader: Reader, reserved: int, size: int) -> None:
         """A request is read (or will not be, and has a size of 0): `size` bytes are held now."""
+        if size > LOOKAHEAD_BYTES:
+            self._is_large[reader.kind] = True
+        elif size:
+            self._is_large.setdefault(reader.kind, False)
         self._reading -= 1
         self.requests += size - reserved
         if size > self._reserved:
             # Others of that size are probably on their way: fewer are read at a time.
             self._reserved = size
-        elif not self._reading and not self._waiting:
+        elif not self._reading and not self.waiting:
             self._reserved = self._usual
-        if self._waiting:
-            self._go_on()
+        self._go_on()
 
     def done(self, size: int) -> None:
         """The request of an ended call is not held any more."""
         self.requests -= size
-        if self._waiting:
-            self._go_on()
+        self._go_on()
 
     def expire(self, now_s: float) -> None:
         """Refuses the calls whose request has waited for WAIT_S."""
-        while self._waiting and self._waiting[0][0] <= now_s:
-            self._refuse(self._waiting.popleft()[1])
+        for waiting in (self._small_waiting, self._large_waiting):
+            while waiting and waiting[0][0] <= now_s:
+                self._refuse(waiting.popleft()[1])
 
     def forget(self, reader: Reader) -> None:
         """A call that may be waiting has ended."""
-        self._waiting = deque(each for each in self._waiting if each[1] is not reader)
+        for waiting in (self._small_waiting, self._large_waiting):
+            for entry in [entry for entry in waiting if entry[1] is reader]:
+                waiting.remove(entry)
 
     # ---- answers ----
 
@@ -149,8 +168,7 @@ class InFlight:
             if not waiter.done():  # else its call is over
                 waiter.set_result(None)
                 break  # the next answer may fill it again
-        if self._waiting:
-            self._go_on()
+        self._go_on()
 
     async def room(self, timeout_s: float) -> None:
         """Waits until there is room for a large answer. Raises TooMuchInFlight after
@@ -183,11 +201,15 @@ class InFlight:
         reader.read(self._reserved)
 
     def _go_on(self) -> None:
-        while self._waiting:
+        """Lets waiting calls read for which there is room now."""
+        while self._small_waiting or self._large_waiting:
+            waiting, limit = self._small_waiting, self.limit
+            if not waiting:
+                waiting, limit = self._large_waiting, self._large_limit
             total = self.requests + self.answers + self._reserved
-            if total > self.limit:
+            if total > limit:
                 return
-            self._begin(self._waiting.popleft()[1], total)
+            self._begin(waiting.popleft()[1], total)
 
     def _refuse(self, reader: Reader) -> None:
         self.refused += 1

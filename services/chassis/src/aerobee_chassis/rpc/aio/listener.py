@@ -87,15 +87,13 @@ class AioListener:
             # Some callers send no request before they have the headers of the answer.
             await call.send_headers()
             return await self._run(service, method, parsed_each(method, requests), call)
-        admission = _Admission(self._loop)
         in_flight = self._in_flight
+        admission = _Admission(self._loop, self._in_flight, id(method))
         in_flight.admit(admission, self._loop.time())
         try:
             reserved = await admission.outcome
         except asyncio.CancelledError:
             in_flight.forget(admission)
-            if admission.outcome.done() and not admission.outcome.cancelled():
-                in_flight.arrived(admission.outcome.result(), 0)
             raise
         if not reserved:
             return self._refuse(method)
@@ -104,7 +102,7 @@ class AioListener:
             request = await anext(aiter(requests), None)
             size = len(request or b"")
         finally:
-            in_flight.arrived(reserved, size)
+            in_flight.arrived(admission, reserved, size)
         try:
             if request is None:
                 return _NO_REQUEST
@@ -118,14 +116,22 @@ class AioListener:
 class _Admission:
     """A `Reader`. Its outcome: the bytes that are reserved for the request; 0: it is refused."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object
+    ) -> None:
+        self._in_flight = in_flight
+        self.kind = kind
         self.outcome: asyncio.Future[int] = loop.create_future()
 
     def read(self, reserved: int) -> None:
-        self.outcome.set_result(reserved)
+        if self.outcome.done():  # the call was cancelled
+            self._in_flight.arrived(self, reserved, 0)
+        else:
+            self.outcome.set_result(reserved)
 
     def refuse(self) -> None:
-        self.outcome.set_result(0)
+        if not self.outcome.done():
+            self.outcome.set_result(0)
 
 
 class AioCall:

@@ -260,6 +260,10 @@ class CompletionQueueCall:
         else:
             self._in_flight.admit(self, self._listener.loop.time())
 
+    @property
+    def kind(self) -> object:
+        return id(self._method)
+
     def read(self, reserved: int) -> None:
         self._held = reserved
         self._reading = True
@@ -272,7 +276,7 @@ class CompletionQueueCall:
         data = event.batch_operations[0].message()
         size = 0 if data is None else len(data)
         self._reading = False
-        self._in_flight.arrived(self._held, size)
+        self._in_flight.arrived(self, self._held, size)
         self._held = size
         if data is None:
             self._end(_NO_REQUEST)
