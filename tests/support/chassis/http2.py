@@ -1,4 +1,4 @@
-"""A client of gRPC that stops in the middle of a request: HTTP/2 by hand, which no library sends."""
+"""A gRPC client that stops in the middle of a request: HTTP/2 by hand, as no library sends it."""
 
 from __future__ import annotations
 

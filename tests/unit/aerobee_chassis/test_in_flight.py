@@ -118,7 +118,7 @@ def test_a_forgotten_call_does_not_read() -> None:
 
 def test_fewer_are_read_at_a_time_where_requests_are_larger_than_usual() -> None:
     bounds = InFlight(LIMIT)
-    batch, other = admit(bounds, 2)
+    batch = admit(bounds, 2)[0]
     arrive(bounds, batch, 2 * RESERVED_BYTES)  # while the other is on its way
     bounds.done(2 * RESERVED_BYTES)
     sends = [call for call in admit(bounds, 20) if call.reads]

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import structlog
 
@@ -33,13 +31,12 @@ YOUNG_OBJECTS = 3_000
 # and each arena (one for the main thread, a few for others) keeps so much that is free.
 LARGEST_POOLED_BYTES = 16 << 20
 KEPT_FREE_BYTES = 32 << 20
-_STATM = Path("/proc/self/statm")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-# What is free between blocks in use is not given back so. After a burst, or when thousands of
-# clients have gone, that is most of the process: all of it is given back when the process has grown
-# by this much and does not grow any more. A look costs 10 µs.
+# What is free between blocks in use is not given back so. After a burst of large messages, or when
+# thousands of clients have gone, that is most of the process. It is given back when this much less
+# is in use than at an earlier look.
 RETURNED_BYTES = 16 << 20
-LOOK_S = 5.0
+LOOK_S = 10.0
 
 
 def run(
@@ -105,26 +102,38 @@ def _keep_freed_memory() -> None:
 
 
 async def _return_memory() -> None:
-    """Gives free memory back to the kernel while the process runs."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:  # not glibc
+    """Gives free memory back to the kernel, for the life of the process. Only glibc ≥ 2.33 says how
+    much is in use."""
+    libc = ctypes.CDLL(None)
+    trim, info = getattr(libc, "malloc_trim", None), getattr(libc, "mallinfo2", None)
+    if trim is None or info is None:
         return
-    before = least = _private_bytes()
+    info.restype = _MallocInfo
+    most = 0  # bytes in use since memory was given back
     while True:
         await asyncio.sleep(LOOK_S)
-        held = _private_bytes()
-        least = min(least, held)
-        if held - least >= RETURNED_BYTES and held <= before:
+        in_use = info().uordblks
+        most = max(most, in_use)
+        if most - in_use >= RETURNED_BYTES:
             await asyncio.to_thread(trim, 0)
-            least = held = _private_bytes()
-        before = held
+            most = in_use
 
 
-def _private_bytes() -> int:
-    """Memory of the process beside the files that it has mapped; 0 where the system does not
-    say."""
-    try:
-        fields = _STATM.read_text(encoding="ascii").split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+class _MallocInfo(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",  # bytes in use
+            "fordblks",
+            "keepcost",
+        )
+    ]

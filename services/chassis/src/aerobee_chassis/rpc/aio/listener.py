@@ -116,9 +116,7 @@ class AioListener:
 class _Admission:
     """A `Reader`. Its outcome: the bytes that are reserved for the request; 0: it is refused."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object) -> None:
         self._in_flight = in_flight
         self.kind = kind
         self.outcome: asyncio.Future[int] = loop.create_future()

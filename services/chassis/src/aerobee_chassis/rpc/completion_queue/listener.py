@@ -101,6 +101,7 @@ class CompletionQueueListener:
 
     def ended(self, call: CompletionQueueCall) -> None:
         self.active.discard(call)
+        call.task = None  # which may refer to the call
         if self._stopping and not self.active:
             self._idle.set()
 
@@ -300,9 +301,10 @@ class CompletionQueueCall:
                 # gRPC sends one message at a time, and another task's is under way.
                 await self.write(outcome)
                 outcome = None
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             self._end(_CANCELLED)
-            raise
+            # The task keeps the error, and with its traceback all that the handler held.
+            raise cancelled.with_traceback(None) from None
         except Exception as error:  # the last message cannot be serialized
             self._listener.loop.call_failed(error)
             outcome = _NOT_SENT
