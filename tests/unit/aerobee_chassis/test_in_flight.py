@@ -33,9 +33,11 @@ class Call:
     def refuse(self) -> None:
         self.refused = True
 
-    @property
     def reads(self) -> bool:
         return self.reserved is not None
+
+    def is_refused(self) -> bool:
+        return self.refused
 
 
 def arrive(bounds: InFlight, call: Call, size: int) -> None:
@@ -53,7 +55,7 @@ def admit(bounds: InFlight, count: int, kind: str = "send", now_s: float = 0.0) 
 def test_requests_are_read_while_a_large_one_has_room() -> None:
     bounds = InFlight(LIMIT)
     calls = admit(bounds, 20)
-    assert [call.reads for call in calls] == [True] * AT_ONCE + [False] * 13
+    assert [call.reads() for call in calls] == [True] * AT_ONCE + [False] * 13
     assert bounds.requests == bounds.peak == AT_ONCE * RESERVED_BYTES
 
 
@@ -70,9 +72,9 @@ def test_the_end_of_a_call_lets_the_next_one_read() -> None:
     calls = admit(bounds, 10)
     for call in calls[:AT_ONCE]:
         arrive(bounds, call, RESERVED_BYTES)
-    assert not calls[AT_ONCE].reads
+    assert not calls[AT_ONCE].reads()
     bounds.done(RESERVED_BYTES)
-    assert calls[AT_ONCE].reads and not calls[AT_ONCE + 1].reads
+    assert calls[AT_ONCE].reads() and not calls[AT_ONCE + 1].reads()
 
 
 def test_calls_with_small_requests_do_not_wait_for_large_ones() -> None:
@@ -82,22 +84,22 @@ def test_calls_with_small_requests_do_not_wait_for_large_ones() -> None:
         arrive(bounds, call, size)
         bounds.done(size)
     sends = admit(bounds, 20)
-    assert sum(call.reads for call in sends) == AT_ONCE
+    assert sum(call.reads() for call in sends) == AT_ONCE
     (ack, second) = admit(bounds, 2, "ack")
-    assert ack.reads and not second.reads
+    assert ack.reads() and not second.reads()
     arrive(bounds, ack, 100)
     bounds.done(100)
-    assert second.reads  # before the sends that came earlier
-    assert sum(call.reads for call in sends) == AT_ONCE
+    assert second.reads()  # before the sends that came earlier
+    assert sum(call.reads() for call in sends) == AT_ONCE
 
 
 def test_a_request_that_waits_too_long_is_refused() -> None:
     bounds = InFlight(LIMIT)
     last = admit(bounds, AT_ONCE + 1, now_s=5.0)[-1]
     bounds.expire(5.0 + WAIT_S - 0.1)
-    assert not last.refused
+    assert not last.is_refused()
     bounds.expire(5.0 + WAIT_S)
-    assert last.refused and bounds.refused == 1
+    assert last.is_refused() and bounds.refused == 1
     assert bounds.waiting == 0
 
 
@@ -105,7 +107,11 @@ def test_waiting_calls_hold_a_quarter_of_the_limit_at_most() -> None:
     bounds = InFlight(LIMIT)
     calls = admit(bounds, 1_000)
     assert bounds.waiting * LOOKAHEAD_BYTES <= LIMIT // 4
-    assert sum(call.refused for call in calls) == bounds.refused == 1_000 - AT_ONCE - bounds.waiting
+    assert (
+        sum(call.is_refused() for call in calls)
+        == bounds.refused
+        == 1_000 - AT_ONCE - bounds.waiting
+    )
 
 
 def test_a_forgotten_call_does_not_read() -> None:
@@ -113,7 +119,7 @@ def test_a_forgotten_call_does_not_read() -> None:
     calls = admit(bounds, AT_ONCE + 2)
     bounds.forget(calls[-2])
     arrive(bounds, calls[0], 0)
-    assert not calls[-2].reads and calls[-1].reads
+    assert not calls[-2].reads() and calls[-1].reads()
 
 
 def test_fewer_are_read_at_a_time_where_requests_are_larger_than_usual() -> None:
@@ -121,7 +127,7 @@ def test_fewer_are_read_at_a_time_where_requests_are_larger_than_usual() -> None
     batch = admit(bounds, 2)[0]
     arrive(bounds, batch, 2 * RESERVED_BYTES)  # while the other is on its way
     bounds.done(2 * RESERVED_BYTES)
-    sends = [call for call in admit(bounds, 20) if call.reads]
+    sends = [call for call in admit(bounds, 20) if call.reads()]
     assert len(sends) == 3
 
 
@@ -131,7 +137,7 @@ def test_as_many_as_usual_are_read_once_the_large_ones_are_over() -> None:
     arrive(bounds, batch, 2 * RESERVED_BYTES)
     bounds.done(2 * RESERVED_BYTES)
     arrive(bounds, other, 0)
-    assert sum(call.reads for call in admit(bounds, 20)) == AT_ONCE
+    assert sum(call.reads() for call in admit(bounds, 20)) == AT_ONCE
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,7 @@ def test_answers_take_half_of_the_limit_at_most() -> None:
     with pytest.raises(TooMuchInFlight):
         bounds.check_room(RESERVED_BYTES)
     bounds.check_room(SMALL_ANSWER_BYTES)  # which may say why
-    assert sum(call.reads for call in admit(bounds, 20)) == 3
+    assert sum(call.reads() for call in admit(bounds, 20)) == 3
 
 
 def test_one_answer_has_room_whatever_its_size() -> None:

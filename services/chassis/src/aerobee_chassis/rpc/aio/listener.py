@@ -172,7 +172,8 @@ class AioCall:
         data = serialized(message)
         self._in_flight.answering(len(data))
         # Called when the call is over, whether the caller took the answer or not.
-        self._context.add_done_callback(lambda _: self._in_flight.answered(len(data)))
+        context: Any = self._context
+        context.add_done_callback(lambda _: self._in_flight.answered(len(data)))
         return data
 
     async def write(self, message: Message | bytes) -> None:
