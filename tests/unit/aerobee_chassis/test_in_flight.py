@@ -105,6 +105,9 @@ def test_a_request_that_waits_too_long_is_refused() -> None:
 
 def test_waiting_calls_hold_a_quarter_of_the_limit_at_most() -> None:
     bounds = InFlight(LIMIT)
+    (large,) = admit(bounds, 1)
+    arrive(bounds, large, 4 * MIB)
+    bounds.done(4 * MIB)
     calls = admit(bounds, 1_000)
     assert bounds.waiting * LOOKAHEAD_BYTES <= LIMIT // 4
     assert (
@@ -112,6 +115,13 @@ def test_waiting_calls_hold_a_quarter_of_the_limit_at_most() -> None:
         == bounds.refused
         == 1_000 - AT_ONCE - bounds.waiting
     )
+
+
+def test_many_small_requests_may_wait() -> None:
+    bounds = InFlight(LIMIT)
+    (small,) = admit(bounds, 1)
+    arrive(bounds, small, 100)
+    assert not any(call.is_refused() for call in admit(bounds, 10_000))
 
 
 def test_a_forgotten_call_does_not_read() -> None:

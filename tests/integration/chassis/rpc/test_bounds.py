@@ -29,7 +29,8 @@ Code = grpc.StatusCode
 
 
 class Handlers:
-    def __init__(self) -> None:
+    def __init__(self, in_flight: InFlight) -> None:
+        self.in_flight = in_flight
         self.inside = 0
         self.going_on = asyncio.Event()
         self.cancelled = asyncio.Event()
@@ -43,6 +44,7 @@ class Handlers:
         return LARGE if request.value == "large" else SMALL
 
     async def get(self, request: StringValue, call: Call) -> None:
+        self.in_flight.check_room(PARTS * MIB)
         try:
             await call.write_all([StringValue(value="x" * MIB) for _ in range(PARTS)])
         except asyncio.CancelledError:
@@ -51,8 +53,8 @@ class Handlers:
 
 
 @pytest.fixture
-def handlers() -> Handlers:
-    return Handlers()
+def handlers(in_flight: InFlight) -> Handlers:
+    return Handlers(in_flight)
 
 
 @pytest.fixture

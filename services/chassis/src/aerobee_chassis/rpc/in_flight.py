@@ -23,6 +23,7 @@ DEFAULT_STALL_S = 30.0
 RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
 # gRPC takes this much of each request before it is read: its window of a stream.
 LOOKAHEAD_BYTES = 256 * 1024
+MAX_WAITING = 100_000  # calls of methods that have small requests only
 # Below the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
 RETRY_AFTER_MS = 1_000  # that a refused caller is asked to wait
@@ -86,8 +87,8 @@ class InFlight:
         # Kind of calls → whether one has had a large request; it may, if the kind is not here.
         self._is_large: dict[object, bool] = {}
         self._large_limit = limit - max(limit // 8, self._usual)
-        # Each waiting call has LOOKAHEAD_BYTES at most: a quarter of the limit for all of them.
-        self._max_waiting = max(1, limit // 4 // LOOKAHEAD_BYTES)
+        # Each waiting call may have LOOKAHEAD_BYTES: a quarter of the limit for all of them.
+        self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
         # With the times when their waits are over; those with small requests go first.
         self._small_waiting: deque[tuple[float, Reader]] = deque()
         self._large_waiting: deque[tuple[float, Reader]] = deque()
@@ -103,13 +104,15 @@ class InFlight:
     def admit(self, reader: Reader, now_s: float) -> None:
         """Lets a call read its request: at once, or when there is room; or refuses it."""
         total = self.requests + self.answers + self._reserved
-        if self._is_large.get(reader.kind, True):
-            limit, waiting = self._large_limit, self._large_waiting
+        is_large = self._is_large.get(reader.kind)
+        if is_large is False:
+            limit, waiting, places = self.limit, self._small_waiting, MAX_WAITING
         else:
-            limit, waiting = self.limit, self._small_waiting
+            limit, waiting = self._large_limit, self._large_waiting
+            places = self._large_places if is_large else 4 * self._large_places
         if total <= limit and not waiting:
             self._begin(reader, total)
-        elif self.waiting < self._max_waiting:
+        elif len(waiting) < places:
             waiting.append((now_s + WAIT_S, reader))
         else:
             self._refuse(reader)
@@ -149,7 +152,8 @@ class InFlight:
     # ---- answers ----
 
     def check_room(self, size: int) -> None:
-        """Raises TooMuchInFlight where an answer of `size` bytes has no room."""
+        """For a handler that may as well not answer. Raises TooMuchInFlight if an answer of `size`
+        bytes has no room."""
         if size > SMALL_ANSWER_BYTES and self.answers and self.answers + size > self._answer_limit:
             self.refused += 1
             raise TooMuchInFlight(self.limit)

@@ -186,7 +186,6 @@ class AioCall:
             raise TypeError("this RPC has one response: return it")
         batch = [serialized(message) for message in messages]
         unsent = sum(map(len, batch))
-        self._in_flight.check_room(unsent)
         self._in_flight.answering(unsent)
         try:
             async with self._writing:

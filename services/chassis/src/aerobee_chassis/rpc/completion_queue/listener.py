@@ -232,7 +232,6 @@ class CompletionQueueCall:
         if not batch:
             return
         size = sum(map(len, batch))
-        self._in_flight.check_room(size)
         # A message that another follows may wait for it; the one that carries the headers may not.
         flags = [_MORE_FOLLOWS] * len(batch)
         if not more_follows:

@@ -91,6 +91,12 @@ class Receiver:
         if self._in_flight.is_full:
             await self._in_flight.room(WAIT_S)
 
+    def check_room(self, responses: Sequence[bytes]) -> None:
+        """Raises TooMuchInFlight if these have no room among the answers that no client has
+        taken."""
+        if self._in_flight.answers:
+            self._in_flight.check_room(sum(map(len, responses)))
+
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.
 

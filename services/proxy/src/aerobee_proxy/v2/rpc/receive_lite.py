@@ -79,6 +79,7 @@ async def receive_lite(
         receiver.renew(handles, caller.client_id, session.user)
     written = False
     try:
+        receiver.check_room(responses)
         await caller.call.write_all(responses, more_follows=True)
         written = True
     finally:

@@ -77,6 +77,7 @@ async def pull_message(
         encoder.encode(record)
         responses.append(response.SerializeToString())
     responses.append(PullMessageResponse(next_offset=answer.next_begin_offset).SerializeToString())
+    in_flight.check_room(sum(map(len, responses)))
     await caller.call.write_all(responses, more_follows=True)
 
 

@@ -64,6 +64,7 @@ async def receive_message(
         )
     written = False
     try:
+        receiver.check_room(responses)
         await caller.call.write_all(responses, more_follows=True)
         written = True
     finally:
