@@ -87,9 +87,7 @@ class Proxy:
             self.batches,
             clock,
             self.counts,
-            is_alive=lambda client_id, user: sessions.is_alive(
-                client_id, clock.real.monotonic_ms(), user
-            ),
+            is_alive=self._is_alive,
             live_members=self.heartbeats.live_members,
         )
         self.topic_creation = TopicCreation(
@@ -107,8 +105,9 @@ class Proxy:
             counts=self.counts,
             in_flight=self.in_flight,
         )
-        renewal = self.lease_renewal
-        self.acknowledgements = Acknowledgements(calls, self.batches, renewal, self.counts)
+        self.acknowledgements = Acknowledgements(
+            calls, self.batches, self.lease_renewal, self.counts
+        )
         self.transaction_checks = self._make_transaction_checks(transport)
         self._pipeline = Pipeline(
             sessions,
@@ -154,6 +153,9 @@ class Proxy:
         # A lite client without a stream is one of another proxy by now, or gone.
         lite = [each for each in self.sessions if each.streams and is_lite(each)]
         self.background.run(repeat_lite_topics(self.lite_subscriptions, broker_name, lite))
+
+    def _is_alive(self, client_id: str, user: str) -> bool:
+        return self.sessions.is_alive(client_id, self.clock.real.monotonic_ms(), user)
 
     def end_long_calls(self) -> None:
         """Streams and long polls, without an error for the client."""
