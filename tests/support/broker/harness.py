@@ -102,6 +102,7 @@ class BrokerHarness:
             rng=random.Random(1),
             metrics=self.metrics,
         )
+        self.in_flight = environment.in_flight
         self.store = open_store(environment, STORE_HOST)
         self.tables = Tables(environment, replicated=journalled)
         identity = Identity(

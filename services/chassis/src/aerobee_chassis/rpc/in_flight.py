@@ -22,7 +22,7 @@ DEFAULT_STALL_S = 30.0
 # A body of 4 MiB, which is the default of maxMessageSize, with its properties.
 RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
 # gRPC takes this much of each request before it is read: its window of a stream.
-LOOKAHEAD_BYTES = 256 * 1024
+LOOKAHEAD_BYTES = 512 * 1024
 MAX_WAITING = 100_000  # calls of methods that have small requests only
 # Below the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
