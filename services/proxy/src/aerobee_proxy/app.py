@@ -10,7 +10,6 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
-import structlog
 from apache.rocketmq.v2 import service_pb2
 from apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf import message_factory
@@ -100,9 +99,7 @@ class ProxyApp(App):
         proxy = self.proxy
 
         async def expire_sessions() -> None:
-            for session in proxy.sessions.expire(self._clock.real.monotonic_ms()):
-                proxy.departures.left(session)
-                structlog.get_logger().info("client_expired", client_id=session.client_id)
+            proxy.expire_clients()
 
         work: list[Component] = [
             PeriodicTask("session expiry", EXPIRY_SCAN_S, expire_sessions),

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import structlog
 from apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.clock import Clock
@@ -153,6 +154,12 @@ class Proxy:
         # A lite client without a stream is one of another proxy by now, or gone.
         lite = [each for each in self.sessions if each.streams and is_lite(each)]
         self.background.run(repeat_lite_topics(self.lite_subscriptions, broker_name, lite))
+
+    def expire_clients(self) -> None:
+        """Forgets the clients without a stream that have made no call for a while."""
+        for session in self.sessions.expire(self.clock.real.monotonic_ms()):
+            self.departures.left(session)
+            structlog.get_logger().info("client_expired", client_id=session.client_id)
 
     def _is_alive(self, client_id: str, user: str) -> bool:
         return self.sessions.is_alive(client_id, self.clock.real.monotonic_ms(), user)
