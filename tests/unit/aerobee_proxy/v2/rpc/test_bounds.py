@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 from apache.rocketmq.v2 import definition_pb2 as d
@@ -76,7 +77,9 @@ async def test_messages_without_room_are_given_back_uncounted(
 @pytest.mark.parametrize("rpc", [rpc for rpc in DESCRIPTOR.methods if not rpc.client_streaming])
 def test_every_rpc_says_in_its_response_that_too_much_is_in_flight(rpc: object) -> None:
     name = getattr(rpc, "name", "")
-    answer = busy_answer(Method(name, _never, object, server_streams=False, client_streams=False))
+    answer: Any = busy_answer(
+        Method(name, _never, object, server_streams=False, client_streams=False)
+    )
     assert answer is not None and answer.DESCRIPTOR.name == f"{name}Response"
     assert answer.status.code == Code.TOO_MANY_REQUESTS
 
