@@ -168,6 +168,14 @@ def test_answers_take_half_of_the_limit_at_most() -> None:
     assert sum(call.reads() for call in admit(bounds, 20)) == 3
 
 
+def test_answers_and_requests_together_stay_within_the_limit() -> None:
+    bounds = InFlight(LIMIT)
+    assert sum(call.reads() for call in admit(bounds, 20)) == AT_ONCE
+    bounds.answering(SMALL_ANSWER_BYTES)
+    with pytest.raises(TooMuchInFlight):
+        bounds.check_room(RESERVED_BYTES)
+
+
 def test_one_answer_has_room_whatever_its_size() -> None:
     InFlight(LIMIT).check_room(LIMIT)
 

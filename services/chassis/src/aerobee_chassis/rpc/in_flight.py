@@ -154,7 +154,9 @@ class InFlight:
     def check_room(self, size: int) -> None:
         """For a handler that may as well not answer. Raises TooMuchInFlight if an answer of `size`
         bytes has no room."""
-        if size > SMALL_ANSWER_BYTES and self.answers and self.answers + size > self._answer_limit:
+        answers = self.answers + size
+        has_room = answers <= self._answer_limit and self.requests + answers <= self.limit
+        if size > SMALL_ANSWER_BYTES and self.answers and not has_room:
             self.refused += 1
             raise TooMuchInFlight(self.limit)
 

@@ -17,7 +17,7 @@ from aerobee.broker.v1.message_pb2 import Subscription
 from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
-from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
+from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight, TooMuchInFlight
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
@@ -91,11 +91,14 @@ class Receiver:
         if self._in_flight.is_full:
             await self._in_flight.room(WAIT_S)
 
-    def check_room(self, responses: Sequence[bytes]) -> None:
-        """Raises TooMuchInFlight if these have no room among the answers that no client has
-        taken."""
-        if self._in_flight.answers:
-            self._in_flight.check_room(sum(map(len, responses)))
+    def check_room(self, size: int, handles: Callable[[], Sequence[ReceiptHandle]]) -> None:
+        """Gives messages of `size` bytes back and raises TooMuchInFlight if they have no room among
+        the answers that no client has taken."""
+        try:
+            self._in_flight.check_room(size)
+        except TooMuchInFlight:
+            self.give_back(handles())
+            raise
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.
