@@ -105,6 +105,7 @@ class BrokerHarness:
             metrics=self.metrics,
             format=FormatFile(disk, path, build),
         )
+        self.in_flight = environment.in_flight
         self.store = open_store(environment, STORE_HOST)
         self.tables = Tables(environment, replicated=journalled)
         identity = Identity(

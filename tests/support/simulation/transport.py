@@ -52,7 +52,9 @@ class SimulatedTransport:
     def _open_channel(self, target: str, *_: object) -> SimulatedChannel:
         return SimulatedChannel(self, target, _own().number)
 
-    def _make_listener(self, services: Sequence[Service], run: Run) -> SimulatedListener:
+    def _make_listener(
+        self, services: Sequence[Service], run: Run, *_: object
+    ) -> SimulatedListener:
         return SimulatedListener(self, services, run)
 
     # ---- who listens ----

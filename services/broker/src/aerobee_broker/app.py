@@ -40,6 +40,8 @@ from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
+from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
+from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
@@ -71,6 +73,10 @@ class BrokerApp(App):
         self._rng = rng or random.Random()
         self._metrics = BrokerMetrics(
             CollectorRegistry(), cluster=options.broker_cluster_name, node_id=options.broker_name
+        )
+        self._in_flight = bounds_of(options)
+        self._metrics.registry.register(
+            InFlightCollector("rocketmq_", self._in_flight, self._metrics.labels)
         )
 
     async def _start_components(self) -> Mapping[str, object]:
@@ -127,6 +133,7 @@ class BrokerApp(App):
             port=port,
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
+            in_flight=environment.in_flight,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
         metrics = MetricsEndpoint(
@@ -165,6 +172,7 @@ class BrokerApp(App):
             port=port,
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
+            in_flight=environment.in_flight,
         )
         metrics = MetricsEndpoint(
             options, self._metrics.registry, ready=lambda: self.serving and replica.serves
@@ -199,6 +207,7 @@ class BrokerApp(App):
             rng=self._rng,
             metrics=self._metrics,
             format=FormatFile(self._disk, path),
+            in_flight=self._in_flight,
         )
 
     def _identity(self, address: str, store_host: str) -> Identity:
@@ -247,6 +256,8 @@ async def close_store(store: MessageStore, flusher: Worker) -> None:
 
 def failure_of(error: Exception) -> Failure | None:
     """The failure that an error of the domain is for its caller."""
+    if isinstance(error, TooMuchInFlight):
+        error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
     if isinstance(error, MqError):
         return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
     return None

@@ -42,6 +42,7 @@ class BrokerMetrics:
     def __init__(self, registry: CollectorRegistry, *, cluster: str, node_id: str) -> None:
         self.registry = registry
         self._node = (cluster, NODE_TYPE, node_id)
+        self.labels = dict(zip(_NODE, self._node, strict=True))  # of every metric
         self.messages_in = 0
         self.messages_out = 0
         self.dead_letters = 0

@@ -25,6 +25,8 @@ from pydantic.alias_generators import to_camel
 
 from aerobee_chassis.errors import ConfigError
 
+MIB = 1024 * 1024
+
 ENVIRONMENT_PREFIX = "AEROBEE_"
 
 # Least similarity of a misspelt name to a known one, without the prefix. The variables of two
@@ -114,6 +116,10 @@ class Options(BaseModel):
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has a default of its own
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # Ours: bytes of requests that are read and of answers that no caller has taken. A caller that
+    # takes nothing of its answer for the time below is cut off.
+    max_in_flight_bytes: int = Field(default=256 * MIB, ge=16 * MIB)
+    stalled_client_timeout_millis: Milliseconds = 30_000
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     _misspelt: tuple[str, ...] = PrivateAttr(default=())

@@ -16,6 +16,7 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
@@ -31,7 +32,7 @@ from aerobee_namesrv.rpc.edits import EditRpcs
 from aerobee_namesrv.rpc.kv import KvRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
 from aerobee_namesrv.rpc.runtime import RuntimeRpcs
-from aerobee_wire.status import MqError, grpc_status_of, trailers_of
+from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 2.0  # no call takes longer
 
@@ -50,16 +51,18 @@ class NamesrvApp(App):
         self.broker_live_table = BrokerLiveTable(self.clock, self.removals)
         self.manager = RouteInfoManager(self.options, self.broker_live_table, Conflicts(self.clock))
         self._counts = RouteCounts()
+        self._in_flight = bounds_of(options)
         self._server = Server(
             adapt([self._service()]),
             host=options.bind_address,
             port=options.listen_port,
             failure_of=failure_of,
             grace_s=STOP_GRACE_S,
+            in_flight=self._in_flight,
         )
         self._metrics = MetricsEndpoint(
             options,
-            NamesrvCollector(self.manager, self.removals, self._counts),
+            NamesrvCollector(self.manager, self.removals, self._counts, self._in_flight),
             ready=lambda: self.serving,
         )
 
@@ -92,6 +95,8 @@ class NamesrvApp(App):
 
 def failure_of(error: Exception) -> Failure | None:
     """The failure that an error of the domain is for its caller."""
+    if isinstance(error, TooMuchInFlight):
+        error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
     if isinstance(error, MqError):
         return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
     return None

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
 from aerobee_namesrv.routing.removals import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import Reason
@@ -30,8 +32,13 @@ class NamesrvCollector:
     """For `CollectorRegistry.register`."""
 
     def __init__(
-        self, manager: RouteInfoManager, removals: RemovalQueue, counts: RouteCounts
+        self,
+        manager: RouteInfoManager,
+        removals: RemovalQueue,
+        counts: RouteCounts,
+        in_flight: InFlight,
     ) -> None:
+        self._in_flight = in_flight
         self._manager = manager
         self._removals = removals
         self._counts = counts
@@ -45,6 +52,7 @@ class NamesrvCollector:
             ("removals_waiting", "Brokers that wait to be unregistered.", len(self._removals)),
         ):
             yield GaugeMetricFamily(f"aerobee_namesrv_{name}", text, value=value)
+        yield from InFlightCollector("aerobee_namesrv_", self._in_flight).collect()
         removed = CounterMetricFamily(
             "aerobee_namesrv_unregistered", "Brokers that were unregistered.", labels=["reason"]
         )

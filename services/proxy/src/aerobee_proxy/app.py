@@ -10,9 +10,10 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
-import structlog
 from apache.rocketmq.v2 import service_pb2
 from apache.rocketmq.v2.definition_pb2 import Code
+from google.protobuf import message_factory
+from google.protobuf.message import Message
 
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock
@@ -21,15 +22,16 @@ from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
+from aerobee_chassis.rpc.in_flight import TooMuchInFlight
 from aerobee_chassis.rpc.server import Server
-from aerobee_chassis.rpc.services import bind
+from aerobee_chassis.rpc.services import Method, bind
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_chassis.tls_port.supervisor import TlsServer
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import ProxyCollector
 from aerobee_proxy.proxy import Proxy
-from aerobee_proxy.v2.status import Refused
+from aerobee_proxy.v2.status import TOO_MUCH, Refused, named, status
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
@@ -68,7 +70,9 @@ class ProxyApp(App):
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
         self._metrics = MetricsEndpoint(
             options,
-            ProxyCollector(self.proxy.sessions, self.proxy.counts, connections),
+            ProxyCollector(
+                self.proxy.sessions, self.proxy.counts, self.proxy.in_flight, connections
+            ),
             ready=lambda: self.serving,
         )
 
@@ -95,9 +99,7 @@ class ProxyApp(App):
         proxy = self.proxy
 
         async def expire_sessions() -> None:
-            for session in proxy.sessions.expire(self._clock.real.monotonic_ms()):
-                proxy.departures.left(session)
-                structlog.get_logger().info("client_expired", client_id=session.client_id)
+            proxy.expire_clients()
 
         work: list[Component] = [
             PeriodicTask("session expiry", EXPIRY_SCAN_S, expire_sessions),
@@ -134,13 +136,34 @@ class ProxyApp(App):
 
     def _plain_server(self, host: str, port: int) -> Server:
         service = bind(DESCRIPTOR, self.proxy.rpcs)
-        return Server([service], host=host, port=port, failure_of=failure_of, grace_s=STOP_GRACE_S)
+        return Server(
+            [service],
+            host=host,
+            port=port,
+            failure_of=failure_of,
+            grace_s=STOP_GRACE_S,
+            in_flight=self.proxy.in_flight,
+            busy_answer=busy_answer,
+        )
 
 
 def failure_of(error: Exception) -> Failure | None:
     """How an error of the domain ends a telemetry stream; other RPCs answer with a status."""
     if isinstance(error, Refused):
         return Failure(REFUSALS.get(error.code, "INVALID_ARGUMENT"), error.message)
+    if isinstance(error, TooMuchInFlight):
+        return Failure("RESOURCE_EXHAUSTED", str(error))
     if isinstance(error, MqError):
         return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
     return None
+
+
+def busy_answer(method: Method) -> Message | None:
+    """The response with which an RPC of the public protocol says that too much is in flight."""
+    rpc = DESCRIPTOR.methods_by_name.get(method.name)
+    if rpc is None:  # of grpc.health.v1
+        return None
+    response: Message = message_factory.GetMessageClass(rpc.output_type)(
+        status=named(status(Code.TOO_MANY_REQUESTS, TOO_MUCH))
+    )
+    return response

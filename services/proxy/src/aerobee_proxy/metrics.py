@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
 from aerobee_chassis.tls_port.supervisor import ConnectionCounts
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Sessions
@@ -33,15 +35,21 @@ class ProxyCollector:
     """For `CollectorRegistry.register`."""
 
     def __init__(
-        self, sessions: Sessions, counts: ProxyCounts, connections: ConnectionCounts | None = None
+        self,
+        sessions: Sessions,
+        counts: ProxyCounts,
+        in_flight: InFlight,
+        connections: ConnectionCounts | None = None,
     ) -> None:
         """`connections` is None where TLS is turned off: gRPC does not count them."""
         self._sessions = sessions
         self._counts = counts
+        self._in_flight = in_flight
         self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
         yield from self._proxy()
+        yield from InFlightCollector("aerobee_proxy_", self._in_flight).collect()
         if self._connections is not None:
             yield from _port(self._connections)
 

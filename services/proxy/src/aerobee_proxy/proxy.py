@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import structlog
 from apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.batches import BrokerBatches
@@ -67,6 +69,7 @@ class Proxy:
     ) -> None:
         self.options = options
         self.clock = clock
+        self.in_flight = bounds_of(options)
         self.counts = ProxyCounts()
         self.sessions = sessions = Sessions()
         self.background = Background()
@@ -85,9 +88,7 @@ class Proxy:
             self.batches,
             clock,
             self.counts,
-            is_alive=lambda client_id, user: sessions.is_alive(
-                client_id, clock.real.monotonic_ms(), user
-            ),
+            is_alive=self._is_alive,
             live_members=self.heartbeats.live_members,
         )
         self.topic_creation = TopicCreation(
@@ -103,9 +104,11 @@ class Proxy:
             self.lease_renewal,
             background=self.background,
             counts=self.counts,
+            in_flight=self.in_flight,
         )
-        renewal = self.lease_renewal
-        self.acknowledgements = Acknowledgements(calls, self.batches, renewal, self.counts)
+        self.acknowledgements = Acknowledgements(
+            calls, self.batches, self.lease_renewal, self.counts
+        )
         self.transaction_checks = self._make_transaction_checks(transport)
         self._pipeline = Pipeline(
             sessions,
@@ -151,6 +154,15 @@ class Proxy:
         # A lite client without a stream is one of another proxy by now, or gone.
         lite = [each for each in self.sessions if each.streams and is_lite(each)]
         self.background.run(repeat_lite_topics(self.lite_subscriptions, broker_name, lite))
+
+    def expire_clients(self) -> None:
+        """Forgets the clients without a stream that have made no call for a while."""
+        for session in self.sessions.expire(self.clock.real.monotonic_ms()):
+            self.departures.left(session)
+            structlog.get_logger().info("client_expired", client_id=session.client_id)
+
+    def _is_alive(self, client_id: str, user: str) -> bool:
+        return self.sessions.is_alive(client_id, self.clock.real.monotonic_ms(), user)
 
     def end_long_calls(self) -> None:
         """Streams and long polls, without an error for the client."""
@@ -230,7 +242,9 @@ class Proxy:
                 acks,
                 self.lease_renewal,
             ),
-            pull_message=streaming(pb.PullMessageResponse, pull_message, calls, options),
+            pull_message=streaming(
+                pb.PullMessageResponse, pull_message, calls, options, self.in_flight
+            ),
             get_offset=unary(pb.GetOffsetResponse, get_offset, calls),
             update_offset=unary(pb.UpdateOffsetResponse, update_offset, calls),
             query_offset=unary(pb.QueryOffsetResponse, query_offset, calls),

@@ -11,13 +11,13 @@ from typing import cast
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from aerobee_chassis.rpc.aio import listener as aio_listener
+from aerobee_chassis.rpc import transport
 from aerobee_chassis.rpc.call import Call, Failure
-from aerobee_chassis.rpc.completion_queue import listener as completion_queue_listener
+from aerobee_chassis.rpc.in_flight import MAX_MESSAGE_BYTES
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_chassis.rpc.transport import MAX_MESSAGE_BYTES, SERVER_OPTIONS, CallFailed, Channel
+from aerobee_chassis.rpc.transport import SERVER_OPTIONS, CallFailed, Channel
 from support.chassis import descriptors
 
 SAY = "/test.Words/Say"
@@ -413,8 +413,7 @@ async def test_the_connection_of_a_silent_peer_is_closed(monkeypatch: pytest.Mon
     quick = {"grpc.keepalive_time_ms": 50, "grpc.http2.ping_timeout_ms": 50}
     assert quick.keys() <= dict(SERVER_OPTIONS).keys()
     options = tuple((name, quick.get(name, value)) for name, value in SERVER_OPTIONS)
-    for module in (aio_listener, completion_queue_listener):
-        monkeypatch.setattr(module, "SERVER_OPTIONS", options)
+    monkeypatch.setattr(transport, "SERVER_OPTIONS", options)
     server = Server([], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -9,7 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from aerobee_chassis.tls_port.connection import Connection
+from aerobee_chassis.tls_port.connection import (
+    CHUNK_BYTES,
+    KEPT_BYTES,
+    SMALL_CHUNK_BYTES,
+    Connection,
+    Kept,
+)
 from aerobee_chassis.tls_port.poller import IN, OUT
 
 
@@ -81,7 +87,8 @@ class FakePoller:
 
 
 class Pair:
-    def __init__(self, buffer_bytes: int = 16) -> None:
+    def __init__(self, buffer_bytes: int = 16, kept: Kept | None = None) -> None:
+        self.kept = kept or Kept()
         self.poller = FakePoller()
         self.client, self.backend = FakeEnd(), FakeEnd()
         buffer = memoryview(bytearray(buffer_bytes))
@@ -90,6 +97,7 @@ class Pair:
             self.client,
             self.backend,
             buffer,
+            self.kept,
         )
         self.connection.start()
 
@@ -141,6 +149,46 @@ def test_a_full_end_stops_the_reading_of_the_other() -> None:
     pair.settle()
     assert pair.client.taken == b"0123456789more"
     assert pair.poller.interest(pair.client) == IN
+
+
+def test_bytes_of_slow_readers_are_counted_until_they_are_taken() -> None:
+    pair = Pair()
+    pair.client.room = 5
+    pair.backend.incoming = [b"0123456789", b"more"]
+    pair.settle()
+    assert pair.kept.size == 5
+    pair.client.room = 100
+    pair.settle()
+    assert pair.kept.size == 0
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_bytes_of_a_connection_that_ends_are_not_kept(ended: bool) -> None:
+    pair = Pair()
+    pair.client.room = 0
+    pair.backend.incoming = [b"0123456789"]
+    pair.settle()
+    if ended:
+        pair.client.broken = True
+        pair.settle()
+    else:
+        pair.connection.close()
+    assert pair.closed and pair.kept.size == 0
+
+
+def test_where_much_is_kept_each_connection_reads_little() -> None:
+    kept = Kept()
+    slow = [Pair(CHUNK_BYTES, kept) for _ in range(2 * KEPT_BYTES // CHUNK_BYTES)]
+    for pair in slow:
+        pair.client.room = 0
+        pair.backend.incoming = [bytes(CHUNK_BYTES)]
+        pair.settle()
+    assert kept.size <= KEPT_BYTES + len(slow) * SMALL_CHUNK_BYTES
+    for pair in slow:
+        pair.client.room = 2 * CHUNK_BYTES
+        pair.settle()
+        assert len(pair.client.taken) == CHUNK_BYTES
+    assert kept.size == 0
 
 
 def test_a_slow_reader_may_still_send() -> None:

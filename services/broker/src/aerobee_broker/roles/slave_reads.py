@@ -70,7 +70,7 @@ class SlaveReads:
         return SlavePull(
             reading=QueueReading(store, self._polls, options),
             slow_readers=SlowReaders(store, lambda _: (broker_id,), slow_reader_bytes(options)),
-            access=ReadAccess(topics, groups, permission, options),
+            access=ReadAccess(topics, groups, permission, options, own.environment.in_flight),
             groups=tables.groups,
             metrics=own.environment.metrics,
             check=self._check,

@@ -26,7 +26,9 @@ from aerobee_wire import topics as names
 class Consuming:
     def __init__(self, core: Core) -> None:
         options, tables = core.environment.options, core.tables
-        access = ReadAccess(core.topics, core.groups, core.permission, options)
+        access = ReadAccess(
+            core.topics, core.groups, core.permission, options, core.environment.in_flight
+        )
         self.pull = Pull(
             store=core.store,
             reading=QueueReading(core.store, core.polls, options),

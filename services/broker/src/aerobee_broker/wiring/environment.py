@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.commit.worker_thread import Worker
@@ -12,12 +12,14 @@ from aerobee_broker.disk import Disk
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.format import FormatFile
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.in_flight import InFlight
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """`path`: the directory of the store. `format`: what a build must know to open it. `flusher`
-    flushes the log and keeps up the store, `writer` writes the tables.
+    flushes the log and keeps up the store, `writer` writes the tables. `in_flight`: what the server
+    holds for calls.
     """
 
     options: BrokerOptions
@@ -29,3 +31,4 @@ class Environment:
     rng: random.Random
     metrics: BrokerMetrics
     format: FormatFile
+    in_flight: InFlight = field(default_factory=InFlight)

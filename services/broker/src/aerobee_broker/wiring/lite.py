@@ -150,6 +150,8 @@ class Lite:
             journal=self.journal,
             deadlines=self.deadlines,
             durations=self.durations,
-            access=ReadAccess(core.topics, core.groups, core.permission, options),
+            access=ReadAccess(
+                core.topics, core.groups, core.permission, options, environment.in_flight
+            ),
             metrics=environment.metrics,
         )

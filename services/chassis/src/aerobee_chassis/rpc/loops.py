@@ -10,12 +10,14 @@ import structlog
 
 from aerobee_chassis.rpc.aio.channel import AioChannel
 from aerobee_chassis.rpc.aio.listener import AioListener
+from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
 from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable
 from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
-from aerobee_chassis.rpc.services import Service
-from aerobee_chassis.rpc.transport import Channel, ChannelTls, Listener, Run
+from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.services import Method, Service
+from aerobee_chassis.rpc.transport import Channel, ChannelTls, Listener, Refuse, Run
 
 Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
 
@@ -42,12 +44,21 @@ def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asynci
     return kinds.aio()
 
 
-def make_listener(services: Sequence[Service], run: Run) -> Listener:
+def refuse_plainly(_method: Method) -> Failure:
+    return Failure("RESOURCE_EXHAUSTED", "the server has too much to do: try again later")
+
+
+def make_listener(
+    services: Sequence[Service],
+    run: Run,
+    in_flight: InFlight | None = None,
+    refuse: Refuse = refuse_plainly,
+) -> Listener:
     """For the running loop."""
-    loop = asyncio.get_running_loop()
+    loop, bounds = asyncio.get_running_loop(), in_flight or InFlight()
     if isinstance(loop, CompletionQueueLoop):
-        return CompletionQueueListener(loop, services, run)
-    return AioListener(services, run)
+        return CompletionQueueListener(loop, services, run, bounds, refuse)
+    return AioListener(services, run, bounds, refuse)
 
 
 def open_channel(

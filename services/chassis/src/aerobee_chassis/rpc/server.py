@@ -16,11 +16,14 @@ from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc import health, reflection
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.services import Method, Service, bind
 from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
 
 FailureOf = Callable[[Exception], Failure | None]
+# The message with which an RPC answers that too much is in flight; None: it ends with a failure.
+BusyAnswer = Callable[[Method], Message | None]
 
 DEFAULT_GRACE_S = 5.0
 
@@ -30,7 +33,9 @@ class Server(Component):
 
     `failure_of`: the failure that an exception of the domain is for the caller. Where it returns
     None, the caller gets INTERNAL without details and the log a traceback. `grace_s`: how long
-    `stop` waits for calls in progress.
+    `stop` waits for calls in progress. `in_flight`: bounds what the server holds for calls; a call
+    that it refuses is answered with `busy_answer`, else it ends with the failure of
+    TooMuchInFlight.
     """
 
     def __init__(
@@ -41,6 +46,8 @@ class Server(Component):
         port: int,
         failure_of: FailureOf,
         grace_s: float = DEFAULT_GRACE_S,
+        in_flight: InFlight | None = None,
+        busy_answer: BusyAnswer = lambda _: None,
     ) -> None:
         names = [service.name for service in services]
         self._health = health.Health(names)
@@ -54,6 +61,8 @@ class Server(Component):
         self.port = port  # 0: a free one, until it is started
         self._failure_of = failure_of
         self._grace_s = grace_s
+        self._in_flight = in_flight or InFlight()
+        self._busy_answer = busy_answer
         self._listener: Listener | None = None
 
     @property
@@ -63,7 +72,7 @@ class Server(Component):
 
     async def start(self) -> None:
         """Raises PortInUse."""
-        listener = make_listener(self._services, self._run)
+        listener = make_listener(self._services, self._run, self._in_flight, self._refuse)
         target = join_address(self._host, self.port)
         try:
             self.port = listener.bind(target)
@@ -104,12 +113,18 @@ class Server(Component):
         except Exception as error:
             return self._failure(f"{service}/{method.name}", error)
 
+    def _refuse(self, method: Method) -> Message | Failure:
+        answer = self._busy_answer(method)
+        return answer or self._failure(method.name, TooMuchInFlight(self._in_flight.limit))
+
     def _failure(self, path: str, error: Exception) -> Failure:
         if isinstance(error, UnreadableRequest):
             return Failure("INVALID_ARGUMENT", "the request cannot be parsed as its message type")
         if isinstance(error, health.ServiceNotFound):
             return Failure("NOT_FOUND", str(error))
         failure = self._failure_of(error)
+        if failure is None and isinstance(error, TooMuchInFlight):
+            return Failure("RESOURCE_EXHAUSTED", str(error))
         if failure is None:
             structlog.get_logger().error("handler_failed", rpc=path, exc_info=error)
             return Failure("INTERNAL", "internal error: see the log of the server")

@@ -15,15 +15,18 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.in_flight import LOOKAHEAD_BYTES, MAX_MESSAGE_BYTES, InFlight
 from aerobee_chassis.rpc.services import Method
 
 CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # status and message of a call after that
 CALL_ENDED = "UNAVAILABLE", "the other side has ended the call"  # of a write after that
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; one body is at most 4 MiB
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
+    # How much of a request gRPC takes before it is read. By default it finds out how much is on
+    # its way, and takes as much: several MiB of each.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
     # By default two servers may share a port, and its calls, unnoticed: refuse the second.
     ("grpc.so_reuseport", 0),
     # A silent peer is pinged, and its connection closed when no answer comes: a consumer's machine
@@ -56,6 +59,14 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 # Runs one method of the service with that name; raises nothing but CancelledError. None: the
 # handler has written all responses to the call.
 Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
+
+
+# How a call of this method ends when too much is in flight.
+Refuse = Callable[[Method], Message | Failure]
+
+
+def server_options(in_flight: InFlight) -> tuple[tuple[str, int], ...]:
+    return (*SERVER_OPTIONS, ("grpc.max_receive_message_length", in_flight.largest_request))
 
 
 class Listener(Protocol):

@@ -1,7 +1,8 @@
 """One relayed connection: bytes from client to server and back, with backpressure and half-close.
 
 Both ends are non-blocking. Bytes that an end does not take at once are kept, and no more are read
-from the other end until it has taken them.
+from the other end until it has taken them. When many connections keep bytes, each reads less at a
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,23 @@ if TYPE_CHECKING:
 
 
 CHUNK_BYTES = 256 * 1024
+SMALL_CHUNK_BYTES = 16 * 1024  # while KEPT_BYTES are kept: one record of TLS
+KEPT_BYTES = 64 * 1024 * 1024
 NOTHING = memoryview(b"")
+
+
+class Kept:
+    """Bytes that all connections of a relay keep, for ends that do not take them."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much a connection reads at a time."""
+        return CHUNK_BYTES if self.size < KEPT_BYTES else SMALL_CHUNK_BYTES
 
 
 class Direction:
@@ -57,12 +74,15 @@ class Connection:
     """Relays between `client` and `backend` from `start` on, until both directions have ended or an
     end broke; then closes both ends.
 
-    `buffer` is shared by all connections of a thread.
+    `buffer` and `kept` are shared by all connections of a thread.
     """
 
-    __slots__ = ("_backend", "_buffer", "_client", "_down", "_poller", "_up")
+    __slots__ = ("_backend", "_buffer", "_client", "_down", "_kept", "_poller", "_up")
 
-    def __init__(self, poller: Poller, client: End, backend: End, buffer: memoryview) -> None:
+    def __init__(
+        self, poller: Poller, client: End, backend: End, buffer: memoryview, kept: Kept
+    ) -> None:
+        self._kept = kept
         self._poller = poller
         self._client = client
         self._backend = backend
@@ -74,7 +94,9 @@ class Connection:
         self._wait()
 
     def close(self) -> None:
-        self._up.ended = self._down.ended = True
+        for way in (self._up, self._down):
+            way.ended = True
+            self._keep(way, NOTHING)
         for end in (self._client, self._backend):
             self._poller.forget(end.fileno())
             end.close()
@@ -95,7 +117,7 @@ class Connection:
     def _forward(self, way: Direction) -> None:
         buffer = self._buffer
         try:
-            count = way.source.recv_into(buffer)
+            count = way.source.recv_into(buffer[: self._kept.chunk_bytes])
         except BlockingIOError:
             return
         except OSError:
@@ -112,7 +134,7 @@ class Connection:
             self._sink_broke(way)
             return
         if sent < count:
-            way.pending = memoryview(bytes(buffer[sent:count]))
+            self._keep(way, memoryview(bytes(buffer[sent:count])))
             self._wait()
 
     def _flush(self, way: Direction) -> None:
@@ -123,7 +145,7 @@ class Connection:
         except OSError:
             self._sink_broke(way)
             return
-        way.pending = way.pending[sent:] if sent < len(way.pending) else NOTHING
+        self._keep(way, way.pending[sent:] if sent < len(way.pending) else NOTHING)
         if not way.pending:
             self._wait()
 
@@ -140,11 +162,16 @@ class Connection:
             self._ended(way)
 
     def _ended(self, way: Direction) -> None:
-        way.ended, way.pending = True, NOTHING
+        way.ended = True
+        self._keep(way, NOTHING)
         if self._up.ended and self._down.ended:
             self.close()
         else:
             self._wait()
+
+    def _keep(self, way: Direction, data: memoryview) -> None:
+        self._kept.size += len(data) - len(way.pending)
+        way.pending = data
 
     def _wait(self) -> None:
         up, down = self._up, self._down

@@ -25,7 +25,7 @@ import types
 
 from aerobee_chassis.errors import CertificateError
 from aerobee_chassis.tls_port.certificates import Certificates
-from aerobee_chassis.tls_port.connection import CHUNK_BYTES, Connection
+from aerobee_chassis.tls_port.connection import CHUNK_BYTES, Connection, Kept
 from aerobee_chassis.tls_port.poller import IN, OUT, Poller
 
 TYPE_CHECKING = False  # importing `typing` and `dataclasses` would take 3 MB
@@ -160,6 +160,7 @@ class Relay:
         self._report = report
         self._counts: dict[str, int] = {}
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
+        self._kept = Kept()
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listeners]
 
     def run(self) -> None:
@@ -174,7 +175,7 @@ class Relay:
         self.poller.run()
 
     def open(self, client: End, backend: End) -> None:
-        Connection(self.poller, client, backend, self._buffer).start()
+        Connection(self.poller, client, backend, self._buffer, self._kept).start()
 
     def path_of(self, peer: str) -> str:
         return f"{self._directory}/{peer}"

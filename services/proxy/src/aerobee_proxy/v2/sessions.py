@@ -21,12 +21,12 @@ from aerobee_proxy.cluster.leasing.lite_subscriptions import HeldLiteTopics
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_wire.tags import ALL, SEPARATOR
 
-EXPIRY_MS = 120_000  # without a call, for a client without a stream
 MAX_SESSIONS = 50_000  # bounds the memory that calls under ever new client ids can take
 DEFAULT_REQUEST_TIMEOUT_MS = 3_000  # what all SDKs use
 # Heartbeats come every 10 s, those of one SDK every 30 s: a client without a stream that missed one
 # counts as gone where its leases are renewed.
 SILENCE_MS = 45_000
+EXPIRY_MS = SILENCE_MS  # without a call, for a client without a stream
 
 
 class CommandStream(Protocol):

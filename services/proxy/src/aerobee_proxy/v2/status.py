@@ -1,5 +1,6 @@
 """The status of a response: which code a client gets for which failure. The only such place.
 
+    TooMuchInFlight       of the chassis: TOO_MANY_REQUESTS
     Refused               a code of the public protocol and a sentence, made by the proxy itself
     MqError               from a broker, a name server or `cluster`; its code is translated here
     MessageTypeConflict,
@@ -16,11 +17,16 @@ from collections.abc import Iterable, Mapping
 import structlog
 from apache.rocketmq.v2.definition_pb2 import Code, Status
 
+from aerobee_chassis.rpc.in_flight import TooMuchInFlight
 from aerobee_proxy.cluster.leasing.acknowledge import BrokerAway
 from aerobee_proxy.cluster.topic_route import MessageTypeConflict
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 
+TOO_MUCH = (
+    "the proxy holds as many bytes of requests and answers as it may: send again in a moment, or "
+    "raise maxInFlightBytes"
+)
 INTERNAL_MESSAGE = "internal error: see the log of the proxy"
 
 
@@ -94,6 +100,8 @@ def status_for(rpc: str, error: Exception) -> Status:
     details of it."""
     if isinstance(error, Refused):
         return status(error.code, error.message)
+    if isinstance(error, TooMuchInFlight):
+        return status(Code.TOO_MANY_REQUESTS, TOO_MUCH)
     if isinstance(error, MessageTypeConflict):
         return status(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, error.message)
     if isinstance(error, BrokerAway):

@@ -81,6 +81,7 @@ class LitePop:
         end = loop.time() + min(poll_ms, MAX_POLL_MS) / 1000
         while True:
             self.journal.check_room()
+            await self.access.room()
             repeated = await self._repeat(request)
             if repeated:
                 return repeated
@@ -208,6 +209,8 @@ class LitePop:
                 one.batch.roll_back()
 
         records = [one.batch.journal_record(one.request) for one in selected]
+        size = sum(one.batch.size for one in selected)
+        self.access.in_flight.answering(size)  # until the answer itself is counted
         try:
             await self.journal.write(records, roll_back)
         except asyncio.CancelledError:
@@ -215,6 +218,7 @@ class LitePop:
                 self.durations.give_back(one.batch.messages())
             raise
         finally:
+            self.access.in_flight.answered(size)
             for one in selected:
                 for queue, messages in one.batch.runs:
                     offsets = [message.offset for message in messages]

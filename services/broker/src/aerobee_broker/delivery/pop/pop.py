@@ -56,12 +56,14 @@ class Pop:
 
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
         """None: no message came in time. Raises NoPermission, TopicNotExist, GroupNotExist,
-        InvalidParameter, TooMuchUnflushed, MqError POLLING_FULL, and what the store raises."""
+        InvalidParameter, TooMuchUnflushed, TooMuchInFlight, MqError POLLING_FULL, and what the
+        store raises."""
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
         while True:
             self.journal.check_room()
+            await self.access.room()
             topic = self.access.topic(request.topic, request.queue_id)
             wanted = self.access.filter_in(topic, request.filter)
             if wanted is not request.filter:
@@ -98,6 +100,7 @@ class Pop:
                 return None
 
     async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:
+        self.access.in_flight.answering(batch.size)  # until the answer itself is counted
         try:
             await self.journal.write([batch.journal_record(request)], batch.roll_back)
         except asyncio.CancelledError:
@@ -105,6 +108,7 @@ class Pop:
             self.polls.wake_pop(request.consumer_group, request.topic)
             raise
         finally:
+            self.access.in_flight.answered(batch.size)
             for queue, messages in batch.runs:
                 offsets = [message.offset for message in messages]
                 self.deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)

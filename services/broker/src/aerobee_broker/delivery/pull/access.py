@@ -1,4 +1,6 @@
-"""Whether a consumer may read: the checks of broker, group, queue and filter for pull and pop."""
+"""Whether a consumer may read: the checks of broker, group, queue, filter and memory for pull and
+pop.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import Code, MqError
@@ -24,7 +27,9 @@ class ReadAccess:
         groups: GroupRegistry,
         permission: BrokerPermission,
         options: BrokerOptions,
+        in_flight: InFlight,
     ) -> None:
+        self.in_flight = in_flight
         self._topics = topics
         self._groups = groups
         self.check_broker = permission.check_read
@@ -39,6 +44,12 @@ class ReadAccess:
         if not group.consume_enable:
             raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
         return group
+
+    async def room(self) -> None:
+        """Waits while answers that no caller takes leave no room for another one. Raises
+        TooMuchInFlight."""
+        if self.in_flight.is_full:  # nearly never: spares a coroutine
+            await self.in_flight.room(WAIT_S)
 
     def topic(self, topic: str, queue_id: int | None) -> TopicConfig:
         """The topic. `queue_id` None: of any queue. Raises TopicNotExist, NoPermission,

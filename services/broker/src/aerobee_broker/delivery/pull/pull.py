@@ -39,7 +39,8 @@ class Pull:
         """The result, and the id of the broker to pull from next time.
 
         Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
-        QueueLockNotHeld, MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises.
+        QueueLockNotHeld, TooMuchInFlight, MqError SUBSCRIPTION_PARSE_FAILED, and what the store
+        raises.
         """
         self.access.check_broker()
         group = None if request.browse else await self.access.group(request.consumer_group)
@@ -68,9 +69,11 @@ class Pull:
         return result, self.slow_readers.suggested(request, result, group)
 
     async def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
+        await self.access.room()
         result = self.reading.read(request, wanted)
         if result.status is ReadStatus.NO_NEW and self.reading.suspends(request):
             await self.reading.park(request, wanted)
+            await self.access.room()
             if request.browse:
                 return self.reading.read(request, wanted)
             self._check_lock(request)  # another client may have locked the queue meanwhile

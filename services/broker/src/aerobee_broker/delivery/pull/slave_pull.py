@@ -44,6 +44,7 @@ class SlavePull:
         self.access.check_broker()
         group = None if request.browse else self._group(request.consumer_group)
         wanted = self._wanted(request)
+        await self.access.room()
         result = self._read(request, wanted)
         if (
             result.status is ReadStatus.NO_NEW
@@ -51,6 +52,7 @@ class SlavePull:
             and self.reading.suspends(request)
         ):
             await self.reading.park(request, wanted)
+            await self.access.room()
             self.check()
             result = self._read(request, wanted)
         if result.message_count and group is not None:

@@ -1,4 +1,8 @@
-"""Calls taken by grpc.aio."""
+"""Calls taken by grpc.aio.
+
+To grpc.aio every method has a stream of requests, which is the same on the wire: so a handler reads
+its request, and reads it when `InFlight` admits it.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,24 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import SERVER_OPTIONS, Run, parsed_each, serialized
+from aerobee_chassis.rpc.transport import Refuse, Run, parsed_each, serialized, server_options
 
-# By (client streams, server streams).
-_KINDS: Mapping[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
+LOOK_S = 1.0
+_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
 
 
 class AioListener:
-    def __init__(self, services: Sequence[Service], run: Run) -> None:
+    def __init__(
+        self, services: Sequence[Service], run: Run, in_flight: InFlight, refuse: Refuse
+    ) -> None:
         self._run = run
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._in_flight = in_flight
+        self._refuse = refuse
+        self._loop = asyncio.get_running_loop()
+        self._looking: asyncio.TimerHandle | None = None
+        self._server = grpc.aio.server(options=server_options(in_flight))
         for service in services:
             handlers = {
                 method.name: self._adapt(service.name, method) for method in service.methods
@@ -43,39 +49,102 @@ class AioListener:
 
     async def start(self) -> None:
         await self._server.start()
+        self._look()
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _look(self) -> None:
+        """Every LOOK_S."""
+        self._looking = self._loop.call_later(LOOK_S, self._look)
+        self._in_flight.expire(self._loop.time())
 
     def _adapt(self, service: str, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
-        run = self._run
-
-        async def adapted(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            if method.client_streams:
-                # Some callers send no request before they have the headers of the answer.
-                await context.send_initial_metadata(())
-                request = parsed_each(method, request)
-            call = AioCall(context, method.server_streams)
-            outcome = await run(service, method, request, call)
+        async def adapted(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            call = AioCall(context, self._in_flight, method.server_streams)
+            outcome = await self._outcome(service, method, requests, call)
             if isinstance(outcome, Failure):
                 status = getattr(grpc.StatusCode, outcome.status)
                 return await context.abort(status, outcome.message, outcome.trailers)
             if method.server_streams and outcome is not None:
                 await call.write(outcome)
                 return None
-            return outcome
+            return None if outcome is None else call.last(outcome)
 
-        kind = _KINDS[method.client_streams, method.server_streams]
-        return kind(adapted, request_deserializer=None, response_serializer=serialized)
+        kind: Callable[..., grpc.RpcMethodHandler[Any, Any]] = (
+            grpc.stream_stream_rpc_method_handler
+            if method.server_streams
+            else grpc.stream_unary_rpc_method_handler
+        )
+        return kind(adapted, request_deserializer=None, response_serializer=None)
+
+    async def _outcome(
+        self, service: str, method: Method, requests: Any, call: AioCall
+    ) -> Message | Failure | None:
+        if method.client_streams:
+            # Some callers send no request before they have the headers of the answer.
+            await call.send_headers()
+            return await self._run(service, method, parsed_each(method, requests), call)
+        in_flight = self._in_flight
+        admission = _Admission(self._loop, self._in_flight, id(method))
+        in_flight.admit(admission, self._loop.time())
+        try:
+            reserved = await admission.outcome
+        except asyncio.CancelledError:
+            in_flight.forget(admission)
+            raise
+        if not reserved:
+            return self._refuse(method)
+        size = 0
+        try:
+            request = await anext(aiter(requests), None)
+            size = len(request or b"")
+        finally:
+            in_flight.arrived(admission, reserved, size)
+        try:
+            if request is None:
+                return _NO_REQUEST
+            running = self._run(service, method, request, call)
+            del request  # else its bytes stay beside the message that is parsed from them
+            return await running
+        finally:
+            in_flight.done(size)
+
+
+class _Admission:
+    """A `Reader`. Its outcome: the bytes that are reserved for the request; 0: it is refused."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object) -> None:
+        self._in_flight = in_flight
+        self.kind = kind
+        self.outcome: asyncio.Future[int] = loop.create_future()
+
+    def read(self, reserved: int) -> None:
+        if self.outcome.done():  # the call was cancelled
+            self._in_flight.arrived(self, reserved, 0)
+        else:
+            self.outcome.set_result(reserved)
+
+    def refuse(self) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(0)
 
 
 class AioCall:
     """`Call` over a `grpc.aio` context."""
 
-    __slots__ = ("_context", "_writing")
+    __slots__ = ("_context", "_in_flight", "_writing")
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], streams: bool = False) -> None:
+    def __init__(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        in_flight: InFlight,
+        streams: bool = False,
+    ) -> None:
         self._context = context
+        self._in_flight = in_flight
         # grpc.aio loses messages when two tasks write at once.
         self._writing = asyncio.Lock() if streams else None
 
@@ -95,6 +164,18 @@ class AioCall:
     def cancelled(self) -> bool:
         return bool(self._context.cancelled())
 
+    async def send_headers(self) -> None:
+        await self._context.send_initial_metadata(())
+
+    def last(self, message: Message) -> bytes:
+        """The one response, which grpc.aio is to send: it counts until the call is over."""
+        data = serialized(message)
+        self._in_flight.answering(len(data))
+        # Called when the call is over, whether the caller took the answer or not.
+        context: Any = self._context
+        context.add_done_callback(lambda _: self._in_flight.answered(len(data)))
+        return data
+
     async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
 
@@ -103,6 +184,23 @@ class AioCall:
     ) -> None:
         if self._writing is None:
             raise TypeError("this RPC has one response: return it")
-        async with self._writing:
-            for message in messages:
-                await self._context.write(message)
+        batch = [serialized(message) for message in messages]
+        unsent = sum(map(len, batch))
+        self._in_flight.answering(unsent)
+        try:
+            async with self._writing:
+                for data in batch:
+                    await self._send(data)
+                    unsent -= len(data)
+                    self._in_flight.answered(len(data))
+        finally:
+            self._in_flight.answered(unsent)
+
+    async def _send(self, data: bytes) -> None:
+        """Raises CancelledError where the caller takes nothing for too long."""
+        try:
+            async with asyncio.timeout(self._in_flight.stall_s):
+                await self._context.write(data)
+        except TimeoutError:
+            self._in_flight.cut += 1
+            raise asyncio.CancelledError("the caller does not read the answer") from None

@@ -1,44 +1,47 @@
 """Calls taken from gRPC's completion queue by the loop itself (`loop`).
 
-An operation on a call (read, write, end) is started with the function that its event is for. A
-handler runs as a task; the messages of one `write_all` follow each other from event to event,
-without waking it.
+Every second the listener looks for calls that wait for too long, and for callers that do not take
+their answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import grpc
-from google.protobuf.message import Message
-
-from aerobee_chassis.addresses import peer_address
-from aerobee_chassis.clock import seconds_until
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
-from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import SERVER_OPTIONS, Run, parsed_each, serialized
+from aerobee_chassis.rpc.completion_queue.server_call import (
+    STATUS_CODES,
+    CompletionQueueCall,
+    nothing,
+)
+from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.services import Service
+from aerobee_chassis.rpc.transport import Refuse, Run, server_options
 
 GOODBYE_S = 0.5  # for clients to close their connections once their calls are over
 WAITING_CALLS = 32  # new calls that gRPC may hand over before it is asked for more
-_STATUS = {status.name: status.value[0] for status in grpc.StatusCode}
-_MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
-_CANCELLED = Failure("CANCELLED", "the call was cancelled")
+LOOK_S = 1.0
 _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
-_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
-_NO_DEADLINE_S = 1e12  # beyond it: a call without one has gRPC's infinite future
-_NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
 
 
 class CompletionQueueListener:
-    def __init__(self, loop: CompletionQueueLoop, services: Sequence[Service], run: Run) -> None:
+    def __init__(
+        self,
+        loop: CompletionQueueLoop,
+        services: Sequence[Service],
+        run: Run,
+        in_flight: InFlight,
+        refuse: Refuse,
+    ) -> None:
         self.loop = loop
         self.run = run
+        self.in_flight = in_flight
+        self.refuse = refuse
         self.active: set[CompletionQueueCall] = set()
         self._methods = {
             f"/{service.name}/{method.name}".encode(): (service.name, method)
@@ -46,11 +49,12 @@ class CompletionQueueListener:
             for method in service.methods
         }
         self._queue = loop.queue
-        self._server = cygrpc.Server(SERVER_OPTIONS, False)
+        self._server = cygrpc.Server(server_options(in_flight), False)
         self._server.register_completion_queue(self._queue)
         self._stopping = False
         self._idle = asyncio.Event()
         self._down: asyncio.Future[None] = loop.create_future()
+        self._looking: asyncio.TimerHandle | None = None
 
     def bind(self, target: str) -> int:
         try:
@@ -65,6 +69,7 @@ class CompletionQueueListener:
         self._server.start()
         for _ in range(WAITING_CALLS):
             self._server.request_call(self._queue, self._queue, self._on_call)
+        self._looking = self.loop.call_later(LOOK_S, self._look)
 
     async def stop(self, grace_s: float) -> None:
         self._stopping = True
@@ -80,10 +85,13 @@ class CompletionQueueListener:
         await self._down
         tasks = [call.task for call in self.active if call.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
         self._server.destroy()
 
     def ended(self, call: CompletionQueueCall) -> None:
         self.active.discard(call)
+        call.task = None  # which may refer to the call
         if self._stopping and not self.active:
             self._idle.set()
 
@@ -103,249 +111,27 @@ class CompletionQueueListener:
     def _on_down(self, _event: Any) -> None:
         self._down.set_result(None)
 
+    def _look(self) -> None:
+        """Every LOOK_S."""
+        now_s, in_flight = self.loop.time(), self.in_flight
+        self._looking = self.loop.call_later(LOOK_S, self._look)
+        if in_flight.waiting:
+            in_flight.expire(now_s)
+            for call in tuple(self.active):
+                call.hurry()
+        if in_flight.answers:
+            stalled_looks = max(1, round(in_flight.stall_s / LOOK_S))
+            for call in tuple(self.active):
+                call.check_reader(stalled_looks)
+
 
 def _refuse(core: Any) -> None:
-    status = _STATUS[_UNKNOWN_METHOD.status], _UNKNOWN_METHOD.message.encode()
+    status = STATUS_CODES[_UNKNOWN_METHOD.status], _UNKNOWN_METHOD.message.encode()
     core.start_server_batch(
         (
             cygrpc.SendInitialMetadataOperation((), 0),
             cygrpc.ReceiveCloseOnServerOperation(0),
             cygrpc.SendStatusFromServerOperation((), *status, 0),
         ),
-        _nothing,
+        nothing,
     )
-
-
-def _nothing(_event: Any) -> None:
-    pass
-
-
-class CompletionQueueCall:
-    """`Call`, and the way of one RPC from its arrival to its status."""
-
-    __slots__ = (
-        "_arrival",
-        "_cancelled",
-        "_closed",
-        "_core",
-        "_ended",
-        "_headers_sent",
-        "_listener",
-        "_method",
-        "_outgoing",
-        "_requests",
-        "_sending",
-        "_service",
-        "task",
-    )
-
-    def __init__(
-        self, listener: CompletionQueueListener, event: Any, service: str, method: Method
-    ) -> None:
-        self._listener = listener
-        self._arrival = event
-        self._core = event.call
-        self._service = service
-        self._method = method
-        self._headers_sent = False
-        self._cancelled = False
-        self._closed = False  # by the caller: nothing more comes from it
-        self._ended = False  # by us: the status is sent
-        # Operations that send messages; behind those of one write, the future that waits for them.
-        self._outgoing: deque[Any | asyncio.Future[None]] = deque()
-        self._sending = False  # the event of a message that was sent is to come
-        self._requests: _Requests | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    # ---- what a handler sees ----
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        pairs = self._arrival.invocation_metadata
-        return {key: value for key, value in pairs if isinstance(value, str)}
-
-    @property
-    def peer(self) -> str:
-        return peer_address(self._core.peer().decode())
-
-    def time_remaining_s(self) -> float | None:
-        deadline = self._arrival.call_details.deadline
-        return None if deadline > _NO_DEADLINE_S else max(0.0, seconds_until(deadline))
-
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-    async def write(self, message: Message | bytes) -> None:
-        await self.write_all((message,))
-
-    async def write_all(
-        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
-    ) -> None:
-        if not self._method.server_streams:
-            raise TypeError("this RPC has one response: return it")
-        if self._ended or self._cancelled:
-            raise asyncio.CancelledError
-        batch = [serialized(message) for message in messages]
-        if not batch:
-            return
-        # A message that another follows may wait for it; the one that carries the headers may not.
-        flags = [_MORE_FOLLOWS] * len(batch)
-        if not more_follows:
-            flags[-1] = 0
-        if not self._headers_sent:
-            flags[0] = 0
-        sent = self._listener.loop.create_future()
-        self._outgoing.extend(map(cygrpc.SendMessageOperation, batch, flags))
-        self._outgoing.append(sent)
-        if not self._sending:
-            self._send_next()
-        await sent
-
-    # ---- from arrival to status ----
-
-    def begin(self) -> None:
-        start = self._core.start_server_batch
-        start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
-        if self._method.client_streams:
-            # Some callers send no request before they have the headers of the answer.
-            start((self._headers(),), _nothing)
-            self._requests = _Requests(self._core, self._listener.loop)
-            self._handle(parsed_each(self._method, self._requests))
-        else:
-            start((cygrpc.ReceiveMessageOperation(0),), self._on_request)
-
-    def _on_request(self, event: Any) -> None:
-        data = event.batch_operations[0].message()
-        if data is None:
-            self._end(_NO_REQUEST)
-        else:
-            self._handle(data)
-
-    def _handle(self, request: Any) -> None:
-        if self._cancelled:
-            self._end(_CANCELLED)
-        else:
-            self.task = self._listener.loop.create_task(self._run(request))
-
-    async def _run(self, request: Any) -> None:
-        try:
-            outcome = await self._listener.run(self._service, self._method, request, self)
-            if self._sending and not isinstance(outcome, Failure | None):
-                # gRPC sends one message at a time, and another task's is under way.
-                await self.write(outcome)
-                outcome = None
-        except asyncio.CancelledError:
-            self._end(_CANCELLED)
-            raise
-        except Exception as error:  # the last message cannot be serialized
-            self._listener.loop.call_failed(error)
-            outcome = _NOT_SENT
-        self._end(outcome)
-
-    def _end(self, outcome: Any) -> None:
-        """The last message, or the failure, and the status."""
-        if self._ended:
-            return
-        self._ended = True
-        failure = outcome if isinstance(outcome, Failure) else None
-        operations = [] if self._headers_sent else [self._headers()]
-        if failure is None and not (outcome is None and self._method.server_streams):
-            try:
-                data = serialized(outcome)
-                operations.append(cygrpc.SendMessageOperation(data, 0))
-            except Exception as error:
-                self._listener.loop.call_failed(error)
-                failure = _NOT_SENT
-        self._abandon_writes()
-        if failure is None:
-            status = cygrpc.SendStatusFromServerOperation((), 0, b"", 0)
-        else:
-            code, message = _STATUS[failure.status], failure.message.encode()
-            status = cygrpc.SendStatusFromServerOperation(failure.trailers, code, message, 0)
-        operations.append(status)
-        self._core.start_server_batch(tuple(operations), self._on_end)
-
-    def _headers(self) -> Any:
-        self._headers_sent = True
-        return cygrpc.SendInitialMetadataOperation((), 0)
-
-    def _on_end(self, _event: Any) -> None:
-        if self._closed:
-            self._listener.ended(self)
-
-    def _on_close(self, event: Any) -> None:
-        self._closed = True
-        if event.batch_operations[0].cancelled() and not self._ended:
-            self._cancelled = True
-            if self.task is not None:
-                self.task.cancel()
-                # A task that is cancelled before its first step does not run `_end`.
-                self.task.add_done_callback(self._on_cancelled)
-        if self._ended:
-            self._listener.ended(self)
-
-    def _on_cancelled(self, _task: asyncio.Task[None]) -> None:
-        self._end(_CANCELLED)
-
-    # ---- writing ----
-
-    def _send_next(self) -> None:
-        outgoing = self._outgoing
-        self._sending = False
-        while outgoing and not self._sending:
-            item = outgoing.popleft()
-            if isinstance(item, asyncio.Future):
-                if not item.done():
-                    item.set_result(None)
-                continue
-            self._sending = True
-            operations = (item,) if self._headers_sent else (self._headers(), item)
-            if self._core.start_server_batch(operations, self._on_sent):
-                self._abandon_writes()
-
-    def _on_sent(self, event: Any) -> None:
-        if event.success:
-            self._send_next()
-        else:  # the caller is gone
-            self._abandon_writes()
-
-    def _abandon_writes(self) -> None:
-        for item in self._outgoing:
-            if isinstance(item, asyncio.Future):
-                item.cancel()
-        self._outgoing.clear()
-
-
-class _Requests:
-    """The requests of a stream as bytes. Each is read from gRPC when the handler asks for it."""
-
-    def __init__(self, core: Any, loop: CompletionQueueLoop) -> None:
-        self._core = core
-        self._loop = loop
-        self._reading = False
-        self._read: deque[bytes | None] = deque()
-        self._waiter: asyncio.Future[None] | None = None
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._read:
-            if not self._reading:
-                self._reading = True
-                self._core.start_server_batch(
-                    (cygrpc.ReceiveMessageOperation(0),), self._on_message
-                )
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        data = self._read[0]
-        if data is None:  # the end stays in the queue: asked again, it is the end again
-            raise StopAsyncIteration
-        self._read.popleft()
-        return data
-
-    def _on_message(self, event: Any) -> None:
-        self._reading = False
-        self._read.append(event.batch_operations[0].message())
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

@@ -18,6 +18,7 @@ from aerobee.broker.v1.message_pb2 import Subscription
 from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
+from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight, TooMuchInFlight
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
@@ -73,7 +74,9 @@ class Receiver:
         *,
         background: Background,
         counts: ProxyCounts,
+        in_flight: InFlight,
     ) -> None:
+        self._in_flight = in_flight
         self._calls = calls
         self._availability = calls.availability
         self._batches = batches
@@ -85,6 +88,21 @@ class Receiver:
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
         self._polls: set[asyncio.Task[object]] = set()
         self._ending = asyncio.Event()
+
+    async def room(self) -> None:
+        """Waits while answers that no client takes leave no room for another one. Raises
+        TooMuchInFlight."""
+        if self._in_flight.is_full:
+            await self._in_flight.room(WAIT_S)
+
+    def check_room(self, size: int, handles: Callable[[], Sequence[ReceiptHandle]]) -> None:
+        """Gives messages of `size` bytes back and raises TooMuchInFlight if they have no room among
+        the answers that no client has taken."""
+        try:
+            self._in_flight.check_room(size)
+        except TooMuchInFlight:
+            self.give_back(handles())
+            raise
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.

@@ -73,6 +73,8 @@ async def receive_lite(
     if not batches:
         raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
     handles = [pair for batch in batches for pair in batch.handles()]
+    size = sum(len(batch.answer.records) for batch in batches)
+    receiver.check_room(size, lambda: [handle for handle, _ in handles])
     responses = _responses(options, request, batches)
     if request.auto_renew:
         # Before the client has them: it may acknowledge the first while the last is being sent.

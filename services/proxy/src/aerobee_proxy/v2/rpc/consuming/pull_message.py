@@ -11,6 +11,7 @@ from aerobee.broker.v1 import message_pb2 as broker
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import PullMessageRequest, PullMessageResponse
 
+from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
@@ -35,8 +36,14 @@ _CODES = {
 
 
 async def pull_message(
-    calls: BrokerCalls, options: ProxyOptions, request: PullMessageRequest, caller: Caller
+    calls: BrokerCalls,
+    options: ProxyOptions,
+    in_flight: InFlight,
+    request: PullMessageRequest,
+    caller: Caller,
 ) -> None:
+    if in_flight.is_full:
+        await in_flight.room(WAIT_S)
     poll_ms = polling_ms(
         request.long_polling_timeout if request.HasField("long_polling_timeout") else None,
         caller.call.time_remaining_s(),
@@ -70,6 +77,7 @@ async def pull_message(
         encoder.encode(record)
         responses.append(response.SerializeToString())
     responses.append(PullMessageResponse(next_offset=answer.next_begin_offset).SerializeToString())
+    in_flight.check_room(sum(map(len, responses)))
     await caller.call.write_all(responses, more_follows=True)
 
 

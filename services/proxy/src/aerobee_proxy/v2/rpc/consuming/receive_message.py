@@ -27,7 +27,7 @@ from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation.consumption import filter_of, polling_ms, receive_duration_ms
 from aerobee_wire.consume_order import ConsumeOrder
-from aerobee_wire.handles.leases import handle_encoder, handle_for
+from aerobee_wire.handles.leases import handle_encoder, handle_for, handles_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record, iter_records
 
@@ -41,6 +41,7 @@ async def receive_message(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> None:
+    await receiver.room()
     if await _is_lite(group_configs, request, caller):
         await receive_lite(receiver, options, request, caller)
         return
@@ -48,6 +49,7 @@ async def receive_message(
     answer = await receiver.pop(request.message_queue.broker.name, pop, ordered=ordered)
     if not answer.records:
         raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
+    receiver.check_room(len(answer.records), lambda: handles_of(pop, answer))
     records = list(iter_records(answer.records, check_crc=False))  # checked by the broker
 
     def handles() -> Iterator[ReceiptHandle]:

@@ -1,0 +1,357 @@
+"""One call that a server takes from gRPC's completion queue: from its arrival to its status.
+
+An operation on it (read, write, end) is started with the function that its event is for. A handler
+runs as a task; the messages of one `write_all` follow each other from event to event, without
+waking it. Its request is read when `InFlight` admits it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import Message
+
+from aerobee_chassis.addresses import peer_address
+from aerobee_chassis.clock import seconds_until
+from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
+from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
+from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.services import Method
+from aerobee_chassis.rpc.transport import Refuse, Run, parsed_each, serialized
+
+STATUS_CODES = {status.name: status.value[0] for status in grpc.StatusCode}
+_MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
+_CANCELLED = Failure("CANCELLED", "the call was cancelled")
+_NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
+_NO_DEADLINE_S = 1e12  # beyond it: a call without one has gRPC's infinite future
+_NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
+_NOT_TAKEN = (cygrpc.StatusCode.resource_exhausted, "the caller does not read the answer")
+
+
+class Server(Protocol):
+    """What a call needs of its listener."""
+
+    loop: CompletionQueueLoop
+    run: Run
+    in_flight: InFlight
+    refuse: Refuse
+
+    def ended(self, call: CompletionQueueCall) -> None: ...
+
+
+def nothing(_event: Any) -> None:
+    """For an operation whose end does not matter."""
+
+
+class CompletionQueueCall:
+    """`Call`, and the way of one RPC from its arrival to its status."""
+
+    __slots__ = (
+        "_arrival",
+        "_cancelled",
+        "_closed",
+        "_core",
+        "_ended",
+        "_headers_sent",
+        "_held",
+        "_in_flight",
+        "_listener",
+        "_looks",
+        "_method",
+        "_outgoing",
+        "_reading",
+        "_requests",
+        "_sending",
+        "_sent_size",
+        "_service",
+        "_unsent",
+        "task",
+    )
+
+    def __init__(self, listener: Server, event: Any, service: str, method: Method) -> None:
+        self._listener = listener
+        self._in_flight = listener.in_flight
+        self._arrival = event
+        self._core = event.call
+        self._service = service
+        self._method = method
+        self._headers_sent = False
+        self._cancelled = False
+        self._closed = False  # by the caller: nothing more comes from it
+        self._ended = False  # by us: the status is sent
+        # Messages and their flags; behind those of one write, the future that waits for them.
+        self._outgoing: deque[tuple[bytes, int] | asyncio.Future[None]] = deque()
+        self._sending = False  # the event of a message that was sent is to come
+        self._sent_size = 0  # bytes of that message
+        self._requests: _Requests | None = None
+        self._reading = False  # a request that is not there yet
+        self._held = 0  # bytes of the request, or reserved for it
+        self._unsent = 0  # bytes of answers
+        self._looks = 0  # of the listener, since the caller took or sent something
+        self.task: asyncio.Task[None] | None = None
+
+    # ---- what a handler sees ----
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        pairs = self._arrival.invocation_metadata
+        return {key: value for key, value in pairs if isinstance(value, str)}
+
+    @property
+    def peer(self) -> str:
+        return peer_address(self._core.peer().decode())
+
+    def time_remaining_s(self) -> float | None:
+        deadline = self._arrival.call_details.deadline
+        return None if deadline > _NO_DEADLINE_S else max(0.0, seconds_until(deadline))
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    async def write(self, message: Message | bytes) -> None:
+        await self.write_all((message,))
+
+    async def write_all(
+        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
+    ) -> None:
+        if not self._method.server_streams:
+            raise TypeError("this RPC has one response: return it")
+        if self._ended or self._cancelled:
+            raise asyncio.CancelledError
+        batch = [serialized(message) for message in messages]
+        if not batch:
+            return
+        size = sum(map(len, batch))
+        # A message that another follows may wait for it; the one that carries the headers may not.
+        flags = [_MORE_FOLLOWS] * len(batch)
+        if not more_follows:
+            flags[-1] = 0
+        if not self._headers_sent:
+            flags[0] = 0
+        sent = self._listener.loop.create_future()
+        self._unsent += size
+        self._in_flight.answering(size)
+        self._outgoing.extend(zip(batch, flags, strict=True))
+        self._outgoing.append(sent)
+        if not self._sending:
+            self._send_next()
+        await sent
+
+    # ---- from arrival to status ----
+
+    def begin(self) -> None:
+        start = self._core.start_server_batch
+        start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
+        if self._method.client_streams:
+            # Some callers send no request before they have the headers of the answer.
+            start((self._headers(),), nothing)
+            self._requests = _Requests(self._core, self._listener.loop)
+            self._handle(parsed_each(self._method, self._requests))
+        else:
+            self._in_flight.admit(self, self._listener.loop.time())
+
+    @property
+    def kind(self) -> object:
+        return id(self._method)
+
+    def read(self, reserved: int) -> None:
+        self._held = reserved
+        self._reading = True
+        self._core.start_server_batch((cygrpc.ReceiveMessageOperation(0),), self._on_request)
+
+    def refuse(self) -> None:
+        self._end(self._listener.refuse(self._method))
+
+    def _on_request(self, event: Any) -> None:
+        data = event.batch_operations[0].message()
+        size = 0 if data is None else len(data)
+        self._reading = False
+        self._in_flight.arrived(self, self._held, size)
+        self._held = size
+        if data is None:
+            self._end(_NO_REQUEST)
+        elif self._ended:  # it was refused meanwhile
+            self._release()
+        else:
+            self._handle(data)
+
+    def _handle(self, request: Any) -> None:
+        if self._cancelled:
+            self._end(_CANCELLED)
+        else:
+            self.task = self._listener.loop.create_task(self._run(request))
+
+    async def _run(self, request: Any) -> None:
+        running = self._listener.run(self._service, self._method, request, self)
+        del request  # else its bytes stay beside the message that is parsed from them
+        try:
+            outcome = await running
+            if self._sending and not isinstance(outcome, Failure | None):
+                # gRPC sends one message at a time, and another task's is under way.
+                await self.write(outcome)
+                outcome = None
+        except asyncio.CancelledError as cancelled:
+            self._end(_CANCELLED)
+            # The task keeps the error, and with its traceback all that the handler held.
+            raise cancelled.with_traceback(None) from None
+        except Exception as error:  # the last message cannot be serialized
+            self._listener.loop.call_failed(error)
+            outcome = _NOT_SENT
+        self._end(outcome)
+
+    def _end(self, outcome: Any) -> None:
+        """The last message, or the failure, and the status."""
+        if self._ended:
+            return
+        self._ended = True
+        failure = outcome if isinstance(outcome, Failure) else None
+        operations = [] if self._headers_sent else [self._headers()]
+        if failure is None and not (outcome is None and self._method.server_streams):
+            try:
+                data = serialized(outcome)
+                operations.append(cygrpc.SendMessageOperation(data, 0))
+                self._unsent += len(data)
+                self._in_flight.answering(len(data))
+            except Exception as error:
+                self._listener.loop.call_failed(error)
+                failure = _NOT_SENT
+        self._abandon_writes()
+        if failure is None:
+            status = cygrpc.SendStatusFromServerOperation((), 0, b"", 0)
+        else:
+            code, message = STATUS_CODES[failure.status], failure.message.encode()
+            status = cygrpc.SendStatusFromServerOperation(failure.trailers, code, message, 0)
+        operations.append(status)
+        self._looks = 0
+        self._core.start_server_batch(tuple(operations), self._on_end)
+        if not self._reading:
+            self._release()
+
+    def _release(self) -> None:
+        self._in_flight.done(self._held)
+        self._held = 0
+
+    def _headers(self) -> Any:
+        self._headers_sent = True
+        return cygrpc.SendInitialMetadataOperation((), 0)
+
+    def _on_end(self, _event: Any) -> None:
+        self._take(self._unsent)
+        if self._closed:
+            self._listener.ended(self)
+
+    def _on_close(self, event: Any) -> None:
+        self._closed = True
+        if event.batch_operations[0].cancelled() and not self._ended:
+            self._cancelled = True
+            if self.task is None and not self._reading and self._in_flight.waiting:
+                self._in_flight.forget(self)
+                self._end(_CANCELLED)
+            if self.task is not None:
+                self.task.cancel()
+                # A task that is cancelled before its first step does not run `_end`.
+                self.task.add_done_callback(self._on_cancelled)
+        if self._ended:
+            self._listener.ended(self)
+
+    def _on_cancelled(self, _task: asyncio.Task[None]) -> None:
+        self._end(_CANCELLED)
+
+    # ---- writing ----
+
+    def _send_next(self) -> None:
+        outgoing = self._outgoing
+        self._sending = False
+        while outgoing and not self._sending:
+            item = outgoing.popleft()
+            if isinstance(item, asyncio.Future):
+                if not item.done():
+                    item.set_result(None)
+                continue
+            self._sending = True
+            data, flags = item
+            self._sent_size = len(data)
+            message = cygrpc.SendMessageOperation(data, flags)
+            operations = (message,) if self._headers_sent else (self._headers(), message)
+            if self._core.start_server_batch(operations, self._on_sent):
+                self._abandon_writes()
+
+    def _on_sent(self, event: Any) -> None:
+        self._looks = 0
+        self._take(self._sent_size)
+        if event.success:
+            self._send_next()
+        else:  # the caller is gone
+            self._abandon_writes()
+
+    def _take(self, size: int) -> None:
+        size = min(size, self._unsent)  # the end of a call takes all that is left
+        self._unsent -= size
+        self._in_flight.answered(size)
+
+    def _abandon_writes(self) -> None:
+        for item in self._outgoing:
+            if isinstance(item, asyncio.Future):
+                item.cancel()
+            else:
+                self._take(len(item[0]))
+        self._outgoing.clear()
+
+    # ---- callers that keep others waiting ----
+
+    def hurry(self) -> None:
+        """Refuses a call whose request has been arriving since the look before, while others
+        wait."""
+        if self._reading and not self._ended:
+            self._looks += 1
+            if self._looks > 1:
+                self._in_flight.refused += 1
+                self.refuse()
+
+    def check_reader(self, stalled_looks: int) -> None:
+        """Cancels a call whose caller has taken nothing of its answer for so many looks."""
+        if self._unsent:
+            self._looks += 1
+            if self._looks > stalled_looks:
+                self._in_flight.cut += 1
+                self._core.cancel(*_NOT_TAKEN)
+
+
+class _Requests:
+    """The requests of a stream as bytes. Each is read from gRPC when the handler asks for it."""
+
+    def __init__(self, core: Any, loop: CompletionQueueLoop) -> None:
+        self._core = core
+        self._loop = loop
+        self._reading = False
+        self._read: deque[bytes | None] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._read:
+            if not self._reading:
+                self._reading = True
+                self._core.start_server_batch(
+                    (cygrpc.ReceiveMessageOperation(0),), self._on_message
+                )
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        data = self._read[0]
+        if data is None:  # the end stays in the queue: asked again, it is the end again
+            raise StopAsyncIteration
+        self._read.popleft()
+        return data
+
+    def _on_message(self, event: Any) -> None:
+        self._reading = False
+        self._read.append(event.batch_operations[0].message())
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

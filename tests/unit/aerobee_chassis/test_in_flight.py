@@ -1,0 +1,200 @@
+"""What a server holds for calls: when a request is read, refused, and when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aerobee_chassis.rpc.in_flight import (
+    LOOKAHEAD_BYTES,
+    MAX_MESSAGE_BYTES,
+    RESERVED_BYTES,
+    SMALL_ANSWER_BYTES,
+    WAIT_S,
+    InFlight,
+    TooMuchInFlight,
+)
+
+LIMIT = 8 * RESERVED_BYTES
+AT_ONCE = 7  # reads of a kind that may have large requests: one more is for others
+MIB = 1024 * 1024
+
+
+class Call:
+    def __init__(self, kind: str = "send") -> None:
+        self.kind = kind
+        self.reserved: int | None = None
+        self.refused = False
+
+    def read(self, reserved: int) -> None:
+        self.reserved = reserved
+
+    def refuse(self) -> None:
+        self.refused = True
+
+    def reads(self) -> bool:
+        return self.reserved is not None
+
+    def is_refused(self) -> bool:
+        return self.refused
+
+
+def arrive(bounds: InFlight, call: Call, size: int) -> None:
+    assert call.reserved is not None
+    bounds.arrived(call, call.reserved, size)
+
+
+def admit(bounds: InFlight, count: int, kind: str = "send", now_s: float = 0.0) -> list[Call]:
+    calls = [Call(kind) for _ in range(count)]
+    for call in calls:
+        bounds.admit(call, now_s)
+    return calls
+
+
+def test_requests_are_read_while_a_large_one_has_room() -> None:
+    bounds = InFlight(LIMIT)
+    calls = admit(bounds, 20)
+    assert [call.reads() for call in calls] == [True] * AT_ONCE + [False] * 13
+    assert bounds.requests == bounds.peak == AT_ONCE * RESERVED_BYTES
+
+
+def test_small_requests_do_not_wait_for_each_other() -> None:
+    bounds = InFlight(LIMIT)
+    for _ in range(1_000):
+        (call,) = admit(bounds, 1)
+        arrive(bounds, call, 1_000)
+    assert bounds.requests == 1_000_000
+
+
+def test_the_end_of_a_call_lets_the_next_one_read() -> None:
+    bounds = InFlight(LIMIT)
+    calls = admit(bounds, 10)
+    for call in calls[:AT_ONCE]:
+        arrive(bounds, call, RESERVED_BYTES)
+    assert not calls[AT_ONCE].reads()
+    bounds.done(RESERVED_BYTES)
+    assert calls[AT_ONCE].reads() and not calls[AT_ONCE + 1].reads()
+
+
+def test_calls_with_small_requests_do_not_wait_for_large_ones() -> None:
+    bounds = InFlight(LIMIT)
+    for kind, size in (("ack", 100), ("send", 4 * MIB)):
+        (call,) = admit(bounds, 1, kind)
+        arrive(bounds, call, size)
+        bounds.done(size)
+    sends = admit(bounds, 20)
+    assert sum(call.reads() for call in sends) == AT_ONCE
+    (ack, second) = admit(bounds, 2, "ack")
+    assert ack.reads() and not second.reads()
+    arrive(bounds, ack, 100)
+    bounds.done(100)
+    assert second.reads()  # before the sends that came earlier
+    assert sum(call.reads() for call in sends) == AT_ONCE
+
+
+def test_a_request_that_waits_too_long_is_refused() -> None:
+    bounds = InFlight(LIMIT)
+    last = admit(bounds, AT_ONCE + 1, now_s=5.0)[-1]
+    bounds.expire(5.0 + WAIT_S - 0.1)
+    assert not last.is_refused()
+    bounds.expire(5.0 + WAIT_S)
+    assert last.is_refused() and bounds.refused == 1
+    assert bounds.waiting == 0
+
+
+def test_waiting_calls_hold_a_quarter_of_the_limit_at_most() -> None:
+    bounds = InFlight(LIMIT)
+    (large,) = admit(bounds, 1)
+    arrive(bounds, large, 4 * MIB)
+    bounds.done(4 * MIB)
+    calls = admit(bounds, 1_000)
+    assert bounds.waiting * LOOKAHEAD_BYTES <= LIMIT // 4
+    assert (
+        sum(call.is_refused() for call in calls)
+        == bounds.refused
+        == 1_000 - AT_ONCE - bounds.waiting
+    )
+
+
+def test_many_small_requests_may_wait() -> None:
+    bounds = InFlight(LIMIT)
+    (small,) = admit(bounds, 1)
+    arrive(bounds, small, 100)
+    assert not any(call.is_refused() for call in admit(bounds, 10_000))
+
+
+def test_a_forgotten_call_does_not_read() -> None:
+    bounds = InFlight(LIMIT)
+    calls = admit(bounds, AT_ONCE + 2)
+    bounds.forget(calls[-2])
+    arrive(bounds, calls[0], 0)
+    assert not calls[-2].reads() and calls[-1].reads()
+
+
+def test_fewer_are_read_at_a_time_where_requests_are_larger_than_usual() -> None:
+    bounds = InFlight(LIMIT)
+    batch = admit(bounds, 2)[0]
+    arrive(bounds, batch, 2 * RESERVED_BYTES)  # while the other is on its way
+    bounds.done(2 * RESERVED_BYTES)
+    sends = [call for call in admit(bounds, 20) if call.reads()]
+    assert len(sends) == 3
+
+
+def test_as_many_as_usual_are_read_once_the_large_ones_are_over() -> None:
+    bounds = InFlight(LIMIT)
+    batch, other = admit(bounds, 2)
+    arrive(bounds, batch, 2 * RESERVED_BYTES)
+    bounds.done(2 * RESERVED_BYTES)
+    arrive(bounds, other, 0)
+    assert sum(call.reads() for call in admit(bounds, 20)) == AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("limit", "largest"), [(32 * MIB, 8 * MIB), (256 * MIB, MAX_MESSAGE_BYTES)]
+)
+def test_a_request_has_a_quarter_of_the_limit_at_most(limit: int, largest: int) -> None:
+    assert InFlight(limit).largest_request == largest
+
+
+def test_answers_take_half_of_the_limit_at_most() -> None:
+    bounds = InFlight(LIMIT)
+    for _ in range(4):
+        bounds.check_room(RESERVED_BYTES)
+        bounds.answering(RESERVED_BYTES)
+    with pytest.raises(TooMuchInFlight):
+        bounds.check_room(RESERVED_BYTES)
+    bounds.check_room(SMALL_ANSWER_BYTES)  # which may say why
+    assert sum(call.reads() for call in admit(bounds, 20)) == 3
+
+
+def test_answers_and_requests_together_stay_within_the_limit() -> None:
+    bounds = InFlight(LIMIT)
+    assert sum(call.reads() for call in admit(bounds, 20)) == AT_ONCE
+    bounds.answering(SMALL_ANSWER_BYTES)
+    with pytest.raises(TooMuchInFlight):
+        bounds.check_room(RESERVED_BYTES)
+
+
+def test_one_answer_has_room_whatever_its_size() -> None:
+    InFlight(LIMIT).check_room(LIMIT)
+
+
+async def test_room_is_waited_for() -> None:
+    bounds = InFlight(LIMIT)
+    bounds.answering(LIMIT // 2)
+    waiting = asyncio.create_task(bounds.room(10))
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    bounds.answered(RESERVED_BYTES)
+    await waiting
+
+
+async def test_a_wait_for_room_ends_with_a_refusal() -> None:
+    bounds = InFlight(LIMIT)
+    bounds.answering(LIMIT // 2)
+    with pytest.raises(TooMuchInFlight):
+        await bounds.room(2)
+    assert bounds.refused == 1
+    bounds.answered(LIMIT // 2)
+    await bounds.room(0.1)
