@@ -160,6 +160,12 @@ class ReplicaStore:
         current = self.unfinished.current
         return current is None or not (current.copies and self.is_unfinished)
 
+    @property
+    def damaged(self) -> bool:
+        """Whether its durable log has a record that fails its check, as far as is known, and that
+        is not repaired yet."""
+        return self.is_open and bool(self.store.damage.ranges)
+
     def check_finished(self) -> None:
         """Before it becomes master. Raises ReplicaRefused."""
         if self.unfinished.is_due(self.store.end_offset):

@@ -1,10 +1,17 @@
-"""What the store reports to its owner: events to be logged, and damaged records."""
+"""What the store reports to its owner: events to be logged, and damaged records.
+
+A damaged range is a part of the log below its durable end that holds no whole record. It begins
+where a whole record ends, and ends where a whole record begins, or with the durable log. A replica
+can repair it from another replica (`repair/`).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from aerobee_broker.store.messages import Corruption
 
@@ -19,19 +26,46 @@ def ignore_event(event: str, fields: Mapping[str, object]) -> None:
     """A listener for a store whose events are not logged."""
 
 
+class DamagedRange(NamedTuple):
+    """Physical offsets: of the first damaged byte, and behind the last one."""
+
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
 class DamageRegister:
-    """Reports each damaged record once, and remembers the last ones."""
+    """Reports each damaged record once, and remembers the last ones.
+
+    `ranges`: what is known to be damaged and not repaired, by offset, without overlaps. `suspects`:
+    physical offsets at which a reader missed a record; the scrub looks there first.
+    """
 
     def __init__(self, on_event: EventListener) -> None:
         self.count = 0
         self.last: deque[Corruption] = deque(maxlen=_REMEMBERED)
+        self.ranges: list[DamagedRange] = []
+        self.suspects: deque[int] = deque(maxlen=_REMEMBERED)
         self._event = on_event
         self._offsets: set[int] = set()
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
         """The bytes at this physical offset should be a record, and are none or a damaged one."""
+        if self._report(file, physical_offset, reason):
+            self.suspects.append(physical_offset)
+
+    def report_range(self, file: Path, damaged: DamagedRange, reason: str) -> None:
+        """As `report`, of a part of the log whose bounds are known."""
+        self._report(file, damaged.begin, reason)
+        if damaged.size > 0:
+            self._add(damaged)
+
+    def _report(self, file: Path, physical_offset: int, reason: str) -> bool:
         if physical_offset in self._offsets:
-            return
+            return False
         if len(self._offsets) < _OFFSETS:
             self._offsets.add(physical_offset)
         self.count += 1
@@ -40,3 +74,48 @@ class DamageRegister:
             "corrupt_record",
             {"file": str(file), "physical_offset": physical_offset, "reason": reason},
         )
+        return True
+
+    def _add(self, damaged: DamagedRange) -> None:
+        """Ranges that overlap become one: both begin and end at a whole record."""
+        apart = [each for each in self.ranges if not _overlap(each, damaged)]
+        joined = [each for each in self.ranges if _overlap(each, damaged)]
+        begin = min([damaged.begin, *(each.begin for each in joined)])
+        end = max([damaged.end, *(each.end for each in joined)])
+        apart.insert(bisect_left(apart, (begin, end)), DamagedRange(begin, end))
+        self.ranges = apart
+
+    @property
+    def damaged_bytes(self) -> int:
+        return sum(each.size for each in self.ranges)
+
+    def clear(self, whole: DamagedRange) -> None:
+        """This part of the log holds whole records again; it is reported if it fails once more."""
+        kept = []
+        for each in self.ranges:
+            if not _overlap(each, whole):
+                kept.append(each)
+                continue
+            kept += [
+                part
+                for part in (
+                    DamagedRange(each.begin, min(each.end, whole.begin)),
+                    DamagedRange(max(each.begin, whole.end), each.end),
+                )
+                if part.size > 0
+            ]
+        self.ranges = kept
+        self._offsets = {at for at in self._offsets if not whole.begin <= at < whole.end}
+
+    def end_at(self, physical_offset: int) -> None:
+        """The log was cut there."""
+        self.clear(DamagedRange(physical_offset, 1 << 62))
+
+    def begin_at(self, physical_offset: int) -> None:
+        """The log before it has expired."""
+        if self.ranges and self.ranges[0].begin < physical_offset:
+            self.clear(DamagedRange(0, physical_offset))
+
+
+def _overlap(one: DamagedRange, other: DamagedRange) -> bool:
+    return one.begin < other.end and other.begin < one.end

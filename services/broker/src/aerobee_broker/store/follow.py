@@ -170,7 +170,7 @@ class Follower:
         walk = Walk(
             log=self._log,
             deriver=deriver,
-            on_damage=self._damage.report,
+            damage=self._damage,
             on_event=self._event,
             durable=self._log.flushed,
         )

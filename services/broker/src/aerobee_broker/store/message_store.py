@@ -74,7 +74,8 @@ class Clock(Protocol):
 class MessageStore:
     """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired;
     `follower` takes in the log of a master (`follow.py`), and `shipper` reads it there (`ship.py`).
-    The methods that read are the reader's own (`reading/reader.py`).
+    The methods that read are the reader's own (`reading/reader.py`). `damage`: what is known to be
+    wrong with the log, since the start.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class MessageStore:
         self._event = on_event
         self._options = options
         self._lock: FileLock | None = None
-        self._damage = DamageRegister(on_event)
+        self.damage = DamageRegister(on_event)
         self._deleted_topics = DeletedTopics(disk, path / "config" / "deletedTopics.json")
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(
@@ -132,12 +133,12 @@ class MessageStore:
         self._appender = Appender(log, dispatch, pack_host(store_host), options)
         parts = self._derived_flush, self._retention, deleted_topics
         self.follower = Follower(
-            log, dispatch, self.flush, parts, damage=self._damage, on_event=on_event
+            log, dispatch, self.flush, parts, damage=self.damage, on_event=on_event
         )
 
         self.topics, self.queues = self._queues.topics, self._queues.queue_ids
         self.deleted_below = self._deleted_topics.deleted_below
-        reader = Reader(log, dispatch, deleted_topics, self._damage, clock.monotonic_ms)
+        reader = Reader(log, dispatch, deleted_topics, self.damage, clock.monotonic_ms)
         self.enable_read_retries = reader.enable_retries
         self.read, self.get, self.query = reader.read, reader.get, reader.query
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
@@ -177,7 +178,7 @@ class MessageStore:
             self._checkpoint_file,
             self._deleted_topics.offsets,
             self._options,
-            damage=self._damage,
+            damage=self.damage,
             on_event=self._event,
         )
         checkpoint = recovery.run(clean=clean)
@@ -252,12 +253,12 @@ class MessageStore:
     @property
     def corruption_count(self) -> int:
         """Damaged records found since the start."""
-        return self._damage.count
+        return self.damage.count
 
     @property
     def corruptions(self) -> Sequence[Corruption]:
         """The last 1,000 of them."""
-        return self._damage.last
+        return self.damage.last
 
     @property
     def disk_full_reason(self) -> str:
@@ -391,6 +392,7 @@ class MessageStore:
             self._deleted_topics,
         )
         cut = cutter.cut(physical_offset, epoch)
+        self.damage.end_at(physical_offset)
         if cut.confirmed:
             self.abandon()
         return cut
@@ -408,6 +410,7 @@ class MessageStore:
         except (OSError, StoreReadError) as error:
             self._dispatch.error = error
         self.cleaning.run_when_due(now_ms, self._clock.monotonic_ms())
+        self.damage.begin_at(self.min_physical_offset)
 
     def maintain_files(self) -> bool:
         """On the flusher's thread, after each `maintain`: allocates the next file, removes expired

@@ -254,9 +254,10 @@ class CommitLog:
 
     # ---- start ----
 
-    def load(self) -> list[Path]:
-        """Finds the files and checks that they follow one another. Returns the last one if it was
-        too short, and is now extended with zeros. Raises OSError, CommitLogBroken.
+    def load(self) -> int | None:
+        """Finds the files and checks that they follow one another. Returns the physical offset at
+        which the last one ended if it was too short; it is now extended with zeros. Raises OSError,
+        CommitLogBroken.
         """
         names = self._disk.list(self.folder)
         for name in names:
@@ -265,11 +266,12 @@ class CommitLog:
         self.starts = [start for name in names if (start := start_of(name)) is not None]
         for index, start in enumerate(self.starts):
             self._check_start(start, self.starts[index - 1] if index else None)
-        extended = []
+        ended = None
         for start in self.starts:
-            if self._check_size(start, last=start == self.starts[-1]):
-                extended.append(self.folder / file_name(start))
-        return extended
+            size = self._check_size(start, last=start == self.starts[-1])
+            if size < self.file_size:
+                ended = start + size
+        return ended
 
     def _check_start(self, start: int, previous: int | None) -> None:
         path = self.folder / file_name(start)
@@ -287,13 +289,13 @@ class CommitLog:
                 str(missing),
             )
 
-    def _check_size(self, start: int, *, last: bool) -> bool:
+    def _check_size(self, start: int, *, last: bool) -> int:
         path = self.folder / file_name(start)
         file = self._disk.open(path)
         try:
             size = file.size()
             if size == self.file_size:
-                return False
+                return size
             if size > self.file_size or not last:
                 raise CommitLogBroken(
                     f"{path} has {size} bytes instead of mappedFileSizeCommitLog = "
@@ -303,7 +305,7 @@ class CommitLog:
                 )
             file.truncate(self.file_size)
             file.sync()
-            return True
+            return size
         finally:
             file.close()
 

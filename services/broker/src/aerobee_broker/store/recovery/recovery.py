@@ -22,6 +22,7 @@ from aerobee_broker.store.options import StoreOptions
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
+_TAIL_BYTES = 64 << 20  # of a replica's log, which are checked at each start: 50 ms
 
 
 class Recovery:
@@ -45,7 +46,7 @@ class Recovery:
         self._check_crc = options.check_crc_on_recover
         self._whole_crc = options.whole_crc
         self._replicated = options.replicated
-        self._damage = damage.report
+        self._damage = damage
         self._event = on_event
         self._durable: int | None = None  # every byte below was durable; None: unknown
         self._queues_from = 0  # physical offset: records below are in the consume queues
@@ -66,8 +67,9 @@ class Recovery:
                 f"{self._log.file_size} now: set it back",
                 "mappedFileSizeCommitLog",
             )
-        for path in self._log.load():
-            self._event("log_file_extended", {"file": str(path)})
+        short_at = self._log.load()
+        if short_at is not None:
+            self._event("log_file_extended", {"file": str(self._log.path_of(short_at))})
         if found is not None:
             self._check_files(found)
             self._durable = found.flushed
@@ -83,6 +85,7 @@ class Recovery:
         # Nothing known to be durable: at least the last file is written and synced again.
         durable = self._log.start_at(end) if self._durable is None else self._durable
         self._log.begin_at(end, min(end, durable))
+        self._check_tail(begin, end, short_at)
         self._log.confirmed = confirmed
         self._dispatch.recover(0, confirmed, 0)
         if confirmed == end and not self._replicated:
@@ -225,7 +228,7 @@ class Recovery:
         deriver = Deriver(
             log=log,
             dispatch=self._dispatch,
-            on_damage=self._damage,
+            on_damage=self._damage.report,
             deleted_topics=self._deleted_topics,
             queues_from=self._queues_from,
             index_from=self._index_from,
@@ -234,7 +237,7 @@ class Recovery:
         walk = Walk(
             log=log,
             deriver=deriver,
-            on_damage=self._damage,
+            damage=self._damage,
             on_event=self._event,
             durable=self._durable,
             check_crc=self._check_crc,
@@ -262,3 +265,19 @@ class Recovery:
         if physical_offset != self._durable:
             return False
         return not any(self._log.read(physical_offset, BLANK_RESERVE))
+
+    def _check_tail(self, read_from: int, end: int, short_at: int | None) -> None:
+        """Checks the end of a replica's log, which was not read because the checkpoint covers it: a
+        replica that has lost it must not be elected. Of any log, what lies behind the end of a file
+        that was too short. Raises OSError."""
+        begin = max(self._log.min_offset, end - _TAIL_BYTES) if self._replicated else read_from
+        begin = min(begin, end if short_at is None else short_at)
+        if begin >= min(read_from, end):
+            return
+        from aerobee_broker.store.recovery.verify import boundary_before, verify_all
+
+        log, limit = self._log, min(read_from, end)
+        for piece in verify_all(log, boundary_before(log, begin), limit):
+            if piece.damaged is not None:
+                path = log.path_of(piece.damaged.begin)
+                self._damage.report_range(path, piece.damaged, piece.reason)

@@ -16,7 +16,8 @@ from isal.isal_zlib import crc32
 from aerobee_broker.store.derived.arrays import Ints, joined, rows, slices
 from aerobee_broker.store.derived.keys import Properties
 from aerobee_broker.store.derived.record_columns import NOWHERE, RecordColumns
-from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE
+from aerobee_broker.store.log.readable import ReadableLog
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord
 
@@ -263,19 +264,20 @@ def _stop(data: bytes, at: int, room: int) -> End | None:
 
 
 def scan_log(
-    log: CommitLog,
+    log: ReadableLog,
     begin: int,
     *,
     check_crc: bool,
     crc_from: int = NOWHERE,
     limit: int = NOWHERE,
+    chunk: int = CHUNK,
 ) -> tuple[Records, int, End]:
     """Scans the chunk of the log from the physical offset `begin` on, or the one record when it is
     larger; no record that ends behind `limit`. Returns the records, the physical offset at which
     the scan stopped, and why. Raises OSError.
     """
     room = log.start_at(begin) + log.file_size - begin
-    data = log.read(begin, min(CHUNK, room, limit - begin))
+    data = log.read(begin, min(chunk, room, limit - begin))
     records, end = scan(data, begin, room, check_crc=check_crc, crc_from=crc_from)
     if end.stop is Stop.MORE and end.at == 0 and len(data) >= _PREFIX.size:
         size = _PREFIX.unpack_from(data)[0]
@@ -288,7 +290,7 @@ def scan_log(
     return records, begin + end.at, end
 
 
-def find_record(log: CommitLog, begin: int, limit: int, *, check_crc: bool) -> int | None:
+def find_record(log: ReadableLog, begin: int, limit: int, *, check_crc: bool) -> int | None:
     """The first physical offset in [begin, limit) at which a whole record lies. Raises OSError."""
     while begin < limit and log.start_at(begin) in log.starts:
         file_end = log.start_at(begin) + log.file_size
@@ -316,7 +318,7 @@ def _candidates(data: bytes, base: int) -> list[int]:
     return sorted(result)
 
 
-def _is_whole_at(log: CommitLog, physical_offset: int, *, check_crc: bool) -> bool:
+def _is_whole_at(log: ReadableLog, physical_offset: int, *, check_crc: bool) -> bool:
     room = log.start_at(physical_offset) + log.file_size - physical_offset
     size = _PREFIX.unpack(log.read(physical_offset, _PREFIX.size))[0]
     if not record.FIXED_V1 <= size <= room - BLANK_RESERVE:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aerobee_broker.store.damage import DamageListener, EventListener
+from aerobee_broker.store.damage import DamagedRange, DamageRegister, EventListener
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_broker.store.recovery.scan import End, Stop, find_record, scan_log
@@ -38,7 +38,7 @@ class Walk:
 
     log: CommitLog
     deriver: Deriver
-    on_damage: DamageListener
+    damage: DamageRegister
     on_event: EventListener
     durable: int | None
     check_crc: bool = True
@@ -94,7 +94,8 @@ class Walk:
                 return None
             next_at = known
         reason = end.reason or "zeros in the place of a record"
-        self.on_damage(self.log.path_of(physical_offset), physical_offset, reason)
+        damaged = DamagedRange(physical_offset, next_at)
+        self.damage.report_range(self.log.path_of(physical_offset), damaged, reason)
         if derive:
             self.deriver.add_lost_bytes(next_at - physical_offset)
             if end.damaged is not None and behind <= next_at:

@@ -1,0 +1,68 @@
+"""Verifies the records of the log: each with its CRC, one piece at a time. Decides nothing, and
+changes nothing.
+
+A piece begins at a boundary: where a whole record begins, or a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aerobee_broker.store.damage import DamagedRange
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE
+from aerobee_broker.store.log.readable import ReadableLog
+from aerobee_broker.store.recovery.scan import CHUNK, Stop, find_record, scan_log
+
+_BACK = 64 << 10  # bytes before a place that are searched for a boundary; then twice as many
+
+
+class Piece(NamedTuple):
+    """`end`: where the next piece begins. `damaged`: what of this piece is no record; None: all of
+    it is whole. `records`: the whole ones."""
+
+    end: int
+    records: int
+    damaged: DamagedRange | None = None
+    reason: str = ""
+
+
+def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Piece:
+    """Checks about `size` bytes from the boundary `begin` on, or one record. `limit`: a boundary
+    too, behind which nothing is read. Raises OSError."""
+    file_end = log.start_at(begin) + log.file_size
+    if begin + BLANK_RESERVE > file_end:
+        return Piece(file_end, 0)
+    records, stopped, end = scan_log(log, begin, check_crc=True, limit=limit, chunk=size)
+    if end.stop is Stop.BLANK:
+        return Piece(file_end, len(records))
+    if stopped > begin:
+        return Piece(stopped, len(records))  # what is wrong there is found by the next piece
+    behind = begin + (len(end.damaged.data) if end.damaged else 1)
+    next_at = find_record(log, behind, limit, check_crc=True) if behind < limit else None
+    damaged = DamagedRange(begin, limit if next_at is None else next_at)
+    return Piece(damaged.end, 0, damaged, end.reason or "zeros in the place of a record")
+
+
+def verify_all(log: ReadableLog, begin: int, limit: int) -> Iterator[Piece]:
+    """All pieces from the boundary `begin` to `limit`. Raises OSError."""
+    while begin < limit:
+        piece = verify(log, begin, limit)
+        yield piece
+        begin = piece.end
+
+
+def boundary_before(log: ReadableLog, physical_offset: int) -> int:
+    """The start of a whole record at or before this physical offset, not far from it; where there
+    is none, the start of the file. Raises OSError."""
+    first = max(log.start_at(physical_offset), log.starts[0] if log.starts else 0)
+    back = _BACK
+    while physical_offset > first:
+        begin = max(first, physical_offset - back)
+        found = find_record(log, begin, physical_offset + 1, check_crc=True)
+        if found is not None:
+            return found
+        if begin == first:
+            break
+        back *= 2
+    return first
