@@ -10,7 +10,9 @@ that a cut of this log touches the log alone. Deriving is done in large pieces: 
 
 A record of the halt queue says that something is to be done at its place in the log: messages of a
 topic that is deleted there are other messages than those behind it. Deriving halts behind such a
-record until `resume`, and nothing behind it counts as confirmed at a start before that.
+record until `resume`, and nothing behind it counts as confirmed at a start before that. Deriving
+also stops before damage, until that is repaired from another replica; a replica that must lead with
+it derives what it has (`derive_over_damage`).
 
 While a replica follows, its store takes no appends (`Flush.close_to_appends`). To become master:
 `confirm` up to the end of the log, `derive_all`, `resume` and `derive_all` again as often as it
@@ -62,6 +64,7 @@ class Follower:
         self._lost_bytes = 0
         self._due_ms = 0  # monotonic: when what waits is derived, however little it is
         self._told = 0  # the confirm offset, as far as this log is durable
+        self._over_damage = False
         self.halted = False  # behind a record of the halt queue
 
     def begin(self, lost_bytes: int) -> None:
@@ -96,8 +99,19 @@ class Follower:
 
     @property
     def underived(self) -> int:
-        """Bytes of the log that are confirmed and not derived."""
-        return max(0, self._told - self._dispatch.confirmed)
+        """Bytes of the log that are confirmed and not derived, up to the first damage."""
+        return max(0, self._limit - self._dispatch.confirmed)
+
+    @property
+    def _limit(self) -> int:
+        damaged = self._damage.first_behind(self._dispatch.confirmed)
+        if damaged is None or self._over_damage:
+            return self._told
+        return min(self._told, damaged.begin)
+
+    def derive_over_damage(self) -> None:
+        """From now on: this replica leads, and no other one has what it has lost."""
+        self._over_damage = True
 
     def confirm(self, confirmed: int, monotonic_ms: int) -> None:
         """The replicas in sync hold everything below `confirmed`. Counts as far as this log is
@@ -120,7 +134,7 @@ class Follower:
         is_due = at_once or waiting >= PIECE_BYTES or monotonic_ms >= self._due_ms
         if self.halted or not waiting or not is_due:
             return []
-        arrivals = self._derive(self._told)
+        arrivals = self._derive(self._limit)
         self._due_ms = monotonic_ms + PIECE_MS
         return arrivals
 
@@ -128,13 +142,13 @@ class Follower:
         """Derives everything that is confirmed and lies below this physical offset, or as far as it
         is not halted. Blocks for about 1 ms a MiB. Raises StoreReadError.
         """
-        limit = self._told if below is None else min(below, self._told)
+        limit = self._limit if below is None else min(below, self._limit)
         arrivals: list[Arrival] = []
         while self._dispatch.confirmed < limit and not self.halted:
             before = self._dispatch.confirmed
             arrivals += self._derive(limit)
             if self._dispatch.confirmed == before:
-                break  # `below` lies within a record
+                break  # `below` lies within a record, or damage was found
         return arrivals
 
     def _derive(self, confirmed: int) -> list[Arrival]:
@@ -173,6 +187,7 @@ class Follower:
             damage=self._damage,
             on_event=self._event,
             durable=self._log.flushed,
+            over_damage=self._over_damage,
         )
         walked = walk.run(begin, limit, derive=True, on_progress=lambda at: None)
         self._lost_bytes = deriver.lost_bytes

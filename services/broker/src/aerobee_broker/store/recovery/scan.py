@@ -102,6 +102,14 @@ class Records:
                 setattr(result, name, getattr(self, name)[:count])
         return result
 
+    def sample(self) -> tuple[str, int, int] | None:
+        """Topic, queue id and queue offset of the last record, if that has a unit."""
+        if not len(self) or self.sys_flags[-1] & record.TRANSACTION_MASK:
+            return None
+        topic = self.data[int(self._topic_at[-1]) : int(self._topic_end[-1])]
+        queue_id, queue_offset = int(self.queue_ids[-1]), int(self.queue_offsets[-1])
+        return topic.decode("utf-8", "replace"), queue_id, queue_offset
+
     def by_queue(self) -> ByQueue:
         lengths = self._topic_end - self._topic_at
         present = np.unique(lengths).tolist()
