@@ -74,9 +74,10 @@ class Follower:
 
     # ---- the log ----
 
-    def append(self, physical_offset: int, data: Part) -> int:
-        """Takes whole records of one file, whose bytes the caller has checked by their CRC. Returns
-        where the next ones begin. `Flush.seal` and `write_and_sync` follow.
+    def append(self, physical_offset: int, data: Part, *, check_crc: bool = False) -> int:
+        """Takes whole records of one file, whose bytes the caller has checked by the CRC of all;
+        `check_crc`: each by its own too. Returns where the next ones begin. `Flush.seal` and
+        `write_and_sync` follow.
 
         Raises ChunkRefused: they are not what follows here; StoreReadOnly, DiskFull.
         """
@@ -92,8 +93,19 @@ class Follower:
         whole = whole_records(data, physical_offset, start + self._log.file_size - physical_offset)
         if not 0 < whole.length == len(data):
             raise ChunkRefused(whole.end, "the bytes for it are no whole record")
+        if check_crc:
+            self._check_crcs(physical_offset, data)
         self._log.extend_raw(data, whole.end)
         return whole.end
+
+    def _check_crcs(self, physical_offset: int, data: Part) -> None:
+        """Raises ChunkRefused."""
+        from aerobee_broker.store.recovery.scan import Stop, scan
+
+        room = self._log.start_at(physical_offset) + self._log.file_size - physical_offset
+        _, end = scan(bytes(data), physical_offset, room, check_crc=True)
+        if end.stop is not Stop.BLANK and end.at != len(data):
+            raise ChunkRefused(physical_offset + end.at, f"the master has damage: {end.reason}")
 
     # ---- what is derived ----
 

@@ -59,6 +59,7 @@ class LogRepair:
         """
         for chunk in chunks:
             self._records_of(chunk)
+            self._check_place(chunk)
         files: dict[int, DiskFile] = {}
         try:
             for chunk in chunks:
@@ -82,13 +83,18 @@ class LogRepair:
         behind = begin + (room if end.stop is Stop.BLANK else end.at)
         if not data or behind != chunk.end or (end.stop is Stop.MORE and end.at != len(data)):
             raise ChunkRefused(begin + end.at, end.reason or "the bytes for it are no whole record")
-        lies_in = any(each.begin <= begin and chunk.end <= each.end for each in self._damage.ranges)
-        if not lies_in:
-            raise ChunkRefused(begin, "the log is not damaged there")
         return list(record.iter_records(data[: end.at], check_crc=False))
 
+    def _check_place(self, chunk: Chunk) -> None:
+        """Raises ChunkRefused."""
+        for each in self._damage.ranges:
+            if each.begin <= chunk.physical_offset and chunk.end <= each.end:
+                return
+        raise ChunkRefused(chunk.physical_offset, "the log is not damaged there")
+
     def settle(self, chunks: Sequence[Chunk]) -> None:
-        """On the loop, after `write`. Raises StoreReadError, OSError: to be repeated."""
+        """On the loop, after `write`; a scrub may have found meanwhile that all is whole. Raises
+        StoreReadError, OSError: to be repeated."""
         for chunk in chunks:
             found = self._records_of(chunk)
             if chunk.physical_offset < self._dispatch.confirmed:
