@@ -14,6 +14,7 @@ from aerobee_broker.store.log.commit_log import BLANK_RESERVE
 from aerobee_broker.store.log.readable import ReadableLog
 from aerobee_broker.store.recovery.scan import CHUNK, Stop, find_record, scan_log
 
+_PIECE = 512 << 10  # damage is followed by another piece: the rest of a larger one is read again
 _BACK = 64 << 10  # bytes before a place that are searched for a boundary; then twice as many
 
 
@@ -49,7 +50,7 @@ def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Pi
 def verify_all(log: ReadableLog, begin: int, limit: int) -> Iterator[Piece]:
     """All pieces from the boundary `begin` to `limit`. Raises OSError."""
     while begin < limit:
-        piece = verify(log, begin, limit)
+        piece = verify(log, begin, limit, size=_PIECE)
         yield piece
         begin = piece.end
 
