@@ -22,8 +22,9 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.clock import Clock
 
 LOOK_S = 0.5
-PIECE_BYTES = 128 << 10  # 0.1 ms of the processor: the loop waits for no more
+PIECE_BYTES = 256 << 10  # 0.2 ms of the processor: the loop waits for no more
 RECORD_S = 30e-6  # of pause for each record, which takes 0.6 µs of the processor
+HURRY = 4  # times as fast once a round has found damage: the rest is worth more than a few sends
 
 
 class Scrubbing:
@@ -110,7 +111,8 @@ class Scrubbing:
             self._measure(store)
             if store.damage.suspects:
                 await self._look_at_suspects(store, scrub)
-            await asyncio.sleep(max(size / self._rate, read.piece.records * RECORD_S))
+            pause_s = max(size / self._rate, read.piece.records * RECORD_S)
+            await asyncio.sleep(pause_s / HURRY if scrub.found else pause_s)
         now_ms = self._last_ms = self._clock.monotonic_ms()
         self._metrics.scrub_completed(self._clock.now_ms())
         structlog.get_logger().info(

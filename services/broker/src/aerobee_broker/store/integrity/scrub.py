@@ -34,7 +34,7 @@ class Read(NamedTuple):
 
 class Scrub:
     """Rounds over the log of one store. `position`: where the next piece begins; `bytes`,
-    `records`: of the pieces since `begin`."""
+    `records`: of the pieces since `begin`; `found`: damaged pieces among them."""
 
     def __init__(
         self, disk: Disk, log: CommitLog, damage: DamageRegister, read_queue: ReadQueue
@@ -42,6 +42,7 @@ class Scrub:
         self.position = 0
         self.bytes = 0
         self.records = 0
+        self.found = 0
         self._end = 0  # of this round
         self._log = log
         self._damage = damage
@@ -55,7 +56,7 @@ class Scrub:
     def begin(self) -> None:
         """A round: from the start of the log to what is durable now."""
         self.position, self._end = self._log.min_offset, self._log.flushed
-        self.bytes = self.records = 0
+        self.bytes = self.records = self.found = 0
 
     def read(self, size: int) -> Read:
         """On any one thread: the next piece of about so many bytes. Raises OSError."""
@@ -92,6 +93,7 @@ class Scrub:
         self.position = read.piece.end
         self.bytes += max(0, read.piece.end - read.begin)
         self.records += read.piece.records
+        self.found += read.piece.damaged is not None
         if read.piece.sample is not None:
             try:
                 self._read_queue(*read.piece.sample)
