@@ -219,6 +219,7 @@ HAND_OVER = rpc(replica.HandOverRequest, replica.HandOverResponse)
 NOTE_EPOCH = rpc(replica.NoteEpochRequest, replica.NoteEpochResponse)
 LIST_DIVERGED = rpc(replica.ListDivergedRequest, replica.ListDivergedResponse)
 READ_DIVERGED = rpc(replica.ReadDivergedRequest, replica.ReadDivergedResponse)
+READ_LOG = rpc(replica.ReadLogRequest, replica.ReadLogResponse)
 
 # ---- a suite that runs for tests ----
 

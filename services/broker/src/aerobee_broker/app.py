@@ -26,6 +26,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.roles.wiring import ReplicaProcess, refuse_replica
+from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
@@ -33,7 +34,7 @@ from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
-from aerobee_chassis.background import PeriodicTask
+from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock, real_time
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
@@ -136,6 +137,10 @@ class BrokerApp(App):
             in_flight=environment.in_flight,
         )
         self.upkeep = periodic_work(broker, tables, environment, server)
+        reader = WorkerThread("scrub")
+        scrubbing = Scrubbing(
+            lambda: store, options, environment.clock.real, reader, environment.metrics
+        )
         metrics = MetricsEndpoint(
             options,
             self._metrics.registry,
@@ -146,6 +151,8 @@ class BrokerApp(App):
             server,
             Step(stop=broker.end_long_calls),
             *self.upkeep,
+            Step(stop=reader.close),
+            BackgroundTask("scrub", scrubbing.run),
             metrics,
             Step(stop=twins.close),
         )

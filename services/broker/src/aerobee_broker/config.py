@@ -98,6 +98,9 @@ class BrokerOptions(Options):
     # Turn it on after a clean stop only: after a crash a record without it would count as torn.
     enabled_append_prop_crc: bool = Field(default=True, alias="enabledAppendPropCRC")
     check_crc_on_recover: bool = Field(default=True, alias="checkCRCOnRecover")
+    # Ours: between two checks of the whole log, 0: none; bytes a second that one reads at most.
+    scrub_interval: int = Field(default=24 * 3_600_000, ge=0)  # milliseconds
+    scrub_rate: int = Field(default=8 * 1024 * 1024, ge=1)
     clean_resource_interval: Milliseconds = 10_000
     delete_when: str = "04"
     file_reserved_time: int = Field(default=72, ge=1)  # hours

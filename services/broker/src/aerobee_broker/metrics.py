@@ -35,6 +35,9 @@ _GAUGES = {
     "pop_blocked_message_groups": "FIFO groups that wait for a settlement.",
     "timing_messages": "Messages that wait for a time of their own.",
     "store_read_only": "1: the store takes no writes.",
+    "damaged_log_ranges": "Parts of the log that are known to be damaged and are not repaired.",
+    "damaged_log_bytes": "Their bytes.",
+    "scrub_completed_seconds": "When the whole log was last checked, since the epoch; 0: not yet.",
 }
 
 
@@ -47,6 +50,7 @@ class BrokerMetrics:
         self.messages_out = 0
         self.dead_letters = 0
         self.corrupted_records = 0
+        self.scrubbed_ms = 0  # when the whole log was last checked, since the epoch; 0: not yet
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
@@ -91,6 +95,8 @@ class BrokerMetrics:
             "consumer_group",
         )
         self._corrupted = counter("corrupted_records", "Records that failed their check.")
+        self._scrubbed = counter("scrubbed_bytes", "Bytes of the log that scrubs have checked.")
+        self._repaired = counter("repaired_records", "Records repaired from other replicas.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
         # Looked up once a topic and group: finding a counter by its labels costs 3 µs a request.
         self._stored: dict[tuple[str, str], tuple[Counter, Counter]] = {}
@@ -170,6 +176,19 @@ class BrokerMetrics:
     def corrupted(self) -> None:
         self.corrupted_records += 1
         self._corrupted.labels(*self._node).inc()
+
+    def scrubbed(self, size: int) -> None:
+        self._scrubbed.labels(*self._node).inc(size)
+
+    def scrub_completed(self, now_ms: int) -> None:
+        self.scrubbed_ms = now_ms
+        self.set("scrub_completed_seconds", now_ms / 1_000)
+
+    def damage(self, ranges: int, damaged_bytes: int, repaired: int) -> None:
+        """What of the log is damaged, and records repaired since the last call."""
+        self.set("damaged_log_ranges", ranges)
+        self.set("damaged_log_bytes", damaged_bytes)
+        self._repaired.labels(*self._node).inc(repaired)
 
     def set(self, name: str, value: float) -> None:
         """A gauge without labels of its own, by its name without the prefix."""

@@ -20,9 +20,10 @@ from aerobee_broker.replication.errors import NumberInUse, ReplicaNotRemoved
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncRules
 from aerobee_broker.replication.stream import ChunkCheck, Hello, LogChunk, Report, ReportCheck
+from aerobee_broker.roles.integrity.peer_log import read_ranges, readable_ranges
 from support.disk.simulated_disk import never
 from support.replication.group import SimulatedGroup
-from support.replication.replica import TIMING
+from support.replication.replica import TIMING, SimulatedReplica
 
 SYNC_2 = InSyncRules(synchronous=True, in_sync_replicas=2)
 AUTO_2 = InSyncRules(synchronous=True, in_sync_replicas=2, auto_in_sync_replicas=True)
@@ -304,17 +305,65 @@ async def test_a_log_of_another_group_is_refused_and_left_as_it_is() -> None:
     assert before and slave.log_bytes(0, slave.opened().end_offset) == before
 
 
-async def test_a_damaged_copy_is_refused() -> None:
+def repair(damaged: SimulatedReplica, whole: SimulatedReplica) -> None:
+    """As a replica does that asks another one."""
+    store = damaged.opened()
+    ranges = readable_ranges(damaged.describe(), whole.describe(), store.damage.ranges)
+    shipper = whole.opened().shipper()
+    chunks = read_ranges(shipper, ranges)
+    shipper.close()
+    store.repair.write(chunks)
+    store.repair.settle(chunks)
+
+
+def damage(replica: SimulatedReplica) -> None:
+    """The first record."""
+    path = next(path for path in replica.disk.files() if "commitlog" in str(path))
+    replica.disk.flip(path, 8 * 60)
+
+
+def assert_alike(one: SimulatedReplica, other: SimulatedReplica) -> None:
+    end = one.opened().end_offset
+    assert other.refused is None
+    assert other.opened().end_offset == end
+    assert one.log_bytes(0, end) == other.log_bytes(0, end)
+    assert one.visible() == other.visible()
+
+
+async def test_damaged_slave_follows_once_it_is_repaired() -> None:
     group = await begun(AUTO_2)
     group.send(5)
     await group.settle()
-    slave = group.replicas[1]
+    master, slave = group.replicas
     slave.stop_at_once()
-    path = next(path for path in slave.disk.files() if "commitlog" in str(path))
-    slave.disk.flip(path, 8 * 60)
+    damage(slave)
     slave.start()
-    await eventually(lambda: slave.refused is not None)
-    assert slave.refused is not None and slave.refused.about == "storePathRootDir"
+    await asyncio.sleep(5)
+    assert slave.opened().damage.ranges
+    assert len(group.coordinator.in_sync) == 1
+    repair(slave, master)
+    await group.settle()
+    assert_alike(master, slave)
+
+
+async def test_whole_slave_waits_until_its_master_is_repaired() -> None:
+    group = await begun(AUTO_2)
+    group.send(5)
+    await group.settle()
+    master, slave = group.replicas
+    slave.stop_at_once()
+    damage(master)
+    slave.start()
+    await asyncio.sleep(5)
+    assert len(group.coordinator.in_sync) == 1
+    assert not slave.opened().damage.ranges
+    store = master.opened()
+    assert store.damage.suspects
+    scrub = store.scrub()
+    scrub.note(scrub.read_near(store.damage.suspects[0], 1_000))
+    repair(master, slave)
+    await group.settle()
+    assert_alike(master, slave)
 
 
 async def test_a_second_stream_of_a_slave_ends_the_first() -> None:

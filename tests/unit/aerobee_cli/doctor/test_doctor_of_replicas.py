@@ -81,3 +81,13 @@ def test_a_clock_that_is_off_is_told(clock_ms: int, checks: int) -> None:
 def test_who_does_not_reach_etcd_is_told() -> None:
     lonely = status(1, "slave", coordinator_reachable=False)
     assert found(master(0, 1), lonely) == [("replica", "a, replica 1")]
+
+
+def test_damage_is_told_of_the_damaged_replica_alone() -> None:
+    damaged = status(1, "slave", damaged_bytes=300, damaged_ranges=2)
+    replicas = [ReplicaDescription.of(each, None) for each in (damaged, status(2, "slave"))]
+    findings = [each for each in findings_of("a", replicas, ()) if "damaged" in each.problem]
+    assert [each.subject for each in findings] == ["a, replica 1"]
+    assert "replica 2" in findings[0].advice
+    alone = list(findings_of("a", [ReplicaDescription.of(damaged, None)], ()))
+    assert "loses what it alone has" in alone[-1].advice

@@ -197,6 +197,11 @@ def _absent_items(group: BrokerGroup) -> list[dict[str, Any]]:
 
 def _remark(replica: ReplicaDescription) -> str:
     remarks = [replica.reason]
+    if replica.damaged_bytes:
+        remarks.append(
+            f"{replica.damaged_bytes:,} bytes of its log are damaged, in {replica.damaged_ranges} "
+            "parts"
+        )
     if replica.copying:
         percent = replica.copied_percent
         remarks.append("copies its master's log" + ("" if percent is None else f" ({percent} %)"))

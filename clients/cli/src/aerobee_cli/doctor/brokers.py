@@ -45,8 +45,9 @@ def findings_of(name: str, answer: Answer) -> Iterator[Finding]:
         yield Finding(
             "broker",
             name,
-            f"{status.corrupted_records_total} records were damaged when they were read",
-            "its log names file and offset; `aerobee store check` verifies the stopped store",
+            f"{status.corrupted_records_total} records failed their check since it started",
+            "a replica repairs them from another one, and `aerobee broker ha-status` shows what is "
+            "left; without replicas they are lost: its log names file and offset",
         )
     yield from _clock(name, answer)
     yield from _disk(name, status)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor.broker_group import no_master
 from aerobee_cli.doctor.finding import Finding
+from aerobee_cli.output import counted
 
 if TYPE_CHECKING:
     from aerobee_cli.doctor.broker_group import AbsentReplica
@@ -48,6 +49,32 @@ def findings_of(
         yield Finding("replica", name, problem, "start the others")
     for each in replicas:
         yield from _of_one(f"{name}, replica {each.replica_id}", each, has_master=bool(master))
+        yield from _damage(name, each, replicas)
+
+
+def _damage(
+    name: str, replica: ReplicaDescription, replicas: Sequence[ReplicaDescription]
+) -> Iterator[Finding]:
+    if not replica.damaged_bytes:
+        return
+    whole = [
+        str(each.replica_id)
+        for each in replicas
+        if not (each.damaged_bytes or each.copying) and each is not replica
+    ]
+    advice = (
+        f"wait: it repairs them from replica {' or '.join(whole)}; keep the disks of all"
+        if whole
+        else "start the other replicas, from one of which it repairs them; keep the disks of all: "
+        "a replica that starts with an empty storePathRootDir loses what it alone has"
+    )
+    yield Finding(
+        "replica",
+        f"{name}, replica {replica.replica_id}",
+        f"{replica.damaged_bytes:,} bytes of its log are damaged "
+        f"({counted(replica.damaged_ranges, 'part')})",
+        advice,
+    )
 
 
 def _of_one(subject: str, replica: ReplicaDescription, *, has_master: bool) -> Iterator[Finding]:

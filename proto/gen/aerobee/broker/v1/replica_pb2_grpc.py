@@ -64,6 +64,11 @@ class ReplicaServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedResponse.FromString,
                 _registered_method=True)
+        self.ReadLog = channel.unary_unary(
+                '/aerobee.broker.v1.ReplicaService/ReadLog',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadLogRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadLogResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicaServiceServicer:
@@ -122,6 +127,17 @@ class ReplicaServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadLog(self, request, context):
+        """Between replicas. Whole records of this replica's log, each checked, for the repair of damage in the log of the
+        caller. Only what lies below the point up to which both logs are alike by their epochs.
+        ILLEGAL_OPERATION (604): the replicas are not of one group, or their logs have no epoch in common.
+        MESSAGE_CORRUPTED (1002): this replica's log is damaged in all of the ranges.
+        QUERY_NOT_FOUND (22): it has none of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicaServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -154,6 +170,11 @@ def add_ReplicaServiceServicer_to_server(servicer, server):
                     servicer.ReadDiverged,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedResponse.SerializeToString,
+            ),
+            'ReadLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadLog,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadLogRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -318,6 +339,33 @@ class ReplicaService:
             '/aerobee.broker.v1.ReplicaService/ReadDiverged',
             aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadDivergedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.ReplicaService/ReadLog',
+            aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadLogRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_replica__pb2.ReadLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

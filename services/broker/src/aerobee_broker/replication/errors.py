@@ -2,6 +2,7 @@
 class does not.
 
 NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged messages
+LogDamaged         MESSAGE_CORRUPTED      none follows before the damaged log is repaired
 NotCaughtUp        FLUSH_SLAVE_TIMEOUT    nobody can take over without a loss yet
 NotPromoted        SERVICE_NOT_AVAILABLE  it is not master, and may be tried again
 ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    what an asynchronous master would take may be lost
@@ -13,6 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee_wire.status import Code, MqError
+
+
+class LogDamaged(MqError):
+    """`replica`: whose log is damaged."""
+
+    def __init__(self, replica: str, physical_offset: int) -> None:
+        super().__init__(
+            Code.MESSAGE_CORRUPTED,
+            f"the log of replica {replica} is damaged at physical offset {physical_offset}: it "
+            "fetches that part from another replica, and replication continues after that; keep "
+            "the disks of all replicas",
+            retryable=True,
+        )
 
 
 class NotElectable(MqError):

@@ -22,12 +22,14 @@ from aerobee_broker.commit.commit import OnArrivals
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import (
     MasterOutdated,
+    MessageCorrupted,
     ReplicaRefused,
     StoreReadError,
     StoreWriteError,
     StreamBroken,
 )
 from aerobee_broker.replication.epochs import EpochFile
+from aerobee_broker.replication.errors import LogDamaged
 from aerobee_broker.replication.handshake import Action, Agreement, agree, checked_range
 from aerobee_broker.replication.stream import (
     ChunkCheck,
@@ -43,6 +45,7 @@ from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
 MAX_UNWRITTEN_BYTES = 16 << 20  # taken in ahead of the disk; then the master is left waiting
+COPIED_BYTES = 4 << 20  # behind the master's end, so that chunks come from its disk
 READ_AGAIN_S = 1.0  # after a read of the log that failed
 
 
@@ -147,19 +150,24 @@ class Follower:
 
     async def _compare(self, hello: Hello, welcome: Welcome, agreement: Agreement) -> None:
         checked = checked_range(hello.slave, welcome.master, agreement.agreed)
+        slave, master = hello.slave.replica, welcome.master.replica
         shipper = self._store.shipper()
         try:
-            crc = await self._flusher(partial(shipper.crc, *checked))
+            if await self._flusher(partial(shipper.crc, *checked)) == welcome.crc:
+                return
+            # The master has checked its own records there.
+            await self._flusher(partial(shipper.check, *checked))
+        except MessageCorrupted as error:
+            raise LogDamaged(str(slave), error.physical_offset) from None
         finally:
             self._flusher(shipper.close)  # behind the read, also where that was left alone
-        if crc != welcome.crc:
-            raise ReplicaRefused(
-                f"the log of replica {hello.slave.replica} differs from the master's before "
-                f"physical offset {checked[1]}, where both have the same epochs: one of them is "
-                "damaged; check both (aerobee store check), and start the damaged one with an "
-                "empty storePathRootDir",
-                about="storePathRootDir",
-            )
+        raise ReplicaRefused(
+            f"the log of replica {slave} differs from that of the master, {master}, before "
+            f"physical offset {checked[1]}: both have the same epochs, and every record there "
+            "passes its check. Keep both disks, and compare their messages (aerobee store dump); "
+            "starting a replica with an empty storePathRootDir loses what it alone has",
+            about="storePathRootDir",
+        )
 
     async def _receive(self, link: MasterLink) -> Welcome | LogChunk | None:
         try:
@@ -178,7 +186,9 @@ class Follower:
                 raise StreamBroken("a second welcome")
             check.check(chunk, store.end_offset)
             if chunk.data:
-                store.follower.append(chunk.offset, chunk.data)
+                # A copy is read from the master's disk; an older master may not have checked it.
+                copies = chunk.end - chunk.offset > COPIED_BYTES
+                store.follower.append(chunk.offset, chunk.data, check_crc=copies)
                 self._received += len(chunk.data)
                 self._unwritten.set()
                 while store.end_offset - store.flushed_offset > MAX_UNWRITTEN_BYTES:

@@ -109,26 +109,21 @@ class Agreement:
 
 def agree(slave: LogDescription, master: LogDescription) -> Agreement:
     """Raises ReplicaRefused; MasterOutdated: the slave has heard of a higher epoch."""
-    _check_identity(slave, master)
-    _check_settings(slave, master)
+    check_group(slave, master)
     if slave.epoch > master.epoch:
         raise MasterOutdated(str(master.replica), master.epoch, slave.epoch)
     _check_features(slave, master)
     if slave.is_empty:
         begin = _copied_from(slave, master)
         return Agreement(Action.COPY, begin, agreed=slave.end)
-    common = slave.history.newest_common(master.history)
-    if common is None:
+    agreed = alike_below(slave, master)
+    if agreed is None:
         raise ReplicaRefused(
             f"the log of replica {slave.replica} and that of the master, {master.replica}, have no "
             "epoch in common: it was written under another master, and is not touched; if none of "
             "its messages is missed, start it with an empty storePathRootDir",
             about="storePathRootDir",
         )
-    agreed = min(
-        slave.history.end_of(common.epoch, slave.end),
-        master.history.end_of(common.epoch, master.end),
-    )
     if agreed < master.lowest or agreed < slave.lowest:
         return Agreement(
             Action.WIPE,
@@ -138,6 +133,23 @@ def agree(slave: LogDescription, master: LogDescription) -> Agreement:
         )
     action = Action.FOLLOW if agreed == slave.end else Action.CUT
     return Agreement(action, agreed, agreed, rebuild=agreed < slave.confirmed)
+
+
+def alike_below(one: LogDescription, other: LogDescription) -> int | None:
+    """The physical offset below which two logs are alike, by their epochs; None: they have none in
+    common."""
+    common = one.history.newest_common(other.history)
+    if common is None:
+        return None
+    return min(
+        one.history.end_of(common.epoch, one.end), other.history.end_of(common.epoch, other.end)
+    )
+
+
+def check_group(one: LogDescription, other: LogDescription) -> None:
+    """That both are replicas of one group, with logs of one shape. Raises ReplicaRefused."""
+    _check_identity(one, other)
+    _check_settings(one, other)
 
 
 def checked_range(slave: LogDescription, master: LogDescription, agreed: int) -> tuple[int, int]:

@@ -24,9 +24,9 @@ from isal.isal_zlib import crc32
 from aerobee_broker.commit.replicas import Watermarks
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import FORMER_MASTER_ID
-from aerobee_broker.errors import MasterOutdated, StreamBroken, TooFewReplicas
+from aerobee_broker.errors import MasterOutdated, MessageCorrupted, StreamBroken, TooFewReplicas
 from aerobee_broker.replication.counts import ReplicaWaits
-from aerobee_broker.replication.errors import NumberInUse, ReplicaNotRemoved
+from aerobee_broker.replication.errors import LogDamaged, NumberInUse, ReplicaNotRemoved
 from aerobee_broker.replication.handshake import Agreement, LogDescription, agree, checked_range
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync import InSyncSet, Members
@@ -199,9 +199,11 @@ class Leader:
     # ---- streams ----
 
     async def serve(self, hello: Hello, link: SlaveLink) -> None:
-        """A slave follows, until it goes. Raises ReplicaRefused, MasterOutdated, StreamBroken,
-        NumberInUse;
-        MessageNotFound, MessageCorrupted, TransientReadError: the log cannot be read there."""
+        """Serve a slave until it goes.
+
+        Raises ReplicaRefused, MasterOutdated, StreamBroken, NumberInUse; LogDamaged,
+        MessageNotFound, TransientReadError: the log cannot be read there.
+        """
         master = self._describe()
         try:
             agreement = agree(hello.slave, master)
@@ -211,6 +213,7 @@ class Leader:
         shipper = self._store.shipper()
         try:
             checked = checked_range(hello.slave, master, agreement.agreed)
+            await self._reader(partial(shipper.check, *checked))
             crc = await self._reader(partial(shipper.crc, *checked))
             await link.send(Welcome(master, crc))
             check = ReportCheck(master.epoch, agreement.begin)
@@ -222,6 +225,8 @@ class Leader:
                 raise StreamBroken(f"the slave begins at {first.written}, not {agreement.begin}")
             stream = _Stream(hello.slave.replica, link, shipper, check)
             await self._serve(hello, agreement, stream, first.synced)
+        except MessageCorrupted as error:
+            raise LogDamaged(str(master.replica), error.physical_offset) from None
         finally:
             self._reader(shipper.close)  # behind a read that was left there when this was cancelled
 

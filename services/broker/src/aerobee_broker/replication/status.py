@@ -48,6 +48,18 @@ class MasterStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DamageStatus:
+    """`ranges`, `bytes`: of the log, known to be damaged and not repaired. `repaired_records`:
+    since the start. `scrubbed_ms`: when the whole log was last checked, since the epoch; 0: not
+    yet."""
+
+    ranges: int = 0
+    bytes: int = 0
+    repaired_records: int = 0
+    scrubbed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """`synced`: the end of what is on its disk. `reason`: why it is refused, cannot write or may
     not become master. `master_address`: "" while none is known. `total_replicas`: 1 where the
@@ -73,6 +85,7 @@ class ReplicaStatus:
     master: MasterStatus | None = None
     coordinator_reachable: bool | None = None
     set_at_coordinator: frozenset[int] = frozenset()
+    damage: DamageStatus = DamageStatus()
 
 
 def master_status(

@@ -238,6 +238,7 @@ class MasterRole:
         clock, follower = self._own.environment.clock.real, self._own.store.follower
         replay = self._own.replay
         follower.confirm(end, clock.monotonic_ms())
+        follower.derive_over_damage()
         while follower.underived or follower.halted:
             replay.arrived(follower.derive(clock.monotonic_ms(), at_once=True))
             await asyncio.sleep(0)

@@ -22,6 +22,7 @@ from aerobee_broker.replication.enrollment import EnrollmentFile
 from aerobee_broker.replication.epochs import EpochFile
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
+from aerobee_broker.replication.status import DamageStatus
 from aerobee_broker.replication.stream import Hello, StreamTiming
 from aerobee_broker.roles.unfinished import UnfinishedFile
 from aerobee_broker.roles.warm_lite import WarmLite
@@ -210,6 +211,16 @@ class ReplicaStore:
         """Whether its durable log has a record that fails its check, as far as is known, and that
         is not repaired yet."""
         return self.is_open and bool(self.store.damage.ranges)
+
+    @property
+    def damage_status(self) -> DamageStatus:
+        damage = self.store.damage
+        return DamageStatus(
+            len(damage.ranges),
+            damage.damaged_bytes,
+            self.store.repair.records,
+            self.environment.metrics.scrubbed_ms,
+        )
 
     def check_finished(self) -> None:
         """Before it becomes master. Raises ReplicaRefused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from aerobee.broker.v1 import (
     admin_pb2,
@@ -25,9 +26,12 @@ from aerobee_broker.etcd import EtcdClient
 from aerobee_broker.identity import Identity
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.coordinators.static_coordinator import StaticCoordinator
+from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.status import ReplicaStatus
 from aerobee_broker.roles.etcd_tls import etcd_tls
+from aerobee_broker.roles.integrity.log_repair import LogRepairs
+from aerobee_broker.roles.integrity.peer_log import read_ranges, readable_ranges
 from aerobee_broker.roles.master import SUCCESSION_S
 from aerobee_broker.roles.members.elected_member import ElectedMember
 from aerobee_broker.roles.members.member import Member
@@ -38,8 +42,11 @@ from aerobee_broker.roles.presence import Presence
 from aerobee_broker.roles.replica_store import ReplicaStore
 from aerobee_broker.roles.roles import Roles
 from aerobee_broker.rpc.replication.replica import ReplicaCalls, ReplicaRpcs
+from aerobee_broker.scrubbing import Scrubbing
+from aerobee_broker.store.damage import DamagedRange
+from aerobee_broker.store.ship import Chunk
 from aerobee_broker.wiring.environment import Environment
-from aerobee_chassis.background import PeriodicTask
+from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
@@ -91,7 +98,14 @@ class ReplicaProcess:
         self._member: Member | None = None
         self._metrics: ReplicaMetrics | None = None
         self._switch = Switch(_SERVICES, self._refusal)
-        rpcs = ReplicaRpcs(self._status, self._promotable, self._own.diverged, environment.writer)
+        self._masters = Masters(
+            environment.options.namesrvs,
+            environment.options.broker_cluster_name,
+            environment.options.broker_name,
+        )
+        rpcs = ReplicaRpcs(
+            self._status, self._promotable, self._own.diverged, self._read_log, environment.writer
+        )
         replica = bind(_REPLICA_SERVICE, rpcs)
         self.services: list[Service] = [*self._switch.services, replica]
 
@@ -106,6 +120,14 @@ class ReplicaProcess:
         decide = self._elected if options.is_elected else self._static
         closing, member = decide(roles)
         self._member = member
+        repairs = LogRepairs(own, self._peers, member.calls)
+        scrubbing = Scrubbing(
+            lambda: own.store if own.is_open else None,
+            options,
+            self._environment.clock.real,
+            self._reader,
+            self._environment.metrics,
+        )
 
         async def report_health() -> None:
             server.set_serving(roles.serves)
@@ -115,7 +137,10 @@ class ReplicaProcess:
         return (
             OpenedStore(own),
             closing,
+            Step(stop=self._masters.close),
             member,
+            BackgroundTask("scrub", scrubbing.run),
+            BackgroundTask("repair of the log", repairs.run),
             PeriodicTask("health of a replica", HEALTH_S, report_health),
             Step(stop=self._presence.leave),
         )
@@ -124,14 +149,36 @@ class ReplicaProcess:
         wait_s = self._environment.options.slave_timeout / 1000 + SUCCESSION_S
         return ReplicaCalls(Caller(unreachable(Code.BROKER_UNREACHABLE, "the replica")), wait_s)
 
+    async def _peers(self) -> list[str]:
+        """Where other replicas of the group listen, the master first, as far as is known."""
+        group = await self._masters.group()
+        slave = None if self.roles is None else self.roles.slave
+        found = [
+            slave.master_address if slave is not None else "",
+            group.master,
+            self._environment.options.ha_master_address,
+            *group.addresses.values(),
+        ]
+        own = {"", self._presence.identity.address}
+        return [each for each in dict.fromkeys(found) if each not in own]
+
+    async def _read_log(self, caller: LogDescription, ranges: list[DamagedRange]) -> list[Chunk]:
+        if not self._own.is_open:
+            raise self._refusal()
+        readable = readable_ranges(caller, self._own.describe(), ranges)
+        shipper = self._own.store.shipper()
+        try:
+            return await self._reader(partial(read_ranges, shipper, readable))
+        finally:
+            self._reader(shipper.close)
+
     def _static(self, roles: Roles) -> tuple[Component, Member]:
-        options, environment = self._environment.options, self._environment
+        environment = self._environment
         file = environment.path / "config" / "replicas.json"
-        masters = Masters(options.namesrvs, options.broker_cluster_name, options.broker_name)
-        return Step(stop=masters.close), StaticMember(
+        return Step(), StaticMember(
             roles,
             StaticCoordinator(environment.disk, file, environment.writer),
-            masters,
+            self._masters,
             self._presence.identity.address,
             self._calls(),
         )

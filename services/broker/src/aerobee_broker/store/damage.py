@@ -85,9 +85,18 @@ class DamageRegister:
         apart.insert(bisect_left(apart, (begin, end)), DamagedRange(begin, end))
         self.ranges = apart
 
+    def first_behind(self, physical_offset: int) -> DamagedRange | None:
+        """The first range that ends behind this physical offset."""
+        return next((each for each in self.ranges if each.end > physical_offset), None)
+
     @property
     def damaged_bytes(self) -> int:
         return sum(each.size for each in self.ranges)
+
+    def clear_range(self, begin: int, end: int) -> None:
+        """As `clear`, of a part that was read and is whole; mostly nothing was known of it."""
+        if self.ranges:
+            self.clear(DamagedRange(begin, end))
 
     def clear(self, whole: DamagedRange) -> None:
         """This part of the log holds whole records again; it is reported if it fails once more."""

@@ -10,7 +10,9 @@ that a cut of this log touches the log alone. Deriving is done in large pieces: 
 
 A record of the halt queue says that something is to be done at its place in the log: messages of a
 topic that is deleted there are other messages than those behind it. Deriving halts behind such a
-record until `resume`, and nothing behind it counts as confirmed at a start before that.
+record until `resume`, and nothing behind it counts as confirmed at a start before that. Deriving
+also stops before damage, until that is repaired from another replica; a replica that must lead with
+it derives what it has (`derive_over_damage`).
 
 While a replica follows, its store takes no appends (`Flush.close_to_appends`). To become master:
 `confirm` up to the end of the log, `derive_all`, `resume` and `derive_all` again as often as it
@@ -62,6 +64,7 @@ class Follower:
         self._lost_bytes = 0
         self._due_ms = 0  # monotonic: when what waits is derived, however little it is
         self._told = 0  # the confirm offset, as far as this log is durable
+        self._over_damage = False
         self.halted = False  # behind a record of the halt queue
 
     def begin(self, lost_bytes: int) -> None:
@@ -71,9 +74,10 @@ class Follower:
 
     # ---- the log ----
 
-    def append(self, physical_offset: int, data: Part) -> int:
-        """Takes whole records of one file, whose bytes the caller has checked by their CRC. Returns
-        where the next ones begin. `Flush.seal` and `write_and_sync` follow.
+    def append(self, physical_offset: int, data: Part, *, check_crc: bool = False) -> int:
+        """Takes whole records of one file, whose bytes the caller has checked by the CRC of all;
+        `check_crc`: each by its own too. Returns where the next ones begin. `Flush.seal` and
+        `write_and_sync` follow.
 
         Raises ChunkRefused: they are not what follows here; StoreReadOnly, DiskFull.
         """
@@ -89,15 +93,37 @@ class Follower:
         whole = whole_records(data, physical_offset, start + self._log.file_size - physical_offset)
         if not 0 < whole.length == len(data):
             raise ChunkRefused(whole.end, "the bytes for it are no whole record")
+        if check_crc:
+            self._check_crcs(physical_offset, data)
         self._log.extend_raw(data, whole.end)
         return whole.end
+
+    def _check_crcs(self, physical_offset: int, data: Part) -> None:
+        """Raises ChunkRefused."""
+        from aerobee_broker.store.recovery.scan import Stop, scan
+
+        room = self._log.start_at(physical_offset) + self._log.file_size - physical_offset
+        _, end = scan(bytes(data), physical_offset, room, check_crc=True)
+        if end.stop is not Stop.BLANK and end.at != len(data):
+            raise ChunkRefused(physical_offset + end.at, f"the master has damage: {end.reason}")
 
     # ---- what is derived ----
 
     @property
     def underived(self) -> int:
-        """Bytes of the log that are confirmed and not derived."""
-        return max(0, self._told - self._dispatch.confirmed)
+        """Bytes of the log that are confirmed and not derived, up to the first damage."""
+        return max(0, self._limit - self._dispatch.confirmed)
+
+    @property
+    def _limit(self) -> int:
+        damaged = self._damage.first_behind(self._dispatch.confirmed)
+        if damaged is None or self._over_damage:
+            return self._told
+        return min(self._told, damaged.begin)
+
+    def derive_over_damage(self) -> None:
+        """From now on: this replica leads, and no other one has what it has lost."""
+        self._over_damage = True
 
     def confirm(self, confirmed: int, monotonic_ms: int) -> None:
         """The replicas in sync hold everything below `confirmed`. Counts as far as this log is
@@ -120,7 +146,7 @@ class Follower:
         is_due = at_once or waiting >= PIECE_BYTES or monotonic_ms >= self._due_ms
         if self.halted or not waiting or not is_due:
             return []
-        arrivals = self._derive(self._told)
+        arrivals = self._derive(self._limit)
         self._due_ms = monotonic_ms + PIECE_MS
         return arrivals
 
@@ -128,13 +154,13 @@ class Follower:
         """Derives everything that is confirmed and lies below this physical offset, or as far as it
         is not halted. Blocks for about 1 ms a MiB. Raises StoreReadError.
         """
-        limit = self._told if below is None else min(below, self._told)
+        limit = self._limit if below is None else min(below, self._limit)
         arrivals: list[Arrival] = []
         while self._dispatch.confirmed < limit and not self.halted:
             before = self._dispatch.confirmed
             arrivals += self._derive(limit)
             if self._dispatch.confirmed == before:
-                break  # `below` lies within a record
+                break  # `below` lies within a record, or damage was found
         return arrivals
 
     def _derive(self, confirmed: int) -> list[Arrival]:
@@ -173,6 +199,7 @@ class Follower:
             damage=self._damage,
             on_event=self._event,
             durable=self._log.flushed,
+            over_damage=self._over_damage,
         )
         walked = walk.run(begin, limit, derive=True, on_progress=lambda at: None)
         self._lost_bytes = deriver.lost_bytes

@@ -19,6 +19,7 @@ the flusher's.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -44,6 +45,8 @@ from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.flush import Flush
 from aerobee_broker.store.follow import Follower
+from aerobee_broker.store.integrity.repair import LogRepair
+from aerobee_broker.store.integrity.scrub import Scrub
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import (
@@ -75,7 +78,7 @@ class MessageStore:
     """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired;
     `follower` takes in the log of a master (`follow.py`), and `shipper` reads it there (`ship.py`).
     The methods that read are the reader's own (`reading/reader.py`). `damage`: what is known to be
-    wrong with the log, since the start.
+    wrong with the log, since the start; `repair` puts it right (`integrity/repair.py`).
     """
 
     def __init__(
@@ -144,6 +147,8 @@ class MessageStore:
         self.units, self.store_timestamp = reader.units, reader.store_timestamp
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
         self.search_offset = reader.search_offset
+        self.repair = LogRepair(disk, log, dispatch, self._derived_flush, self.damage)
+        self.ended_in_order = True  # before it was opened
 
     # ---- open, close ----
 
@@ -167,7 +172,7 @@ class MessageStore:
         self._lock = disk.lock(self.path / "lock")
         if self._lock is None:
             raise StoreLocked(self.path)
-        clean = not disk.exists(self.path / "abort")
+        clean = self.ended_in_order = not disk.exists(self.path / "abort")
         disk.open(self.path / "abort", create=True).close()
         disk.sync_directory(self.path)
         if not self._deleted_topics.load():
@@ -370,7 +375,10 @@ class MessageStore:
 
     def shipper(self) -> LogShipper:
         """Reads the log for one replica."""
-        return LogShipper(self._disk, self._log)
+        return LogShipper(self._disk, self._log, self.damage)
+
+    def scrub(self) -> Scrub:
+        return Scrub(self._disk, self._log, self.damage, partial(self.read, max_messages=1))
 
     def fronts(self, begin: int = 0) -> dict[tuple[str, int], int]:
         """Topic and queue id → next queue offset of the queues whose messages have all expired, or

@@ -1,7 +1,8 @@
 """Shipping: reads the log for a replica, in chunks of whole records, byte for byte.
 
 Only what the operating system has taken is read: the bytes of a failed write are never below
-`CommitLog.written`, and their places are given to other records.
+`CommitLog.written`, and their places are given to other records. What comes from a file is checked
+before it leaves, so that damage never spreads to another replica.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
-from aerobee_broker.disk import Disk, DiskFile
+from aerobee_broker.disk import Disk
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, TransientReadError
+from aerobee_broker.store.damage import DamageRegister
 from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.log.readable import PrivateReader
 from aerobee_broker.store.log.recent_writes import Part
 from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
 
@@ -31,18 +34,17 @@ class LogShipper:
     the loop, and a file that retention removes stays readable to its end.
     """
 
-    def __init__(self, disk: Disk, log: CommitLog) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, log: CommitLog, damage: DamageRegister) -> None:
         self._log = log
-        self._file: DiskFile | None = None
-        self._start = -1  # of that file
+        self._reader = PrivateReader(disk, log)
+        self._damage = damage
 
     def read(self, physical_offset: int, max_bytes: int, limit: int | None = None) -> Chunk | None:
         """At most `max_bytes`, or one record; nothing that ends behind `limit`, the end of a
         record. None: nothing more is written there.
 
         Raises MessageNotFound below the start of the log, MessageCorrupted where there should be a
-        record and is none, TransientReadError.
+        record and is none, or one that fails its check; TransientReadError.
         """
         log = self._log
         written = log.written if limit is None else min(limit, log.written)
@@ -64,9 +66,40 @@ class LogShipper:
             data = self._read(physical_offset, whole.cut_off)
             whole = whole_records(data, physical_offset, room)
         if not whole.length:
-            path = log.path_of(physical_offset)
-            raise MessageCorrupted(path, physical_offset, "no whole record is there")
-        return Chunk(physical_offset, data[: whole.length], whole.end)
+            raise self._damaged(physical_offset, "no whole record is there")
+        return self._checked(Chunk(physical_offset, data[: whole.length], whole.end), room)
+
+    def _checked(self, chunk: Chunk, room: int) -> Chunk:
+        """The chunk up to the first record that fails its check. Raises MessageCorrupted where that
+        is the first one."""
+        from aerobee_broker.store.recovery.scan import Stop, scan  # numpy: not before a slave lags
+
+        data = bytes(chunk.data)
+        _, end = scan(data, chunk.physical_offset, room, check_crc=True)
+        if end.stop is Stop.BLANK or end.at == len(data):
+            return chunk
+        error = self._damaged(chunk.physical_offset + end.at, end.reason)
+        if end.at == 0:
+            raise error
+        return Chunk(chunk.physical_offset, data[: end.at], chunk.physical_offset + end.at)
+
+    def _damaged(self, physical_offset: int, reason: str) -> MessageCorrupted:
+        self._damage.suspects.append(physical_offset)  # the scrub looks at it, and registers it
+        return MessageCorrupted(self._log.path_of(physical_offset), physical_offset, reason)
+
+    def check(self, begin: int, end: int) -> None:
+        """Checks each record that has a byte between two physical offsets, of which the second one
+        ends a record. Raises MessageCorrupted, TransientReadError."""
+        from aerobee_broker.store.recovery.verify import boundary_before, verify_all
+
+        if begin >= end:
+            return
+        try:
+            for piece in verify_all(self._reader, boundary_before(self._reader, begin), end):
+                if piece.damaged is not None and piece.damaged.end > begin:
+                    raise self._damaged(piece.damaged.begin, piece.reason)
+        except OSError as error:
+            raise TransientReadError(error) from error
 
     def crc(self, begin: int, end: int) -> int:
         """CRC-32 of the log from one physical offset to another: the same in two logs that are
@@ -80,17 +113,10 @@ class LogShipper:
         return crc
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file, self._start = None, -1
+        self._reader.close()
 
     def _read(self, physical_offset: int, size: int) -> bytes:
-        start = self._log.start_at(physical_offset)
         try:
-            if self._file is None or self._start != start:
-                self.close()
-                self._file = self._disk.open(self._log.path_of(physical_offset))
-                self._start = start
-            return self._file.pread(size, physical_offset - start)
+            return self._reader.read(physical_offset, size)
         except OSError as error:
             raise TransientReadError(error) from error

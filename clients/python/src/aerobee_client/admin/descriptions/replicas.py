@@ -28,6 +28,10 @@ class ReplicaDescription:
     `in_sync_replicas`: of a master, the ids of its set; of another where there is no master, those
     that it last read at etcd.
     `epochs`: epoch → physical offset where the log of its master began.
+    `damaged_ranges`, `damaged_bytes`: parts of its log that are known to be damaged, and are not
+    repaired. `repaired_records`: repaired from other replicas since it started.
+    `scrubbed_timestamp_ms`: when its whole log was last checked, in milliseconds since the epoch;
+    0: not since it started.
     """
 
     broker_name: str
@@ -57,6 +61,10 @@ class ReplicaDescription:
     coordinator_reachable: bool | None
     store_id: str
     epochs: Mapping[int, int]
+    damaged_ranges: int = 0
+    damaged_bytes: int = 0
+    repaired_records: int = 0
+    scrubbed_timestamp_ms: int = 0
 
     @classmethod
     def of(
@@ -100,6 +108,10 @@ class ReplicaDescription:
             ),
             store_id=log.store_id,
             epochs={entry.epoch: entry.start_offset for entry in log.epochs},
+            damaged_ranges=status.damaged_ranges,
+            damaged_bytes=status.damaged_bytes,
+            repaired_records=status.repaired_records,
+            scrubbed_timestamp_ms=status.scrubbed_timestamp_ms,
         )
 
     @property

@@ -48,4 +48,5 @@ def replica_status(
         master=None if master is None else master.status(),
         coordinator_reachable=coordinator_reachable,
         set_at_coordinator=set_at_coordinator,
+        damage=own.damage_status,
     )

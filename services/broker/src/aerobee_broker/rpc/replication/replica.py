@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -13,18 +13,22 @@ from aerobee_broker.replication.diverged import DivergedFiles
 from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.status import (
+    DamageStatus,
     FollowerStatus,
     MasterStatus,
     ReplicaStatus,
     Role,
 )
 from aerobee_broker.rpc.replication.stream import description_of, replica_message
+from aerobee_broker.store.damage import DamagedRange
+from aerobee_broker.store.ship import Chunk
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
 
 STATUS_S = 2.0
 NOTE_S = 5.0
+READ_S = 10.0
 
 
 class Promotion(NamedTuple):
@@ -46,6 +50,10 @@ class Member(Protocol):
     async def note_epoch(self, epoch: int) -> LogDescription: ...
 
 
+# Whole records of this replica's log for the one that asks. Raises MqError.
+ReadLog = Callable[[LogDescription, list[DamagedRange]], Awaitable[list[Chunk]]]
+
+
 class ReplicaRpcs:
     """ReplicaService."""
 
@@ -54,12 +62,14 @@ class ReplicaRpcs:
         status: Callable[[], ReplicaStatus],
         member: Callable[[], Member],
         diverged: DivergedFiles,
+        read_log: ReadLog,
         worker: Worker,
     ) -> None:
         """`worker`: reads what was cut."""
         self._status = status
         self._member = member
         self._diverged = diverged
+        self._read_log = read_log
         self._worker = worker
 
     async def get_replication_status(
@@ -103,6 +113,18 @@ class ReplicaRpcs:
         read = partial(self._diverged.read, request.name, request.position)
         return pb.ReadDivergedResponse(data=await self._worker(read))
 
+    async def read_log(self, request: pb.ReadLogRequest, call: Call) -> pb.ReadLogResponse:
+        ranges = [DamagedRange(each.begin_offset, each.end_offset) for each in request.ranges]
+        chunks = await self._read_log(description_of(request.replica), ranges)
+        return pb.ReadLogResponse(
+            pieces=[
+                pb.LogPiece(
+                    begin_offset=each.physical_offset, end_offset=each.end, data=bytes(each.data)
+                )
+                for each in chunks
+            ]
+        )
+
 
 class ReplicaCalls:
     """To other replicas of the group, by "host:port". Raises MqError."""
@@ -133,6 +155,16 @@ class ReplicaCalls:
         answer = await self._caller.call(address, rpcs.NOTE_EPOCH, request, timeout_s=NOTE_S)
         return description_of(answer.replica)
 
+    async def read_log(
+        self, address: str, own: LogDescription, ranges: Sequence[DamagedRange]
+    ) -> list[Chunk]:
+        request = pb.ReadLogRequest(
+            replica=replica_message(own),
+            ranges=[pb.LogRange(begin_offset=each.begin, end_offset=each.end) for each in ranges],
+        )
+        answer = await self._caller.call(address, rpcs.READ_LOG, request, timeout_s=READ_S)
+        return [Chunk(each.begin_offset, each.data, each.end_offset) for each in answer.pieces]
+
     async def close(self) -> None:
         await self._caller.close()
 
@@ -158,6 +190,10 @@ def status_message(status: ReplicaStatus) -> pb.GetReplicationStatusResponse:
         master=None if status.master is None else _master_message(status.master),
         coordinator_reachable=status.coordinator_reachable,
         set_at_coordinator=sorted(status.set_at_coordinator),
+        damaged_ranges=status.damage.ranges,
+        damaged_bytes=status.damage.bytes,
+        repaired_records=status.damage.repaired_records,
+        scrubbed_timestamp_ms=status.damage.scrubbed_ms,
     )
 
 
@@ -205,6 +241,12 @@ def status_of(answer: pb.GetReplicationStatusResponse) -> ReplicaStatus:
             answer.coordinator_reachable if answer.HasField("coordinator_reachable") else None
         ),
         set_at_coordinator=frozenset(answer.set_at_coordinator),
+        damage=DamageStatus(
+            answer.damaged_ranges,
+            answer.damaged_bytes,
+            answer.repaired_records,
+            answer.scrubbed_timestamp_ms,
+        ),
     )
 
 

@@ -150,6 +150,7 @@ class Index:
         self._entries_at = HEADER.size + slot_count * SLOT_SIZE
         self._file_size = self._entries_at + entry_count * ENTRY.size
         self._unreadable: set[Path] = set()  # when last read
+        self._is_unordered = False  # keys were put behind those of later records
         self._slots: Slots | None = None  # of the newest file; read when first needed
 
     # ---- put ----
@@ -234,11 +235,15 @@ class Index:
         if self._slots is not None and not self._slots.dirty.any():
             self._slots = None
 
+    def rebuild_at_next_start(self) -> None:
+        """Keys are out of the log's order: a search by time may miss older ones."""
+        self._is_unordered = True
+
     def state(self) -> IndexState:
-        """What `write` wrote. While a file cannot be read it is wrong on purpose: the next start
-        rebuilds.
+        """What `write` wrote. While a file cannot be read, or keys are out of order, it is wrong on
+        purpose: the next start rebuilds.
         """
-        if self._unreadable:
+        if self._unreadable or self._is_unordered:
             return IndexState(file_count=1)
         if not self.files:
             return IndexState(end_offset=self.end_offset)

@@ -4,8 +4,9 @@ The commit log is the truth. It is read record by record from the checkpoint on;
 index are trusted up to the checkpoint, wiped behind it and derived again. Where the records end,
 the log ends; `walk.py` judges what is no record.
 
-Of a log with replicas only what they confirmed is derived. The records behind that may be cut when
-another replica has become master; they are derived when they are confirmed (`follow.py`).
+Of a log with replicas only what they confirmed is derived, and nothing behind damage. The records
+behind that may be cut when another replica has become master; they are derived when they are
+confirmed, and the damage is repaired (`follow.py`).
 """
 
 from __future__ import annotations
@@ -242,6 +243,7 @@ class Recovery:
             durable=self._durable,
             check_crc=self._check_crc,
             whole_crc=self._whole_crc,
+            over_damage=not self._replicated,
         )
         total = log.starts[-1] + log.file_size - begin
         reported = begin

@@ -21,6 +21,7 @@ from aerobee_broker.store.log.readable import ReadableLog
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord
 
+_NEAR = 64 << 10
 CHUNK = 3 << 20  # less: more calls of numpy; more: the bytes leave the cache before their CRC
 
 _PREFIX = record.HEADER_LAYOUT.view("total_size", "magic_code")
@@ -101,6 +102,14 @@ class Records:
             if name != "data":
                 setattr(result, name, getattr(self, name)[:count])
         return result
+
+    def sample(self) -> tuple[str, int, int] | None:
+        """Topic, queue id and queue offset of the last record, if that has a unit."""
+        if not len(self) or self.sys_flags[-1] & record.TRANSACTION_MASK:
+            return None
+        topic = self.data[int(self._topic_at[-1]) : int(self._topic_end[-1])]
+        queue_id, queue_offset = int(self.queue_ids[-1]), int(self.queue_offsets[-1])
+        return topic.decode("utf-8", "replace"), queue_id, queue_offset
 
     def by_queue(self) -> ByQueue:
         lengths = self._topic_end - self._topic_at
@@ -292,9 +301,11 @@ def scan_log(
 
 def find_record(log: ReadableLog, begin: int, limit: int, *, check_crc: bool) -> int | None:
     """The first physical offset in [begin, limit) at which a whole record lies. Raises OSError."""
+    size = _NEAR  # mostly one record is damaged, and the next one is whole
     while begin < limit and log.start_at(begin) in log.starts:
         file_end = log.start_at(begin) + log.file_size
-        data = log.read(begin, min(CHUNK, file_end - begin))
+        data = log.read(begin, min(size, file_end - begin))
+        size = min(2 * size, CHUNK)
         for at in _candidates(data, begin):
             if begin + at < limit and _is_whole_at(log, begin + at, check_crc=check_crc):
                 return begin + at

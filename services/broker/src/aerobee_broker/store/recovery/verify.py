@@ -14,17 +14,20 @@ from aerobee_broker.store.log.commit_log import BLANK_RESERVE
 from aerobee_broker.store.log.readable import ReadableLog
 from aerobee_broker.store.recovery.scan import CHUNK, Stop, find_record, scan_log
 
+_PIECE = 512 << 10  # damage is followed by another piece: the rest of a larger one is read again
 _BACK = 64 << 10  # bytes before a place that are searched for a boundary; then twice as many
 
 
 class Piece(NamedTuple):
     """`end`: where the next piece begins. `damaged`: what of this piece is no record; None: all of
-    it is whole. `records`: the whole ones."""
+    it is whole. `records`: the whole ones; `sample`: topic, queue id and queue offset of one that
+    has a unit."""
 
     end: int
     records: int
     damaged: DamagedRange | None = None
     reason: str = ""
+    sample: tuple[str, int, int] | None = None
 
 
 def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Piece:
@@ -34,10 +37,10 @@ def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Pi
     if begin + BLANK_RESERVE > file_end:
         return Piece(file_end, 0)
     records, stopped, end = scan_log(log, begin, check_crc=True, limit=limit, chunk=size)
-    if end.stop is Stop.BLANK:
-        return Piece(file_end, len(records))
-    if stopped > begin:
-        return Piece(stopped, len(records))  # what is wrong there is found by the next piece
+    if end.stop is Stop.BLANK or stopped > begin:
+        # What is wrong behind them is found by the next piece.
+        behind = file_end if end.stop is Stop.BLANK else stopped
+        return Piece(behind, len(records), sample=records.sample())
     behind = begin + (len(end.damaged.data) if end.damaged else 1)
     next_at = find_record(log, behind, limit, check_crc=True) if behind < limit else None
     damaged = DamagedRange(begin, limit if next_at is None else next_at)
@@ -47,7 +50,7 @@ def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Pi
 def verify_all(log: ReadableLog, begin: int, limit: int) -> Iterator[Piece]:
     """All pieces from the boundary `begin` to `limit`. Raises OSError."""
     while begin < limit:
-        piece = verify(log, begin, limit)
+        piece = verify(log, begin, limit, size=_PIECE)
         yield piece
         begin = piece.end
 

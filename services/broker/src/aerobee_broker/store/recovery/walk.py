@@ -4,7 +4,8 @@ what is no record. For a start, and for what a replica derives later, when it is
 A bad record is judged by where it lies. At or behind the offset that was known to be durable it is
 the torn tail of a crash: never acknowledged, the log ends there. Before that offset it is damage:
 reported with file and physical offset, left as a hole, and reading continues behind it. Where
-nothing is known to be durable a bad record is damage when a whole record follows.
+nothing is known to be durable a bad record is damage when a whole record follows. A replica derives
+nothing over damage, which is repaired from another replica, unless it has to lead.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Walked(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class Walk:
     """`durable`: every byte below was durable; None: unknown. `whole_crc`: records that are not
-    known to be durable must hold a CRC of their own.
+    known to be durable must hold a CRC of their own. `over_damage`: derives what follows damage
+    too.
     """
 
     log: CommitLog
@@ -43,6 +45,7 @@ class Walk:
     durable: int | None
     check_crc: bool = True
     whole_crc: bool = True
+    over_damage: bool = True
 
     def run(self, begin: int, limit: int, *, derive: bool, on_progress: OnProgress) -> Walked:
         """Reads the records between two physical offsets, each the end of a record; `derive`: their
@@ -69,9 +72,11 @@ class Walk:
             if end.stop is Stop.BLANK:
                 at = file_end
             elif end.stop is not Stop.MORE:
-                next_at = self._judge(at, end, limit, derive=derive)
+                next_at = self._judge(at, end, limit, derive=derive and self.over_damage)
                 if next_at is None:
                     return Walked(at, True)
+                if derive and not self.over_damage:
+                    return Walked(at, False)
                 at = next_at
                 if self.deriver.halted_at is not None:
                     return Walked(at, False)

@@ -1,0 +1,99 @@
+"""Repairs the damage of this replica's log from other replicas of its group, in any role.
+
+damage is known → each replica that name servers know, the master first, is asked for the ranges
+→ what it has is checked, written in place and synced → no damage is known
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from aerobee_broker.replication.handshake import LogDescription
+from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.store.damage import DamagedRange
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.ship import Chunk
+from aerobee_wire.status import Code, MqError
+
+LOOK_S = 0.5  # between two looks whether damage is known
+AGAIN_S = 5.0  # after an attempt that repaired nothing
+ASKED_RANGES = 256  # in one call
+
+Addresses = Callable[[], Awaitable[Sequence[str]]]  # "host:port" of the others, the master first
+
+
+class PeerLogs(Protocol):
+    async def read_log(
+        self, address: str, own: LogDescription, ranges: Sequence[DamagedRange]
+    ) -> list[Chunk]:
+        """Raises MqError."""
+
+
+class LogRepairs:
+    def __init__(self, own: ReplicaStore, addresses: Addresses, peers: PeerLogs) -> None:
+        self._own = own
+        self._addresses = addresses
+        self._peers = peers
+        self._told = ""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._own.damaged and not await self.attempt():
+                await asyncio.sleep(AGAIN_S)
+
+    async def attempt(self) -> bool:
+        """Whether something was repaired."""
+        store = self._own.store
+        before = store.repair.records, store.damage.damaged_bytes
+        reasons = []
+        for address in await self._addresses():
+            try:
+                await self._repair_from(address, store)
+            except (MqError, OSError) as error:
+                reasons.append(f"{address}: {error}")
+            if not self._own.damaged:
+                break
+        self._tell(store, before, "; ".join(reasons) or "no other replica is known")
+        return store.damage.damaged_bytes < before[1]
+
+    async def _repair_from(self, address: str, store: MessageStore) -> None:
+        """What that replica has. Raises MqError, OSError."""
+        below = 0  # physical offset: it has nothing more of what is damaged there
+        while ranges := [each for each in store.damage.ranges if each.begin >= below]:
+            asked = ranges[:ASKED_RANGES]
+            try:
+                chunks = await self._peers.read_log(address, self._own.describe(), asked)
+            except MqError as error:
+                if error.code not in (Code.MESSAGE_CORRUPTED, Code.QUERY_NOT_FOUND):
+                    raise
+                chunks = []
+            if not chunks:
+                below = asked[-1].end
+                continue
+            async with self._own.in_use:
+                if not self._own.is_open or self._own.store is not store:
+                    return  # it was opened again meanwhile, and knows its damage itself
+                await self._own.environment.flusher(partial(store.repair.write, chunks))
+                store.repair.settle(chunks)
+
+    def _tell(self, store: MessageStore, before: tuple[int, int], reason: str) -> None:
+        records, damaged = store.repair.records - before[0], store.damage.damaged_bytes
+        log = structlog.get_logger()
+        if damaged < before[1]:
+            log.warning(
+                "damage_repaired",
+                records=records,
+                bytes=before[1] - damaged,
+                still_damaged_bytes=damaged,
+            )
+            self._told = ""
+        elif damaged and reason != self._told:
+            self._told = reason
+            log.error("damage_not_repaired", damaged_bytes=damaged, reason=reason)

@@ -1,0 +1,1 @@
+"""Whether the log still holds what was written, and its repair from another replica."""

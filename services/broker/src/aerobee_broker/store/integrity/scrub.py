@@ -1,0 +1,143 @@
+"""The scrub: reads the whole durable log now and then, a little at a time, so that damage is found
+before a reader needs the record, and while another replica still has it.
+
+    read (any one thread) → take (the loop): what is damaged is registered
+
+Of each piece one record is also read through its consume queue, which checks and repairs its unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.errors import StoreReadError, is_unreadable
+from aerobee_broker.store.damage import DamageRegister
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.log.readable import PrivateReader
+
+if TYPE_CHECKING:
+    from aerobee_broker.store.recovery.verify import Piece
+
+_SECTOR = 4_096
+
+ReadQueue = Callable[[str, int, int], object]  # topic, queue id, queue offset
+
+
+class Read(NamedTuple):
+    """A piece of the log that begins at `begin`."""
+
+    begin: int
+    piece: Piece
+
+
+class Scrub:
+    """Rounds over the log of one store. `position`: where the next piece begins; `bytes`,
+    `records`: of the pieces since `begin`; `found`: damaged pieces among them."""
+
+    def __init__(
+        self, disk: Disk, log: CommitLog, damage: DamageRegister, read_queue: ReadQueue
+    ) -> None:
+        self.position = 0
+        self.bytes = 0
+        self.records = 0
+        self.found = 0
+        self._end = 0  # of this round
+        self._log = log
+        self._damage = damage
+        self._read_queue = read_queue
+        self._reader = _SalvagingReader(disk, log)
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self._end
+
+    def begin(self) -> None:
+        """A round: from the start of the log to what is durable now."""
+        self.position, self._end = self._log.min_offset, self._log.flushed
+        self.bytes = self.records = self.found = 0
+
+    def read(self, size: int) -> Read:
+        """On any one thread: the next piece of about so many bytes. Raises OSError."""
+        return self._verify(max(self.position, self._log.min_offset), self._end, size)
+
+    def read_near(self, physical_offset: int, size: int) -> Read:
+        """On the same thread: the piece that has this physical offset. Raises OSError."""
+        from aerobee_broker.store.recovery.verify import boundary_before
+
+        end = self._log.flushed
+        begin = boundary_before(self._reader, physical_offset)
+        while True:
+            read = self._verify(begin, end, size)
+            if read.piece.end > physical_offset or read.piece.end >= end:
+                return read
+            begin = read.piece.end
+
+    def _verify(self, begin: int, end: int, size: int) -> Read:
+        from aerobee_broker.store.recovery.verify import Piece, verify  # numpy: for a round
+
+        if begin >= end:
+            return Read(begin, Piece(begin, 0))
+        try:
+            piece = verify(self._reader, begin, end, size=size)
+            if piece.damaged is not None:  # a disk may fail once
+                piece = verify(self._reader, begin, end, size=size)
+        except FileNotFoundError:  # it has expired
+            return Read(begin, Piece(min(end, self._log.start_at(begin) + self._log.file_size), 0))
+        return Read(begin, piece)
+
+    def take(self, read: Read) -> None:
+        """On the loop: what the next piece of the round shows."""
+        self.note(read)
+        self.position = read.piece.end
+        self.bytes += max(0, read.piece.end - read.begin)
+        self.records += read.piece.records
+        self.found += read.piece.damaged is not None
+        if read.piece.sample is not None:
+            try:
+                self._read_queue(*read.piece.sample)
+            except StoreReadError:
+                return  # a derived file that cannot be read is rebuilt at the next start
+
+    def note(self, read: Read) -> None:
+        """On the loop."""
+        begin, piece = read
+        if begin < self._log.min_offset:
+            return
+        if piece.damaged is None:
+            self._damage.clear_range(begin, piece.end)
+        else:
+            path = self._log.path_of(piece.damaged.begin)
+            self._damage.report_range(path, piece.damaged, piece.reason)
+
+    def close(self) -> None:
+        """On the thread that reads."""
+        self._reader.close()
+
+
+class _SalvagingReader(PrivateReader):
+    """What the disk cannot read is zeros, so that the records there fail their check, and no others
+    do."""
+
+    def read(self, physical_offset: int, size: int) -> bytes:
+        try:
+            return super().read(physical_offset, size)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+        parts = []
+        end = min(physical_offset + size, self.start_at(physical_offset) + self.file_size)
+        while physical_offset < end:
+            step = min(_SECTOR - physical_offset % _SECTOR, end - physical_offset)
+            parts.append(self._sector(physical_offset, step))
+            physical_offset += step
+        return b"".join(parts)
+
+    def _sector(self, physical_offset: int, size: int) -> bytes:
+        try:
+            return super().read(physical_offset, size)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            return bytes(size)

@@ -1,0 +1,118 @@
+"""Whole brokers of a group, in a virtual loop: what one has lost comes back from another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from aerobee_broker.store.damage import DamagedRange
+from support.disk.stores import LOG, visible
+from support.simulation.client import SimulatedClient
+from support.simulation.cluster import SimulatedCluster, simulate
+from support.simulation.node import LOG_FILE_BYTES, BrokerNode
+
+OPTIONS = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 1, "scrubInterval": 5_000}
+TOPIC = "orders"
+
+
+async def begun(cluster: SimulatedCluster) -> tuple[BrokerNode, BrokerNode, SimulatedClient]:
+    """A master and its slave, in sync, with 40 messages; a client of the master."""
+    await cluster.begin(2, OPTIONS, elected=True)
+    master = await cluster.settle()
+    client = SimulatedClient(cluster)
+    client.address = master.address
+    await client.put_topic(TOPIC)
+    for number in range(40):
+        await client.send(TOPIC, b"%d" % number * 40)
+    await cluster.settle()
+    [slave] = [node for node in cluster.nodes if node is not master]
+    return master, slave, client
+
+
+def some_record(node: BrokerNode) -> DamagedRange:
+    """Of the topic."""
+    assert node.store is not None
+    queue_id = node.store.queues(TOPIC)[0]
+    at, size, _ = node.store.units(TOPIC, queue_id, 2, 1)[0]
+    return DamagedRange(at, at + size)
+
+
+def flip(node: BrokerNode, physical_offset: int) -> None:
+    start = physical_offset // LOG_FILE_BYTES * LOG_FILE_BYTES
+    node.disk.flip(LOG / f"{start:020d}", (physical_offset - start) * 8)
+
+
+def is_repaired(node: BrokerNode) -> Callable[[], bool]:
+    def repaired() -> bool:
+        store = node.store
+        return store is not None and store.repair.records > 0 and not store.damage.ranges
+
+    return repaired
+
+
+def are_alike(one: BrokerNode, other: BrokerNode) -> bool:
+    """In their logs, and what they show."""
+    if one.store is None or other.store is None:
+        return False
+    end = one.store.end_offset
+    if end != other.store.end_offset or one.log_bytes(0, end) != other.log_bytes(0, end):
+        return False
+    return visible(one.store) == visible(other.store)
+
+
+async def eventually(holds: Callable[[], bool], what: str) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"not within 60 s: {what}")
+
+
+@pytest.mark.parametrize("of_master", [True, False])
+def test_damage_that_the_scrub_finds_is_repaired_from_the_other_replica(*, of_master: bool) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, slave, _ = await begun(cluster)
+        damaged = master if of_master else slave
+        flip(damaged, some_record(master).begin + 100)
+        await eventually(is_repaired(damaged), "repaired")
+        await eventually(lambda: are_alike(master, slave), "both show the same")
+
+    simulate(1, scenario)
+
+
+def test_record_that_a_reader_missed_is_repaired() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, _, _ = await begun(cluster)
+        record, store = some_record(master), master.store
+        assert store is not None
+        flip(master, record.begin + 100)
+        queue_id = store.queues(TOPIC)[0]
+        assert store.read(TOPIC, queue_id, 2, max_messages=1).corrupted_count == 1
+        await eventually(is_repaired(master), "repaired")
+        assert store.read(TOPIC, queue_id, 2, max_messages=1).message_count == 1
+
+    simulate(2, scenario)
+
+
+def test_replica_that_lost_the_end_of_its_log_repairs_it_before_it_is_in_sync() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        master, slave, _ = await begun(cluster)
+        damaged = some_record(master)
+        slave.kill()
+        name = LOG / f"{damaged.begin // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
+        content = slave.disk.files()[name]
+        kept = damaged.begin % LOG_FILE_BYTES + 30
+        slave.disk.put(name, content[:kept].ljust(len(content), b"\0"))
+        slave.start()
+        await eventually(lambda: slave.store is not None, "the store is open")
+        assert slave.roles is not None
+        own = slave.roles.own
+        assert own.damaged
+        assert own.damage_status.bytes > 0
+        await eventually(is_repaired(slave), "repaired")
+        assert own.damage_status.ranges == 0
+        await eventually(lambda: are_alike(master, slave), "both show the same")
+
+    simulate(3, scenario)
