@@ -118,7 +118,7 @@ def checkpoint_before_the_files_are_durable(patch: pytest.MonkeyPatch) -> None:
 
 def take_a_torn_tail_for_damage(patch: pytest.MonkeyPatch) -> None:
     def judge(self: walk.Walk, place: int, end: Any, limit: int, *, derive: bool) -> int | None:
-        self.on_damage(self.log.path_of(place), place, end.reason)
+        self.damage.report(self.log.path_of(place), place, end.reason)
         return None
 
     patch.setattr(walk.Walk, "_judge", judge)
