@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.roles.members.metrics import ReplicaMetrics
+from aerobee_chassis.rpc.in_flight import InFlight
+from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
 from support.repository.tree import ROOT
 
 
@@ -15,6 +17,7 @@ def test_every_metric_is_described() -> None:
     registry = CollectorRegistry()
     BrokerMetrics(registry, cluster="DefaultCluster", node_id="broker-a")
     ReplicaMetrics(registry, "DefaultCluster", "broker-a", 0)
+    registry.register(InFlightCollector("rocketmq_", InFlight()))
     exposed = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

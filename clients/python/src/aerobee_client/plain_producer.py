@@ -42,6 +42,7 @@ class ProducerFacade(StartedFacade[C]):
     add_interceptor = on_loop(AsyncProducer.add_interceptor)
     queues = blocking(AsyncProducer.queues)
     statistics = on_loop(AsyncProducer.statistics)
+    check = blocking(AsyncProducer.check)
     send = blocking(AsyncProducer.send)
     send_batch = blocking(AsyncProducer.send_batch)
     send_oneway = blocking(AsyncProducer.send_oneway)

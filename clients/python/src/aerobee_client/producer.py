@@ -177,8 +177,15 @@ class AsyncProducer(StartedClient):
             return await sender.queues(topic)
 
     async def check(self, message: Message) -> None:
-        """Raises what a send of `message` is refused for before it leaves, and sends nothing: a
-        topic that does not exist or takes no messages, a body or properties that are too large."""
+        """Check a message as `send` does before the message leaves, without sending it.
+
+        Args:
+            message: the message that is to be sent later.
+
+        Raises:
+            MqError: the topic does not exist or does not accept messages, or the body or the
+                properties are too large.
+        """
         check_message(message)
         with self._sending() as (sender, _):
             sender.check_whole(message)

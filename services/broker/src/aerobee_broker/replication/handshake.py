@@ -25,6 +25,7 @@ from aerobee_broker.store.format import (
     EXPONENTIAL_RETRY,
     FEATURES,
     LITE_TOPICS,
+    NOT_REPLICATED,
     REPLICATED_LOG,
     SHRUNK_TOPICS,
     Build,
@@ -207,7 +208,7 @@ def _check_features(slave: LogDescription, master: LogDescription) -> None:
     """A slave must know whatever its master may write, or it would derive it wrongly from the
     moment when the master first does."""
     known = master.build.features
-    missing = sorted(known.keys() - slave.build.features.keys())
+    missing = sorted(known.keys() - slave.build.features.keys() - NOT_REPLICATED)
     if not missing:
         return
     uses = "uses" if master.required.intersection(missing) else "may use"

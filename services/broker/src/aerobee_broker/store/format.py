@@ -36,6 +36,8 @@ FEATURES: Mapping[str, str] = {
     SHRUNK_TOPICS: "0.2.0",
     TABLE_CHANGES: "0.2.0",
 }
+# Features of files that each replica writes for itself: a master and its slave may differ in them.
+NOT_REPLICATED = frozenset({TABLE_CHANGES})
 
 
 class StoreTooNew(StoreOpenError):
