@@ -21,6 +21,7 @@ from aerobee_broker.replication.coordinators.coordinator import (
 from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.roles.members.elected_member import ElectedMember
 from aerobee_broker.roles.members.enrolling import Enrollment
+from aerobee_broker.roles.replica_store import ReplicaStore
 from fault.replication import operators
 
 
@@ -70,6 +71,11 @@ def take_every_process_for_current(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ElectedMember, "_is_current", lambda self, view: view.state is not None)
 
 
+def elect_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:
+    """And let it derive what is behind the damage."""
+    patch.setattr(ReplicaStore, "is_whole", True)
+
+
 def begin_a_group_with_any_log(patch: pytest.MonkeyPatch) -> None:
     """Where etcd has no state, a log with an epoch counts as one of a new group."""
 
@@ -104,6 +110,7 @@ MUTATIONS = (
     (ignore_the_floor, operators.put_back_a_copy_of_a_slave_that_has_just_joined),
     (ask_no_other_replica, operators.put_back_a_copy_of_the_master),
     (take_every_process_for_current, operators.put_back_a_copy_of_the_master),
+    (elect_a_damaged_replica, operators.damage_a_slave_that_starts_first),
     (begin_a_group_with_any_log, operators.wipe_etcd_while_all_are_off),
     (trust_an_older_state, operators.give_an_older_etcd_to_one_that_knows_better),
     (leave_a_lost_state_lost, operators.wipe_etcd_under_a_living_group),

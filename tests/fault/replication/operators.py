@@ -1,5 +1,5 @@
-"""Scenarios of what operators and storage do to a group with etcd: a disk goes back in time, etcd
-loses its data or gets older data back.
+"""Scenarios of what operators and storage do to a group with etcd: a disk goes back in time, a log
+is damaged, etcd loses its data or gets older data back.
 
 Each ends with all replicas and etcd back, without `--unclean`: nothing acknowledged may be lost.
 """
@@ -271,7 +271,40 @@ async def begin_again_with_an_empty_etcd_and_an_old_disk(
     start_all(played)
 
 
+async def damage_a_slave_that_starts_first(played: Scenario, rng: random.Random) -> None:
+    """All are stopped or killed, and a part of its log is damaged before it starts."""
+    _, slave, _ = await begin(played)
+    await send_some(played)
+    await played.cluster.settle()
+    kill_all(played)
+    slave.damage_log(rng)
+    await start_one_first(played, slave, rng)
+
+
+async def damage_the_master_that_starts_first(played: Scenario, rng: random.Random) -> None:
+    master, _, _ = await begin(played)
+    await send_some(played)
+    await played.cluster.settle()
+    kill_all(played)
+    master.damage_log(rng)
+    await start_one_first(played, master, rng)
+
+
+async def damage_one_beside_an_empty_etcd(played: Scenario, rng: random.Random) -> None:
+    _, slave, _ = await begin(played)
+    await send_some(played)
+    await played.cluster.settle()
+    kill_all(played)
+    await asyncio.sleep(6)
+    slave.damage_log(rng)
+    played.cluster.etcd.restore()
+    await start_one_first(played, slave, rng)
+
+
 SCENARIOS = (
+    damage_a_slave_that_starts_first,
+    damage_the_master_that_starts_first,
+    damage_one_beside_an_empty_etcd,
     put_back_a_copy_of_a_stopped_disk,
     put_back_a_copy_that_lacks_the_last_moment,
     put_back_a_copy_of_an_older_epoch,

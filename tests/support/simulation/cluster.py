@@ -188,7 +188,8 @@ class SimulatedCluster:
             if store is None or self._looked_at.get(node.number) == (store, store.confirmed_offset):
                 continue
             self._looked_at[node.number] = store, store.confirmed_offset
-            assert not store.corruption_count, f"{node.number} found damage: {store.corruptions}"
+            found = store.corruption_count and not node.was_damaged
+            assert not found, f"{node.number} found damage: {store.corruptions}"
             for (topic, queue_id), messages in visible(store).items():
                 if topic in self.vanishing:
                     continue
@@ -256,6 +257,8 @@ class SimulatedCluster:
         assert roles is not None and roles.master is not None
         if len(roles.master.status().in_sync) < len(self.nodes):
             return False
+        if any(node.store is not None and node.store.damage.ranges for node in self.nodes):
+            return False
         stores = [node.store for node in self.nodes]
         return len({(s.end_offset, s.confirmed_offset) for s in stores if s is not None}) == 1
 
@@ -288,6 +291,7 @@ class SimulatedCluster:
         for node in self.nodes:
             other = node.store
             assert other is not None
+            assert not other.damage.ranges, f"{node.number} is damaged: {other.damage.ranges}"
             low = max(store.min_physical_offset, other.min_physical_offset)
             assert node.log_bytes(low, confirmed) == master.log_bytes(low, confirmed), (
                 f"the log of {node.number} differs from that of {master.number}"

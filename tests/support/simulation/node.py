@@ -78,6 +78,7 @@ class BrokerNode:
         self.process: Process | None = None
         self.failed: Exception | None = None  # its last start
         self.starts = 0
+        self.was_damaged = False  # its log
         self.has_torn_log = False  # perhaps: its power was cut, and no start has read it since
         self._cluster = cluster
         self._replica: ReplicaProcess | None = None
@@ -207,6 +208,31 @@ class BrokerNode:
         assert self.process is None
         self.disk = copy.copy()
         self.has_torn_log = False
+
+    def damage_log(self, rng: random.Random) -> str:
+        """Flip, zero or truncate a part of its log, as storage or an operator does. It is off.
+
+        Returns what was done. The part is below what it was known to have confirmed.
+        """
+        assert self.process is None
+        files = {path: data for path, data in self.disk.files().items() if path.parent == LOG}
+        used = {path: len(data.rstrip(b"\0")) for path, data in files.items()}
+        path = max((path for path in files if used[path]), default=None, key=lambda each: each.name)
+        if path is None:
+            return "nothing"
+        self.was_damaged = True
+        data, end = bytearray(files[path]), used[path]
+        begin = rng.randrange(end)
+        kind = rng.choice(("flip", "zero", "truncate"))
+        if kind == "flip":
+            for at in range(begin, min(begin + 3, end)):
+                data[at] ^= 0xFF
+        elif kind == "zero":
+            data[begin:] = bytes(len(data) - begin)
+        else:
+            del data[begin:]
+        self.disk.put(path, bytes(data))
+        return f"{kind} at {begin} of {end}"
 
     def fail_syncs(self) -> None:
         """From now on fdatasync of the log fails, until the process ends."""
