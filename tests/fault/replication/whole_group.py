@@ -85,7 +85,7 @@ class GroupHistory:
             actions += [
                 self.cut_etcd, self.etcd_away, self.end_leases, self.wipe_etcd,
                 self.copy_disk, self.copy_disk, self.put_disk_back, self.put_disk_back,
-                self.save_etcd, self.restore_etcd,
+                self.save_etcd, self.restore_etcd, self.damage_log,
             ]  # fmt: skip
         for _ in range(STEPS):
             self.act(rng.choice((2, 5, 12)))
@@ -247,6 +247,18 @@ class GroupHistory:
         if old and self.strict and self.older_etcd is None:
             self.has_unreliable_disk, copy = self.rng.choice(old)
             self.has_unreliable_disk.put_disk_back(copy)
+
+    async def damage_log(self) -> None:
+        """Of a broker that is off: not of the last replica that may be elected."""
+        last = self.cluster.only_electable
+        off = [
+            node
+            for node in self.cluster.nodes
+            if not node.is_up and node.number != last and self.may_fail(node)
+        ]
+        if off and self.strict:
+            self.has_unreliable_disk = self.rng.choice(off)
+            self.steps.append(self.has_unreliable_disk.damage_log(self.rng))
 
     async def wipe_etcd(self) -> None:
         if self.rng.random() < 0.3:
