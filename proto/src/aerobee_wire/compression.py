@@ -18,8 +18,8 @@ COMPRESSION_MASK = 0x700  # bits of the sys flag for the method
 MAX_BODY_BYTES = 64 * 1024 * 1024  # against small bodies that would decompress to gigabytes
 
 ZLIB, LZ4, ZSTD = "zlib", "lz4", "zstd"
-# By bits 8 to 10 of the sys flag. 0 comes from clients that knew only zlib. The SDKs of RocketMQ 5
-# also write 0; their protocol knows only gzip.
+# The method for bits 8 to 10 of the sys flag. Clients that knew only zlib wrote 0. The SDKs of
+# RocketMQ 5 also write 0; their protocol knows only gzip.
 _METHODS = {0: ZLIB, 1: LZ4, 2: ZSTD, 3: ZLIB}
 SYS_FLAGS = {
     ZLIB: COMPRESSED | 3 << 8,

@@ -1,9 +1,12 @@
 """Message ids: the offset message id of the broker, and the unique id of the sender.
 
 An offset message id is upper-case hex of the store host (IP 4 or 16 bytes, port 4 bytes) and the
-physical offset (8 bytes). A unique id is upper-case hex of IP (4 or 16 bytes), process id (2), a
-number of the process (4), milliseconds since the start of the month (4) and a counter (2). Both
-have 32 or 56 digits.
+physical offset (8 bytes).
+
+A unique id is upper-case hex of these fields: IP (4 or 16 bytes), process id (2), a number of the
+process (4), milliseconds since the start of the month (4), a counter (2).
+
+Both have 32 or 56 digits.
 """
 
 from __future__ import annotations

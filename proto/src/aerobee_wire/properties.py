@@ -51,8 +51,8 @@ POP_CHECK_POINT = "POP_CK"
 FIRST_POP_TIME = "1ST_POP_TIME"
 SHARDING_KEY = "__SHARDINGKEY"  # the message group
 LITE_TOPIC = "__LITE_TOPIC"
-PRIORITY = "_SYS_MSG_PRIORITY_"  # not in RocketMQ
-# In a request: the id that its reply repeats, the client that waits for it, and for how many ms.
+PRIORITY = "_SYS_MSG_PRIORITY_"  # Aerobee's own
+# A request has the id that its reply repeats, the client that waits, and how many ms it waits.
 CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 TTL = "TTL"
@@ -63,16 +63,16 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
-# Not in RocketMQ. On a later copy of a half message in the log: when it was first stored.
+# Aerobee's own, on a later copy of a half message in the log: when it was first stored.
 HALF_STORED_MS = "HALF_STORED_MS"
-# Not in RocketMQ. The reason why the last attempt failed.
+# Aerobee's own: the reason why the last attempt failed.
 DLQ_REASON = "DLQ_REASON"
 DLQ_REASON_DESCRIPTION = "DLQ_REASON_DESCRIPTION"
-# Not in RocketMQ. On a message that was sent again from a dead-letter topic: how often, and when it
+# Aerobee's own, on a message that was sent again from a dead-letter topic: how often, and when it
 # was last sent again (milliseconds since the epoch).
 REDRIVE_TIMES = "REDRIVE_TIMES"
 REDRIVE_TIMESTAMP = "REDRIVE_TIMESTAMP"
-# Not in RocketMQ. On a message that was sent again from data that was cut off a replica's log: its
+# Aerobee's own, on a message that was sent again from data that was cut off a replica's log: its
 # broker name, replica id, file and physical offset, separated by slashes.
 RESENT_FROM = "RESENT_FROM"
 

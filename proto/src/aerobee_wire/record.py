@@ -68,7 +68,7 @@ CRC_ALIKE = 8  # at least this many of its 10 fixed bytes match: a damaged tail
 _HOST_SIZES = (HOST_V4_BYTES, HOST_V6_BYTES)
 _BORN_HOST_BITS = dict(zip(_HOST_SIZES, (0, BORN_HOST_V6), strict=True))
 _STORE_HOST_BITS = dict(zip(_HOST_SIZES, (0, STORE_HOST_V6), strict=True))
-# By the host bits of the sys flag.
+# The layout for each value of the sys flag's host bits.
 HEADER_LAYOUTS = {
     _BORN_HOST_BITS[born] | _STORE_HOST_BITS[store]: HEADER_LAYOUT.with_codes(
         born_host=f"{born}s", store_host=f"{store}s"

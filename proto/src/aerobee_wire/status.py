@@ -2,7 +2,7 @@
 
 A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any
 language can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode,
-RemotingSysResponseCode); those from 1001 on are not in RocketMQ. Services subclass MqError; the
+RemotingSysResponseCode); those from 1001 on are Aerobee's own. Services subclass MqError; the
 code crosses the wire, the class does not.
 """
 
@@ -51,7 +51,7 @@ class Code(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
-    # not in RocketMQ
+    # Aerobee's own codes
     DISK_FULL = 1001
     MESSAGE_CORRUPTED = 1002
     NAMESRV_UNREACHABLE = 1003

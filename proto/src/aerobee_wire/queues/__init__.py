@@ -1,1 +1,1 @@
-"""The message queues of a topic, and which of them gets a message. Shared by proxy and client."""
+"""The message queues of a topic and the choice of one for a message, for proxy and client."""

@@ -12,7 +12,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_wire.queues.choice import Q
 
-# How long a broker that has left the route keeps its message groups: longer than a restart.
+# A broker that has left the route keeps its message groups for this time: longer than a restart.
 AWAY_MS = 60_000
 
 _MASTER_ID = 0

@@ -126,7 +126,7 @@ class Options(BaseModel):
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 0  # each service has its own default
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    # Not in RocketMQ: the limit for the bytes of requests that were read and of answers that were
+    # Aerobee's own: the limit for the bytes of requests that were read and of answers that were
     # not taken. A caller that takes nothing of its answer for the time below is disconnected.
     max_in_flight_bytes: int = Field(default=256 * MIB, ge=16 * MIB)
     stalled_client_timeout_millis: Milliseconds = 30_000

@@ -23,7 +23,7 @@ CALL_ENDED = "UNAVAILABLE", "the other side has ended the call"  # of a later wr
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", -1),
-    # How much of a request gRPC takes before the server reads it. By default, it measures how much
+    # gRPC takes this much of a request before the server reads it. By default, it measures how much
     # is on its way, and takes several MiB of each request.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),

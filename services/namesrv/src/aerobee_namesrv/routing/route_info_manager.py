@@ -115,9 +115,9 @@ class RouteInfoManager:
     def _conflict(self, registration: Registration) -> BrokerConflict | None:
         """Return the conflict with a live process that holds the number of this registration.
 
-        Therefore a process that was started with this number by mistake cannot replace the live
-        one. The stream of a dead process is closed or closes soon, so a dead process is not in the
-        way for long.
+        The registration is then rejected: a process that was started with this number by mistake
+        must not replace the live one. The stream of a dead process is closed or ends soon, so a
+        dead process does not block its successor for long.
         """
         found = self.broker_live_table.holder_of(registration)
         if found is None or registration.process is None:
@@ -195,7 +195,7 @@ class RouteInfoManager:
     def _update_topics(self, data: BrokerData, registration: Registration, first: bool) -> None:
         """Store the topics of a master.
 
-        Also store those of the replica with the lowest id, if its broker sends
+        Also store the topics of the replica with the lowest id, if its broker sends
         enable_acting_master.
         """
         stands_in = (

@@ -64,7 +64,7 @@ class BrokerData:
 
     `addresses`: broker id → "host:port", at least one. `epoch`: the highest state version of a
     registration since the name has had members. It includes a master that has left. Otherwise,
-    clients would reject the registrations of its slaves as outdated.
+    clients would ignore its remaining slaves as outdated.
     """
 
     cluster: str
@@ -200,8 +200,8 @@ class Reason(StrEnum):
 class Unregistration:
     """A broker to remove.
 
-    If `live` is set and the table has another row for the broker, the broker has given a sign of
-    life since, and the removal is void.
+    If `live` is set and the table has another row for the broker, the removal is void: the broker
+    has given a sign of life since.
     """
 
     cluster: str

@@ -48,7 +48,7 @@ class CompletionQueueChannel:
         # Counts unary calls and exchanges. A stream is silent most of the time, and may wait.
         self._answers_due = 0
         self._next_poll = 0.0  # in the loop's time, while no answer is due
-        self._armed = False  # the thread waits at the queue; only it may wait until an event
+        self._armed = False  # the thread waits at the queue; the loop must not poll meanwhile
         self._closing = False  # no new calls begin
         self._closed = False
         self._drained = asyncio.Event()

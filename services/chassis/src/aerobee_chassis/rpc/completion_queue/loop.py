@@ -62,7 +62,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
     def __init__(self, queue: Any, waker: Any) -> None:
         self._waker = waker
         self._waker_open = True
-        self._waker_lock = threading.RLock()  # a signal may arrive while it is held
+        self._waker_lock = threading.RLock()  # a signal may come while its thread holds it
         self._waking = False  # an event is in the queue, and not handled yet
         self._delivered: deque[Callable[[], None]] = deque()
         self.queue = queue
