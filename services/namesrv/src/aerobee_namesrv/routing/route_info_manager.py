@@ -157,7 +157,7 @@ class RouteInfoManager:
         """Reject an unknown broker that registers a single topic.
 
         A single topic is a change to the topics of a registered broker. This check runs before the
-        tables change, so that a rejected broker leaves nothing behind.
+        broker is added to the tables, so that a rejected broker leaves nothing behind.
         """
         data = self.broker_addr_table.get(registration.broker_name)
         known = data is not None and registration.broker_id in data.addresses

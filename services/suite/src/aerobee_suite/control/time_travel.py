@@ -22,7 +22,8 @@ LONGEST_MS = 366 * 86_400_000
 # Retention looks at the hour of the day (`deleteWhen`), so a step must not skip an hour.
 LONGEST_STEP_MS = 30 * 60_000
 # Due work may fail to finish, for example on a failing disk or at a killed broker. Time waits this
-# long for it, in real time. Then time advances by OVERDUE_STEP_MS, and doubles the step each time.
+# long for it, in real time. Then time advances without it, by OVERDUE_STEP_MS at first. Each later
+# step without it is twice as long.
 OVERDUE_WAIT_S = 2.0
 OVERDUE_STEP_MS = 10_000
 POLL_S = 0.001
