@@ -30,6 +30,7 @@ CLEAN = (
     "docs/file_map.py",
     "docs/spark.md",
     "jobs/spark",
+    "services/chassis/src",
 )
 # word or phrase → what to write instead
 PHRASES = {

@@ -1,4 +1,4 @@
-"""What two Aerobee processes must agree on.
+"""The rules on which two Aerobee processes must agree.
 
-Pure: no I/O, no clock, no grpc; each module has test vectors.
+This package is pure: no I/O, no clock, no grpc. Each module has test vectors.
 """

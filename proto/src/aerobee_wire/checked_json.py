@@ -1,8 +1,8 @@
-"""JSON objects in files, with a checksum: a flipped bit often leaves valid JSON.
+"""JSON objects in files, with a checksum, because a flipped bit often leaves valid JSON.
 
-Two lines: the object, and `{"crc32":"…"}` with the CRC-32 of the first line in eight hexadecimal
-digits. A file without the second line is accepted: an older version or a person wrote it. White
-space at the end is ignored: editors add a newline.
+A file has two lines: the object, and `{"crc32":"…"}` with the CRC-32 of the first line in eight
+hexadecimal digits. A file without the second line is accepted: an older version or a person wrote
+it. White space at the end is ignored, because editors add a newline.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ def encode(content: Mapping[str, Any]) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """`text`: the JSON object, on one line."""
+    """Return the content of a file. `text`: the JSON object, on one line."""
     line = text.encode()
     return line + b"\n" + _checksum(line)
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Raises ValueError when the checksum does not match, or for what is no JSON object."""
+    """Return the object in a file.
+
+    Raises ValueError when the checksum does not match, or the content is not a JSON object.
+    """
     data = data.rstrip()
     lines, newline, last = data.rpartition(b"\n")
     checked = newline and last.startswith(_OPENING)

@@ -1,8 +1,7 @@
-"""Compression of message bodies: zlib, LZ4 frames and Zstandard frames, as RocketMQ's clients write
-and read them. Pure.
+"""Compression of message bodies: zlib, LZ4 frames and Zstandard frames, as in RocketMQ's clients.
 
-Bit 0 of a record's sys flag says that its body is compressed, bits 8 to 10 say how. The packages
-`lz4` and `zstandard` are optional, and imported when a body first needs them.
+Bit 0 of a record's sys flag says whether its body is compressed; bits 8 to 10 are the method. The
+packages `lz4` and `zstandard` are optional. They are imported when a body first needs them.
 """
 
 from __future__ import annotations
@@ -15,31 +14,35 @@ from typing import Any
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.status import Code, MqError
 
-COMPRESSION_MASK = 0x700  # bits of the sys flag that say how a body is compressed
+COMPRESSION_MASK = 0x700  # bits of the sys flag for the method
 MAX_BODY_BYTES = 64 * 1024 * 1024  # against small bodies that would decompress to gigabytes
 
 ZLIB, LZ4, ZSTD = "zlib", "lz4", "zstd"
-# By bits 8 to 10 of the sys flag. 0: of clients that knew only zlib; the SDKs of RocketMQ 5, whose
-# protocol knows only gzip, write that too.
+# The method for bits 8 to 10 of the sys flag. Clients that knew only zlib wrote 0. The SDKs of
+# RocketMQ 5 also write 0; their protocol knows only gzip.
 _METHODS = {0: ZLIB, 1: LZ4, 2: ZSTD, 3: ZLIB}
 SYS_FLAGS = {
     ZLIB: COMPRESSED | 3 << 8,
     LZ4: COMPRESSED | 1 << 8,
     ZSTD: COMPRESSED | 2 << 8,
 }
-# The module of each method, and the package that has it.
+# The module of each method, and the package that provides it.
 _MODULES = {LZ4: ("lz4.frame", "lz4"), ZSTD: ("zstandard", "zstandard")}
 
-_ZLIB_OR_GZIP = 47  # wbits of zlib: either, by its header
+_ZLIB_OR_GZIP = 47  # wbits of zlib: either format, detected by its header
 
 
 def compression_bits(sys_flag: int) -> int:
-    """Of a sys flag, the bits that say how the body is compressed; 0: it is not."""
+    """Return the bits of a sys flag for the compression; 0 if the body is not compressed."""
     return sys_flag & (COMPRESSED | COMPRESSION_MASK) if sys_flag & COMPRESSED else 0
 
 
 def check_method(method: str) -> None:
-    """Raises INVALID_PARAMETER when `method` is no key of SYS_FLAGS, or its package is missing."""
+    """Check that a method can be used.
+
+    Raises MqError INVALID_PARAMETER when SYS_FLAGS does not contain `method`, or its package is
+    missing.
+    """
     if method not in SYS_FLAGS:
         known = ", ".join(SYS_FLAGS)
         reason = f"compression is {method!r}: give one of {known}, or None"
@@ -52,8 +55,10 @@ def check_method(method: str) -> None:
 
 
 def compress(body: bytes, method: str, level: int) -> bytes:
-    """`body` compressed by `method`, which `check_method` let pass. LZ4 has no level, as in
-    RocketMQ."""
+    """Return `body` compressed by `method`, which must pass `check_method`.
+
+    LZ4 ignores the level, as in RocketMQ.
+    """
     if method == ZLIB:
         return zlib.compress(body, level)
     module = import_module(_MODULES[method][0])
@@ -66,10 +71,10 @@ def compress(body: bytes, method: str, level: int) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """The body as it was given to the producer; `body` itself when it is not compressed.
+    """Return the body as the producer provided it; `body` itself if it is not compressed.
 
-    Raises MESSAGE_ILLEGAL: compressed by a method that is unknown or whose package is not
-    installed, damaged, or over `max_bytes`.
+    Raises MqError MESSAGE_ILLEGAL when the method is unknown, its package is not installed, the
+    body is damaged, or the result exceeds `max_bytes`.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -78,7 +83,7 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> b
         return _zstd_whole(body, max_bytes)
     reader, failure = _reader(method)
     try:
-        # One byte more, or the end of a body of exactly `max_bytes` would not be reached.
+        # Ask for one byte more. Otherwise, the end of a body of exactly `max_bytes` is not reached.
         whole: bytes = reader.decompress(body, max_bytes + 1)
     except failure as error:
         raise _damaged(method, error) from None
@@ -90,8 +95,11 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> b
 
 
 def decompress_start(body: bytes, sys_flag: int, max_bytes: int) -> tuple[bytes, bool]:
-    """The first `max_bytes` of a body of which perhaps only the beginning is given, as far as that
-    goes; and whether it is all of the body. Raises MESSAGE_ILLEGAL as `decompress`."""
+    """Decompress the first `max_bytes` of a body, of which only the beginning may be given.
+
+    Return the available bytes, and whether they are the whole body. Raises MqError MESSAGE_ILLEGAL
+    like `decompress`.
+    """
     method = _method(sys_flag)
     if method == ZSTD:
         zstd = _module(method)
@@ -100,7 +108,7 @@ def decompress_start(body: bytes, sys_flag: int, max_bytes: int) -> tuple[bytes,
                 start: bytes = stream.read(max_bytes + 1)
         except zstd.ZstdError as error:
             raise _damaged(method, error) from None
-        # The end of input that was cut is no error here: what comes out is all that went in.
+        # Truncated input is not an error here: the output has everything that the input contains.
         size = zstd.get_frame_parameters(body).content_size
         return start[:max_bytes], len(start) <= max_bytes and len(start) == size
     reader, failure = _reader(method)
@@ -124,7 +132,7 @@ def _method(sys_flag: int) -> str:
 
 
 def _reader(method: str) -> tuple[Any, type[Exception]]:
-    """A decompressor of zlib's form, and what it raises for damaged data."""
+    """Return a decompressor with zlib's interface, and the exception that it raises."""
     if method == ZLIB:
         return zlib.decompressobj(_ZLIB_OR_GZIP), zlib.error
     return _module(method).LZ4FrameDecompressor(), RuntimeError

@@ -1,7 +1,7 @@
 """A binary layout of named fields of fixed size, big-endian, declared once.
 
-What encodes, decodes, measures or reads it over arrays takes its `struct.Struct`, its offsets or
-its array type from the one declaration. Knows no format of ours.
+Code that encodes, decodes, measures or reads it over arrays takes its `struct.Struct`, its offsets
+or its array type from the one declaration. This module does not know our formats.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _KINDS = {"b": "i", "h": "i", "i": "i", "q": "i", "B": "u", "H": "u", "I": "u", 
 
 
 class Layout:
-    """Fields, each a name and its code in `struct`'s notation; they follow one another unpadded."""
+    """Consecutive fields without padding, each a name and its code in `struct`'s notation."""
 
     def __init__(self, *fields: tuple[str, str]) -> None:
         self._codes = dict(fields)
@@ -25,22 +25,28 @@ class Layout:
         self._offsets = dict(zip(self._codes, ends, strict=False))
 
     def offset_of(self, name: str) -> int:
-        """The offset of the field's first byte."""
+        """Return the offset of the field's first byte."""
         return self._offsets[name]
 
     def with_codes(self, **codes: str) -> Layout:
-        """The same fields, some of them with other codes."""
+        """Return the same fields, some of them with other codes."""
         return Layout(*(self._codes | codes).items())
 
     def merged(self, first: str, last: str) -> Layout:
-        """The same bytes: the fields from `first` to `last` are one of bytes, called `first`."""
+        """Return the same bytes, in which the fields from `first` to `last` are one.
+
+        The merged field is called `first`.
+        """
         chosen = self._between(first, last)
         merged = f"{sum(self._sizes[name] for name in chosen)}s"
         kept = [(name, code) for name, code in self._codes.items() if name not in chosen[1:]]
         return Layout(*kept).with_codes(**{first: merged})
 
     def view(self, *names: str) -> struct.Struct:
-        """Reads these fields alone, in the order declared, at the position of the first byte."""
+        """Return a struct that reads only these fields, in declared order.
+
+        Unpack it from the position of the first byte.
+        """
         assert list(names) == sorted(names, key=self._offsets.__getitem__), "not in their order"
         format_, end = ">", 0
         for name in names:
@@ -50,13 +56,13 @@ class Layout:
         return struct.Struct(format_)
 
     def part(self, first: str, last: str) -> struct.Struct:
-        """Packs the fields from `first` to `last`, and nothing before them."""
+        """Return a struct that packs the fields from `first` to `last`, and nothing before them."""
         return struct.Struct(
             ">" + "".join(map(self._codes.__getitem__, self._between(first, last)))
         )
 
     def array_fields(self) -> list[tuple[str, str]]:
-        """What `numpy.dtype` takes; a field of bytes is opaque ("V8")."""
+        """Return the fields for `numpy.dtype`; a field of bytes is opaque ("V8")."""
         return [
             (name, f">{_KINDS[code]}{size}" if code in _KINDS else f"V{size}")
             for (name, code), size in zip(self._codes.items(), self._sizes.values(), strict=True)

@@ -1,9 +1,12 @@
 """Message ids: the offset message id of the broker, and the unique id of the sender.
 
-Offset message id: upper-case hex of the store host (IP 4 or 16 bytes, port 4 bytes) and the
-physical offset (8 bytes): 32 or 56 digits. Unique id: upper-case hex of IP (4 or 16), process id
-(2), a number of the process (4), milliseconds since the start of the month (4) and a counter (2):
-32 or 56 digits.
+An offset message id is upper-case hex of the store host (IP 4 or 16 bytes, port 4 bytes) and the
+physical offset (8 bytes).
+
+A unique id is upper-case hex of these fields: IP (4 or 16 bytes), process id (2), a number of the
+process (4), milliseconds since the start of the month (4), a counter (2).
+
+Both have 32 or 56 digits.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from aerobee_wire.status import Code, MqError
 
 _OFFSET_V4 = struct.Struct(">4siq")
 _OFFSET_V6 = struct.Struct(">16siq")
-# Two digits of each byte: to look them up takes half as long as to format a number.
+# Two digits of each byte: looking them up takes half as long as formatting a number.
 _HEX = tuple(f"{byte:02X}" for byte in range(256))
 
 
 def pack_host(host: str) -> bytes:
-    """Address bytes (4 or 16) and port (4) of "ip:port".
+    """Return the address bytes (4 or 16) and port (4) of "ip:port".
 
-    Raises ValueError for a name or a bad port.
+    Raises ValueError for a host name or a bad port.
     """
     ip, _, port = host.rpartition(":")
     return ipaddress.ip_address(ip.strip("[]")).packed + int(port).to_bytes(4, "big")
@@ -33,7 +36,7 @@ def pack_host(host: str) -> bytes:
 
 @functools.lru_cache(maxsize=1_024)  # a few hosts, each in thousands of records
 def unpack_host(packed: bytes) -> str:
-    """The "ip:port" of 8 or 20 bytes; an IPv6 address in brackets."""
+    """Return the "ip:port" of 8 or 20 bytes, with an IPv6 address in brackets."""
     port = int.from_bytes(packed[-4:], "big")
     if len(packed) == 8:
         return f"{packed[0]}.{packed[1]}.{packed[2]}.{packed[3]}:{port}"
@@ -41,12 +44,12 @@ def unpack_host(packed: bytes) -> str:
 
 
 def offset_message_id(packed_host: bytes, physical_offset: int) -> str:
-    """The id of the record at `physical_offset` on the broker with this packed store host."""
+    """Return the id of the record at `physical_offset` on the broker with this store host."""
     return (packed_host + physical_offset.to_bytes(8, "big")).hex().upper()
 
 
 def parse_offset_message_id(message_id: str) -> tuple[str, int]:
-    """(store host "ip:port", physical offset). Raises MqError INVALID_PARAMETER."""
+    """Return (store host "ip:port", physical offset). Raises MqError INVALID_PARAMETER."""
     try:
         data = bytes.fromhex(message_id)
     except ValueError:
@@ -60,10 +63,10 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
 
 
 class UniqueIds:
-    """Makes unique ids: those of one generator differ by the counter, generators by address,
-    process id and number.
+    """A generator of unique ids.
 
-    `number` is any 32-bit number that tells this generator from others of the process.
+    The ids of one generator differ by the counter; generators differ by address, process id and
+    number. `number` is a 32-bit number that is different for each generator of the process.
     """
 
     def __init__(self, ip: str, process_id: int, number: int) -> None:
@@ -81,7 +84,7 @@ class UniqueIds:
         self._head = ""  # of the ids that are made in this millisecond
 
     def make(self, now_ms: int) -> str:
-        """A new id. Unique while fewer than 65,536 are made in one millisecond."""
+        """Return a new id, which is unique if fewer than 65,536 are made in one millisecond."""
         if now_ms != self._made_ms:
             self._begin_millisecond(now_ms)
         counter = self._counter = (self._counter + 1) & 0xFFFF
@@ -94,7 +97,7 @@ class UniqueIds:
         self._head = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
 
     def make_batch(self, now_ms: int, number: int) -> list[str]:
-        """Many new ids, as `make`, in two thirds of the time."""
+        """Return many new ids as from `make`, in two thirds of the time."""
         if not number:
             return []
         head, first = self.make(now_ms)[:-4], self._counter
@@ -106,7 +109,7 @@ class UniqueIds:
 
 
 def month_of(now_ms: int) -> tuple[int, int]:
-    """First millisecond of the month (UTC) that `now_ms` lies in, and of the next one."""
+    """Return the first millisecond of the month (UTC) of `now_ms`, and of the next month."""
     year, month = time.gmtime(now_ms / 1000)[:2]
     start = calendar.timegm((year, month, 1, 0, 0, 0)) * 1000
     days = calendar.monthrange(year, month)[1]

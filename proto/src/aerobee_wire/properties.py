@@ -1,7 +1,7 @@
-"""The properties string of a message: name 0x01 value 0x02, repeated, in UTF-8; and RocketMQ's
-names.
+"""The properties string of a message, and RocketMQ's names.
 
-The last 0x02 is written too. At most 32,767 bytes (a signed short in the record).
+The form is: name 0x01 value 0x02, repeated, in UTF-8. The last 0x02 is written too. The string has
+at most 32,767 bytes (a signed short in the record).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ NAME_END_CODE, VALUE_END_CODE = ord(NAME_END), ord(VALUE_END)  # as an item of b
 MAX_BYTES = 32_767
 _SEPARATORS = str.maketrans({NAME_END: " ", VALUE_END: " "})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Bytes that no control character has, but for the separators; 0xC2 begins those of two bytes.
+# Bytes that do not occur in control characters, except for the separators. 0xC2 begins control
+# characters of two bytes.
 _PLAIN_BYTES = bytes({*range(256)} - {*range(32), 0x7F, 0xC2} | {1, 2})
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
@@ -50,8 +51,8 @@ POP_CHECK_POINT = "POP_CK"
 FIRST_POP_TIME = "1ST_POP_TIME"
 SHARDING_KEY = "__SHARDINGKEY"  # the message group
 LITE_TOPIC = "__LITE_TOPIC"
-PRIORITY = "_SYS_MSG_PRIORITY_"  # ours
-# Of a request: what its reply answers, who waits for the reply, and for how many ms.
+PRIORITY = "_SYS_MSG_PRIORITY_"  # Aerobee's own
+# A request has the id that its reply repeats, the client that waits, and how many ms it waits.
 CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 TTL = "TTL"
@@ -62,20 +63,20 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
-# Ours, on a copy of a half message further on in the log: when it was first stored.
+# Aerobee's own, on a later copy of a half message in the log: when it was first stored.
 HALF_STORED_MS = "HALF_STORED_MS"
-# Ours: why the last attempt failed.
+# Aerobee's own: the reason why the last attempt failed.
 DLQ_REASON = "DLQ_REASON"
 DLQ_REASON_DESCRIPTION = "DLQ_REASON_DESCRIPTION"
-# Ours, on a message that was sent again from a dead-letter topic: how often, and when the last time
-# (ms since the epoch).
+# Aerobee's own, on a message that was sent again from a dead-letter topic: how often, and when it
+# was last sent again (milliseconds since the epoch).
 REDRIVE_TIMES = "REDRIVE_TIMES"
 REDRIVE_TIMESTAMP = "REDRIVE_TIMESTAMP"
-# Ours, on a message that was sent again from what was cut off the log of a replica: broker name,
-# replica id, file and physical offset there, with slashes between.
+# Aerobee's own, on a message that was sent again from data that was cut off a replica's log: its
+# broker name, replica id, file and physical offset, separated by slashes.
 RESENT_FROM = "RESENT_FROM"
 
-# Names that are not for a user's own properties.
+# Names that user properties must not have.
 RESERVED = frozenset(
     """
     KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET
@@ -96,12 +97,12 @@ RESERVED = frozenset(
 
 def has_control(text: str) -> bool:
     """Return whether a text has control characters, such as NUL, CR and LF."""
-    # What is printable has none, and that is known five times faster.
+    # Printable text has no control characters, and this check is five times faster.
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
 def check_user_property_name(name: str) -> None:
-    """Raise MESSAGE_ILLEGAL for a name that a user's own property may not have."""
+    """Check the name of a user property. Raises MqError MESSAGE_ILLEGAL."""
     if not name or name.isspace():
         raise _illegal("the name of a property is empty or blank: give one")
     if name in RESERVED:
@@ -113,9 +114,11 @@ def check_user_property_name(name: str) -> None:
 
 
 def check_user_property(name: str, value: str) -> None:
-    """Raise MESSAGE_ILLEGAL for a property that a user may not set. Producers, the proxy and
-    brokers all ask this, so that whatever way a message takes, the same properties pass. One
-    without a value passes, and is dropped as in RocketMQ."""
+    """Check a property that a user sets. Raises MqError MESSAGE_ILLEGAL.
+
+    Producers, the proxy and brokers all call this, so that the same properties pass on every path.
+    A property without a value passes, and is dropped as in RocketMQ.
+    """
     check_user_property_name(name)
     if has_control(value):
         raise _illegal(
@@ -125,8 +128,11 @@ def check_user_property(name: str, value: str) -> None:
 
 
 def is_plain(encoded: bytes) -> bool:
-    """Return whether encoded properties, of one message or of many, pass `check_sent` by their
-    bytes alone. They do, but for the text of some languages; it takes 30 ns a message."""
+    """Return whether encoded properties pass `check_sent` by their bytes alone.
+
+    They may be those of one message or of many. They usually pass, except for the text of some
+    languages. The check takes 30 ns per message.
+    """
     return (
         not encoded.translate(None, _PLAIN_BYTES)
         and b"\x02\x01" not in encoded
@@ -135,20 +141,24 @@ def is_plain(encoded: bytes) -> bool:
 
 
 def check_sent(encoded: bytes) -> None:
-    """Raise MESSAGE_ILLEGAL for encoded properties that are not UTF-8, or in which a user's
-    property is refused."""
+    """Check encoded properties. Raises MqError MESSAGE_ILLEGAL.
+
+    They must be UTF-8, and the properties that a user set must be legal.
+    """
     check_encoding(encoded)
     if not is_plain(encoded):
         check_sent_properties(decode(encoded))
 
 
 def check_sent_properties(properties: Mapping[str, str]) -> None:
-    """As `check_sent`, of properties by name. A message that was stored before, and is sent again,
-    keeps what it has."""
+    """Check properties by name, as `check_sent` does.
+
+    A message that was stored before, and is sent again, keeps its properties.
+    """
     if not properties.keys().isdisjoint((REDRIVE_TIMES, RESENT_FROM)):
         return
     for name, value in properties.items():
-        if name and name not in RESERVED:  # `decode` drops what has no name
+        if name and name not in RESERVED:  # `decode` drops properties without a name
             check_user_property(name, value)
 
 
@@ -157,7 +167,7 @@ def _illegal(text: str) -> MqError:
 
 
 def encode(properties: Mapping[str, str]) -> bytes:
-    """The properties string.
+    """Return the properties string.
 
     Raises MqError MESSAGE_ILLEGAL for a separator inside a name or value.
     """
@@ -172,7 +182,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def check_encoding(encoded: bytes) -> None:
-    """Raises MqError MESSAGE_ILLEGAL for what is not UTF-8."""
+    """Check that properties are UTF-8. Raises MqError MESSAGE_ILLEGAL."""
     try:
         encoded.decode()
     except UnicodeDecodeError as error:
@@ -184,9 +194,10 @@ def check_encoding(encoded: bytes) -> None:
 
 
 def decode(encoded: bytes) -> dict[str, str]:
-    """Name → value. An entry with an empty name or without a value is dropped, as RocketMQ does.
+    """Return name → value.
 
-    Bytes that are not UTF-8 are replaced, so that one bad message cannot stop a reader.
+    An entry with an empty name or without a value is dropped, as in RocketMQ. Bytes that are not
+    UTF-8 are replaced, so that one bad message cannot stop a reader.
     """
     result = {}
     for entry in encoded.decode("utf-8", "replace").split(VALUE_END):
@@ -197,9 +208,10 @@ def decode(encoded: bytes) -> dict[str, str]:
 
 
 def split(encoded: bytes, chosen: frozenset[str]) -> tuple[dict[str, str], str]:
-    """Splits a properties string: into the properties with the `chosen` names, as `decode` gives
-    them, and the entries of the others, as they are. So who changes a few of many need not take
-    apart and encode the rest.
+    """Split a properties string into the `chosen` properties and the string of the others.
+
+    The chosen ones are decoded as by `decode`. The string of the others is unchanged, so a caller
+    that changes a few of many properties does not need to decode and encode the rest.
     """
     found, others = {}, []
     for entry in encoded.decode("utf-8", "replace").split(VALUE_END):
@@ -214,12 +226,12 @@ def split(encoded: bytes, chosen: frozenset[str]) -> tuple[dict[str, str], str]:
 
 
 def get(encoded: bytes, name: bytes) -> bytes | None:
-    """The value of one property without decoding the others; None when it is not there.
+    """Return the value of one property without decoding the others; None if it is missing.
 
     `name` ends with 0x01: b"TAGS\\x01".
     """
     start = encoded.find(name)
-    # The name must begin an entry: it could also end another name, or stand inside a value.
+    # The name must begin an entry. It could also end another name, or be inside a value.
     while start > 0 and encoded[start - 1] != VALUE_END_CODE:
         start = encoded.find(name, start + 1)
     if start < 0:
@@ -230,15 +242,16 @@ def get(encoded: bytes, name: bytes) -> bytes | None:
 
 
 def whole_number(value: str | bytes) -> int | None:
-    """The number that ASCII digits spell, with or without a minus; None for anything else, and for
-    more digits than a 64-bit number has.
+    """Return the number in ASCII digits, with or without a minus; None for anything else.
+
+    More digits than a 64-bit number has also give None.
     """
     text = value if isinstance(value, str) else value.decode("ascii", "replace")
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
 
 
 def cut(text: str, limit: int) -> str:
-    """As much of the text as fits into `limit` bytes of UTF-8, whole characters only."""
+    """Return as much of the text as fits into `limit` bytes of UTF-8, in whole characters."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= limit:
         return encoded.decode()
@@ -246,5 +259,8 @@ def cut(text: str, limit: int) -> str:
 
 
 def value_of(text: str, limit: int) -> str:
-    """Any text as a value of at most `limit` bytes: `cut`, and with spaces for the separators."""
+    """Return any text as a value of at most `limit` bytes.
+
+    It is cut as by `cut`, with spaces in place of the separators.
+    """
     return cut(text.translate(_SEPARATORS), limit)

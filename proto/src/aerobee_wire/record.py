@@ -1,6 +1,6 @@
-"""The record of the commit log: RocketMQ's layout, big-endian, one message a record.
+"""The record of the commit log: RocketMQ's layout, big-endian, one message per record.
 
-Pure: bytes in, bytes out; knows no file. Layout and limits: docs/storage_format.md.
+Pure: bytes in, bytes out; it does not use files. Layout and limits: docs/storage_format.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAGIC_V2 = 0xDAA320AB - (1 << 32)  # topic length in two bytes, for topics over 
 MAGIC_BLANK = 0xCBD43194 - (1 << 32)  # filler up to the end of a file
 BLANK = struct.Struct(">ii")  # remaining bytes of the file, MAGIC_BLANK
 
-# sys flag bits
+# Bits of the sys flag.
 COMPRESSED = 0x1
 TRANSACTION_MASK = 0xC
 TRANSACTION_PREPARED = 0x4
@@ -32,14 +32,14 @@ HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 HOST_V4_BYTES = 8  # address (4), port (4)
 HOST_V6_BYTES = 20  # address (16), port (4)
 
-# What every record begins with; then body, topic length (1 or 2 bytes), topic, properties length
-# (2), properties.
+# Every record begins with these fields. Then follow body, topic length (1 or 2 bytes), topic,
+# properties length (2), properties.
 HEADER_LAYOUT = Layout(
     ("total_size", "i"),  # of the record in bytes, this field included
     ("magic_code", "i"),  # MAGIC_V1 or MAGIC_V2
     ("body_crc", "i"),  # crc32 & 0x7FFFFFFF, 0 for an empty body
     ("queue_id", "i"),
-    ("flag", "i"),  # the user's own, opaque
+    ("flag", "i"),  # set by the user, not interpreted
     ("queue_offset", "q"),
     ("physical_offset", "q"),  # of this record; checked on every read
     ("sys_flag", "i"),
@@ -57,18 +57,18 @@ FIXED_V1 = HEADER.size + 1 + 2  # the smallest record: lengths of topic and prop
 V1_TOPIC_BYTES = 127
 CRC_MASK = 0x7FFFFFFF
 
-# The last property may hold the CRC of the bytes before it: 20 bytes, the name, 0x01, ten decimal
-# digits from the lowest on, 0x02. Decoding leaves it out.
+# The last property may hold the CRC of the bytes before it, in 20 bytes: the name, 0x01, ten
+# decimal digits from the lowest on, 0x02. Decoding leaves it out.
 CRC_NAME = b"__CRC32#\x01"
 CRC_END = b"\x02"
 CRC_TAIL_BYTES = 20
 _CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
-CRC_ALIKE = 8  # of its 10 fixed bytes: a damaged tail
+CRC_ALIKE = 8  # at least this many of its 10 fixed bytes match: a damaged tail
 
 _HOST_SIZES = (HOST_V4_BYTES, HOST_V6_BYTES)
 _BORN_HOST_BITS = dict(zip(_HOST_SIZES, (0, BORN_HOST_V6), strict=True))
 _STORE_HOST_BITS = dict(zip(_HOST_SIZES, (0, STORE_HOST_V6), strict=True))
-# By the host bits of the sys flag.
+# The layout for each value of the sys flag's host bits.
 HEADER_LAYOUTS = {
     _BORN_HOST_BITS[born] | _STORE_HOST_BITS[store]: HEADER_LAYOUT.with_codes(
         born_host=f"{born}s", store_host=f"{store}s"
@@ -80,8 +80,9 @@ _SIZE_AND_QUEUE_OFFSET = HEADER_LAYOUT.view("total_size", "queue_offset")
 
 
 class CorruptRecord(Exception):
-    """Bytes that are no whole, undamaged record. `reason` says what is wrong with them; `about` is
-    the field that shows it.
+    """Bytes that are not a whole, undamaged record.
+
+    `reason` says what is wrong; `about` is the field that shows it.
     """
 
     def __init__(self, reason: str, about: str) -> None:
@@ -92,7 +93,7 @@ class CorruptRecord(Exception):
 
 @dataclass(slots=True, init=False, eq=False, repr=False)
 class Record:
-    """A decoded record. Properties and ids are decoded when first asked for."""
+    """A decoded record. Properties and ids are decoded at the first access."""
 
     topic: str
     queue_id: int
@@ -132,31 +133,33 @@ class Record:
 
     @property
     def unique_message_id(self) -> str:
-        """The property UNIQ_KEY; empty when the message has none."""
+        """Return the property UNIQ_KEY; empty if the message has none."""
         return self.properties.get(props.UNIQUE_KEY, "")
 
 
 def host_bits(born_host: bytes, store_host: bytes) -> int:
-    """The bits of the sys flag for packed hosts of these sizes. Raises KeyError for other sizes
-    than HOST_V4_BYTES and HOST_V6_BYTES.
+    """Return the bits of the sys flag for packed hosts of these sizes.
+
+    Raises KeyError for sizes other than HOST_V4_BYTES and HOST_V6_BYTES.
     """
     return _BORN_HOST_BITS[len(born_host)] | _STORE_HOST_BITS[len(store_host)]
 
 
 def crc_tail(crc: int) -> bytes:
-    """The last property of a record, from the CRC of what is before it."""
+    """Return the last property of a record, from the CRC of the bytes before it."""
     return (_CRC_TAIL_BACKWARDS % (crc & CRC_MASK))[::-1]
 
 
 def crc_tails(crcs: Iterable[int]) -> list[bytes]:
-    """`crc_tail` of each, one call less a record."""
+    """Return `crc_tail` of each, with one call less per record."""
     text, mask = _CRC_TAIL_BACKWARDS, CRC_MASK
     return [(text % (crc & mask))[::-1] for crc in crcs]
 
 
 def has_crc_tail(tail: bytes) -> bool:
-    """Whether the last 20 bytes of a record hold its CRC. Raises CorruptRecord when most of the
-    fixed bytes match: it held one, which is damaged.
+    """Return whether the last 20 bytes of a record hold its CRC.
+
+    Raises CorruptRecord when most of the fixed bytes match, because the CRC property is damaged.
     """
     if tail[:9] == CRC_NAME and tail[19:] == CRC_END:
         return True
@@ -173,7 +176,7 @@ def body_crc(body: bytes) -> int:
 def decode(  # noqa: PLR0912  # called once a record: calls would cost
     buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True
 ) -> Record:
-    """The record that starts at `position`. Raises CorruptRecord."""
+    """Return the record that starts at `position`. Raises CorruptRecord."""
     available = len(buffer) - position
     if available < HEADER.size:
         raise CorruptRecord(f"{available} bytes are too few for a record", "total_size")
@@ -206,7 +209,7 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
         result.prepared_transaction_offset,
         body_length,
     ) = fields
-    # Body, topic and properties, whose lengths must add up to the size of the record.
+    # Read body, topic and properties, whose lengths must add up to the size of the record.
     at, end = position + header.size, position + size
     body_end = at + body_length
     topic_at = body_end + (1 if magic == MAGIC_V1 else 2)
@@ -240,7 +243,7 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
 
 
 def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:
-    """The consecutive records in `buffer`. Raises CorruptRecord."""
+    """Yield the consecutive records in `buffer`. Raises CorruptRecord."""
     position = 0
     while position < len(buffer):
         record = decode(buffer, position, check_crc=check_crc)
@@ -249,7 +252,7 @@ def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Itera
 
 
 def iter_raw(buffer: bytes) -> Iterator[tuple[int, bytes]]:
-    """(queue offset, bytes) of each record in `buffer`, which must hold whole records."""
+    """Yield (queue offset, bytes) of each record in `buffer`, which must hold whole records."""
     position, end = 0, len(buffer)
     while position < end:
         size, queue_offset = _SIZE_AND_QUEUE_OFFSET.unpack_from(buffer, position)
@@ -275,9 +278,9 @@ def encode(
     prepared_transaction_offset: int = 0,
     whole_crc: bool = False,
 ) -> bytes:
-    """A record. Hosts are packed (8 or 20 bytes); the host bits of `sys_flag` are set from them.
+    """Return a record. Hosts are packed (8 or 20 bytes); they set the host bits of `sys_flag`.
 
-    `whole_crc`: the CRC of the record follows as the last property.
+    `whole_crc`: append the CRC of the record as the last property.
     """
     name = topic.encode()
     tail_bytes = CRC_TAIL_BYTES if whole_crc else 0

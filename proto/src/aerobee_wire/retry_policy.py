@@ -1,29 +1,34 @@
-"""RocketMQ's exponential retry policy of a consumer group: each wait before a retry is a multiple
-of the one before it."""
+"""RocketMQ's exponential retry policy of a consumer group.
+
+Each delay before a retry is a multiple of the previous delay.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_MAX_EXPONENT = 32  # RocketMQ's
+_MAX_EXPONENT = 32  # as in RocketMQ
 
 
 @dataclass(frozen=True, slots=True)
 class ExponentialRetryPolicy:
-    """The defaults are RocketMQ's: 5 s, 10 s, 20 s … 2 h."""
+    """An exponential policy. The defaults are RocketMQ's: 5 s, 10 s, 20 s … 2 h."""
 
     initial_ms: int = 5_000
     max_ms: int = 7_200_000
     multiplier: int = 2
 
     def delay_ms(self, attempt: int) -> int:
-        """Between a failure in this delivery attempt, the first is 1, and the next attempt."""
+        """Return the delay after a failure in this delivery attempt, counted from 1."""
         exponent = min(max(attempt, 1) - 1, _MAX_EXPONENT)
         factor: int = self.multiplier**exponent
         return min(self.max_ms, self.initial_ms * factor)
 
     def delays_ms(self) -> tuple[int, ...]:
-        """After attempt 1, 2, …; after the last of them always that one."""
+        """Return the delays after the attempts 1, 2 and so on.
+
+        The last one also applies to all later attempts.
+        """
         delays = [self.delay_ms(1)]
         for attempt in range(2, _MAX_EXPONENT + 2):
             delay_ms = self.delay_ms(attempt)

@@ -1,6 +1,6 @@
 """The RPCs between clients, proxy, broker and name server, as values: path, request and response.
 
-The path comes from the contract's descriptors. Knows no transport.
+The path comes from the contract's descriptors. This module does not know transports.
 """
 
 from __future__ import annotations
@@ -23,27 +23,29 @@ from google.protobuf.message import Message
 
 
 class Request(Protocol):
-    """A protobuf message, or what encodes itself as one."""
+    """A protobuf message, or an object that encodes itself as one."""
 
     def SerializeToString(self) -> bytes: ...  # protobuf's name
 
 
 # ---- messages that encode themselves ----
 
-_VARINT, _LENGTH_DELIMITED = 0, 2  # protobuf's wire types: of numbers; of bytes and of messages
-_FIELD_NUMBER = 0x78  # of a tag of one byte
+_VARINT, _LENGTH_DELIMITED = 0, 2  # protobuf's wire types: of numbers; of bytes and messages
+_FIELD_NUMBER = 0x78  # the bits of the field number in a tag of one byte
 
 
 def blob_tag(message: type[Message], field: str) -> bytes:
-    """What stands before a field of bytes or of a message, and before its length; field numbers
-    below 16 only, so that it is one byte."""
+    """Return the tag of a field of bytes or of a message, which precedes its length.
+
+    The field number must be below 16, so that the tag is one byte.
+    """
     number = message.DESCRIPTOR.fields_by_name[field].number
     assert 0 < number < 16
     return bytes([number << 3 | _LENGTH_DELIMITED])
 
 
 def varint(number: int) -> bytes:
-    """Protobuf's encoding of a number from 0 on: 7 bits a byte, the lowest first."""
+    """Return protobuf's encoding of a number from 0 on: 7 bits per byte, the lowest first."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -53,7 +55,10 @@ def varint(number: int) -> bytes:
 
 
 class Blob(NamedTuple):
-    """A field in an encoded message: where its tag stands, and its content, from and to."""
+    """A field in an encoded message.
+
+    It has the position of its tag, and the beginning and the end of its content.
+    """
 
     at: int
     begin: int
@@ -61,8 +66,11 @@ class Blob(NamedTuple):
 
 
 def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
-    """The first field with this `blob_tag` of the message that is encoded there. None: it has none,
-    what comes before is neither number nor blob, or the message is cut off."""
+    """Find the first field with this `blob_tag` in an encoded message.
+
+    Return None if the message is cut off, does not have the field, or has a field before it that is
+    neither number nor blob.
+    """
     at = begin
     try:
         while at < end and (kind := encoded[at] & ~_FIELD_NUMBER) in {_VARINT, _LENGTH_DELIMITED}:
@@ -76,7 +84,7 @@ def find_blob(encoded: bytes, begin: int, end: int, tag: bytes) -> Blob | None:
 
 
 def _varint_at(encoded: bytes, at: int) -> tuple[int, int]:
-    """The number there, and where it ends. Raises IndexError."""
+    """Return the number there, and the position after it. Raises IndexError."""
     number = shift = 0
     while (byte := encoded[at]) > 0x7F:
         number |= (byte & 0x7F) << shift
@@ -94,9 +102,9 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Rpc(Generic[Q, R]):
-    """An RPC that takes one request and answers with a response, or with a stream of them.
+    """An RPC with one request, and a response or a stream of responses.
 
-    `path`: "/package.Service/Method", as gRPC has it.
+    `path`: "/package.Service/Method", as in gRPC.
     """
 
     path: str
@@ -109,9 +117,9 @@ class Rpc(Generic[Q, R]):
 
 
 def rpc(request: type[M], response: type[R]) -> Rpc[M, R]:
-    """The one RPC of the contract that takes `request`: no two take the same.
+    """Return the only RPC of the contract with this `request`; each RPC has its own request type.
 
-    Raises TypeError when there is none, or when it answers with something else.
+    Raises TypeError when there is none, or its response is of another type.
     """
     for service in request.DESCRIPTOR.file.services_by_name.values():
         for method in service.methods:
@@ -221,7 +229,7 @@ LIST_DIVERGED = rpc(replica.ListDivergedRequest, replica.ListDivergedResponse)
 READ_DIVERGED = rpc(replica.ReadDivergedRequest, replica.ReadDivergedResponse)
 READ_LOG = rpc(replica.ReadLogRequest, replica.ReadLogResponse)
 
-# ---- a suite that runs for tests ----
+# ---- test control of a suite ----
 
 GET_SUITE = rpc(suite.GetSuiteRequest, suite.GetSuiteResponse)
 ADVANCE = rpc(suite.AdvanceRequest, suite.AdvanceResponse)

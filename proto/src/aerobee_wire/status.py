@@ -1,9 +1,9 @@
-"""Response codes and the one error type that crosses the wire.
+"""Response codes and the only error type that crosses the wire.
 
 A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any
 language can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode,
-RemotingSysResponseCode); from 1001 on they are ours. Services subclass MqError; the code crosses
-the wire, the class does not.
+RemotingSysResponseCode); those from 1001 on are Aerobee's own. Services subclass MqError; the
+code crosses the wire, the class does not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Code(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
-    # ours
+    # Aerobee's own codes
     DISK_FULL = 1001
     MESSAGE_CORRUPTED = 1002
     NAMESRV_UNREACHABLE = 1003
@@ -117,13 +117,13 @@ RETRYABLE = frozenset(
 
 
 class MqError(Exception):
-    """A failure, with what the caller needs to act.
+    """A failure, with the information that the caller needs to act.
 
     `message`: one sentence that says what is wrong and what to do. `retryable`: the same request
-    may succeed later, or on another broker. `retry_after_ms`: a sensible wait before, if known.
-    `about`: what to change, as the name of a field, a property or an option, or the path of a file;
-    "" where it is no one of these. `master_address`: "host:port" of the broker that serves what
-    this one does not, as far as it knows.
+    may succeed later, or on another broker. `retry_after_ms`: a sensible wait before the retry, if
+    known. `about`: what to change, as the name of a field, a property or an option, or the path of
+    a file; empty if none of these applies. `master_address`: "host:port" of the broker that can
+    serve the request, if this broker cannot and knows the other.
     """
 
     def __init__(
@@ -148,12 +148,14 @@ class MqError(Exception):
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled whole, although subclasses take other arguments: it comes out of a pool of
-        processes as it was raised."""
+        """Pickle the whole state, although subclasses take other arguments.
+
+        An error then leaves a pool of processes unchanged.
+        """
         return _restored, (type(self), self.args, self.__dict__)
 
     def add_context(self, where: str) -> None:
-        """Puts `where` it happened in front of the message."""
+        """Put the place `where` the error happened in front of the message."""
         self.message = f"{where}: {self.message}"
         self.args = (self.message,)
 
@@ -165,12 +167,12 @@ def _restored(kind: type[MqError], args: tuple[object, ...], state: dict[str, ob
 
 
 def grpc_status_of(code: Code) -> str:
-    """The name of the gRPC status that carries `code`."""
+    """Return the name of the gRPC status that carries `code`."""
     return GRPC_STATUS.get(code, "INTERNAL")
 
 
 def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
-    """The trailing metadata of a failed RPC."""
+    """Return the trailing metadata of a failed RPC."""
     trailers = [
         (CODE_KEY, error.code.name),
         (CODE_NUMBER_KEY, str(int(error.code))),
@@ -178,7 +180,7 @@ def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
     ]
     if error.retry_after_ms is not None:
         trailers.append((RETRY_AFTER_KEY, str(error.retry_after_ms)))
-    if error.about and error.about.isascii() and error.about.isprintable():  # as metadata must be
+    if error.about and error.about.isascii() and error.about.isprintable():  # required for metadata
         trailers.append((ABOUT_KEY, error.about))
     if error.master_address:
         trailers.append((MASTER_ADDRESS_KEY, error.master_address))
@@ -186,14 +188,14 @@ def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
 
 
 def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqError | None:
-    """The error that `trailers_of` wrote, or None when these trailers carry none."""
+    """Return the error that `trailers_of` wrote, or None if these trailers do not contain one."""
     values = {key: value for key, value in trailers if isinstance(value, str)}
     number = values.get(CODE_NUMBER_KEY, "")
     if not number.isdigit():
         return None
     try:
         code = Code(int(number))
-    except ValueError:  # of a newer peer: its name goes into the text
+    except ValueError:  # from a newer peer: put the code's name into the message
         code, message = Code.SYSTEM_ERROR, f"{values.get(CODE_KEY, number)}: {message}"
     wait = values.get(RETRY_AFTER_KEY, "")
     return MqError(
@@ -214,11 +216,11 @@ class EntryResult(Protocol):
 
 
 def failure_of(result: EntryResult) -> MqError | None:
-    """The failure of one entry; None where it succeeded."""
+    """Return the failure of one entry; None if it succeeded."""
     if result.code == Code.SUCCESS:
         return None
     try:
         code = Code(result.code)
-    except ValueError:  # of a newer broker
+    except ValueError:  # from a newer broker
         code = Code.SYSTEM_ERROR
     return MqError(code, result.message)

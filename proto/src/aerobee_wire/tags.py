@@ -13,7 +13,10 @@ SEPARATOR = "||"
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: the 31-polynomial over UTF-16 units, as a signed 32-bit number."""
+    """Return Java's String.hashCode, a signed 32-bit number.
+
+    It is the 31-polynomial over UTF-16 units.
+    """
     result = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -22,12 +25,12 @@ def java_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """The code of a message's TAGS; 0 for a message without."""
+    """Return the code of a message's TAGS; 0 for a message without tags."""
     return java_hash(tags) if tags else 0
 
 
 def parse_expression(expression: str) -> frozenset[str]:
-    """The tags of "a || b"; empty for "*" or "", which mean every message.
+    """Return the tags of "a || b"; empty for "*" or "", which match every message.
 
     Raises MqError SUBSCRIPTION_PARSE_FAILED when there is a separator and no tag.
     """
@@ -44,5 +47,5 @@ def parse_expression(expression: str) -> frozenset[str]:
 
 
 def codes_of(tags: frozenset[str]) -> frozenset[int] | None:
-    """The tags codes that match, or None when every message does."""
+    """Return the tags codes that match, or None if every message matches."""
     return frozenset(map(tags_code, tags)) if tags else None

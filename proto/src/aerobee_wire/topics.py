@@ -1,7 +1,6 @@
-"""Topic and group names: their rules, the system ones, and the names that are built from a group.
+"""Topic and group names: their rules, the system names, and the names that are built from a group.
 
-The only place where `%RETRY%` and `%DLQ%` are written. Source: RocketMQ's TopicValidator and
-MixAll.
+Only this module writes `%RETRY%` and `%DLQ%`. Source: RocketMQ's TopicValidator and MixAll.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
-# One queue each; a record holds how far the delivery of delayed messages was.
+# One queue each. A record holds the progress of the delivery of delayed messages.
 SCHEDULE_PROGRESS_TOPIC = SYSTEM_PREFIX + "SCHEDULE_PROGRESS"
 TIMER_PROGRESS_TOPIC = SYSTEM_PREFIX + "TIMER_PROGRESS"
 POP_JOURNAL_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
-# The journal of topics, groups and consumer offsets, of a broker whose log has replicas.
+# The journal of topics, groups and consumer offsets, for a broker whose log has replicas.
 METADATA_LOG_TOPIC = SYSTEM_PREFIX + "METADATA_LOG"
 METADATA_CHANGE_QUEUE = 0
-METADATA_DELETION_QUEUE = 1  # of topics: a replica acts where such a record lies
+METADATA_DELETION_QUEUE = 1  # deletions of topics: a replica acts at the place of the record
 LITE_JOURNAL_PREFIX = SYSTEM_PREFIX + "LITE_REVIVE_LOG_"
 
 MAX_TOPIC_CHARACTERS = 127
@@ -53,7 +52,7 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 
-# Clients may not send to these.
+# Clients must not send to these.
 SEND_REFUSED_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -77,12 +76,12 @@ def dead_letter_topic(consumer_group: str) -> str:
 
 
 def pop_journal_topic(cluster: str) -> str:
-    """The topic in which the brokers of a cluster keep the journal of their leases."""
+    """Return the topic in which the brokers of a cluster keep the journal of their leases."""
     return POP_JOURNAL_PREFIX + cluster
 
 
 def lite_journal_topic(cluster: str) -> str:
-    """The same for the leases of lite topics."""
+    """Return the topic for the journal of the leases of lite topics."""
     return LITE_JOURNAL_PREFIX + cluster
 
 
@@ -103,7 +102,7 @@ def is_system_group(consumer_group: str) -> bool:
 
 
 def group_of(topic: str) -> str | None:
-    """The consumer group of a retry or dead-letter topic; None for any other topic."""
+    """Return the consumer group of a retry or dead-letter topic; None for any other topic."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if topic.startswith(prefix):
             return topic[len(prefix) :]
@@ -111,13 +110,13 @@ def group_of(topic: str) -> str | None:
 
 
 def check_topic(topic: str) -> None:
-    """Raises MqError INVALID_PARAMETER that names the rule which `topic` breaks."""
+    """Check a topic name. Raises MqError INVALID_PARAMETER, which names the broken rule."""
     limit = MAX_DERIVED_TOPIC_CHARACTERS if group_of(topic) is not None else MAX_TOPIC_CHARACTERS
     _check("topic", topic, limit)
 
 
 def check_group(group: str) -> None:
-    """Raises MqError INVALID_PARAMETER that names the rule which `group` breaks."""
+    """Check a group name. Raises MqError INVALID_PARAMETER, which names the broken rule."""
     _check("group", group, MAX_GROUP_CHARACTERS)
 
 

@@ -1,1 +1,1 @@
-"""Text that clients hold and give back: it names a lease, a delayed message or a half message."""
+"""Texts that clients keep and return. Each names a lease, a delayed message or a half message."""

@@ -1,7 +1,7 @@
-"""Text that clients keep and send back unchanged: a payload and its CRC-32 (4 bytes, big-endian) in
-base64 for URLs, without padding.
+"""Text that clients keep and return unchanged: a payload and its CRC-32, in base64 for URLs.
 
-The checksum detects text that was damaged or made up; it is no signature.
+The CRC-32 has 4 bytes, big-endian. The base64 has no padding. The checksum detects text that was
+damaged or made up; it is not a signature.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 
 MAX_NAME_BYTES: Final = 255
 _FOR_URLS = bytes.maketrans(b"+/", b"-_")
-# Characters of plain base64 become "*", which no base64 has.
+# Characters of plain base64 become "*", which is invalid in base64.
 _FROM_URLS = bytes.maketrans(b"-_+/=", b"+/***")
-_PADDING = (b"", b"===", b"==", b"=")  # by the length modulo 4; 1 cannot be
+_PADDING = (b"", b"===", b"==", b"=")  # by the length modulo 4; 1 is impossible
 _CHECKSUM = struct.Struct(">I")
 
 
 def max_characters(head_bytes: int, names: int) -> int:
-    """The longest text of a payload of `head_bytes` and so many names."""
+    """Return the length of the longest text of `head_bytes` and this number of names."""
     return 4 * (head_bytes + names * (1 + MAX_NAME_BYTES) + _CHECKSUM.size) // 3 + 1
 
 
@@ -30,8 +30,9 @@ def to_text(payload: bytes) -> str:
 
 
 def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
-    """The payload, when the checksum matches and the text is what `to_text` writes. Raises
-    ValueError that continues "the text …".
+    """Return the payload of a text that `to_text` wrote.
+
+    Raises ValueError when the text is not exactly that. Its message continues "the text …".
     """
     if len(text) > most_characters:
         raise ValueError("is too long")
@@ -40,7 +41,7 @@ def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
         data = binascii.a2b_base64(written.translate(_FROM_URLS) + _PADDING[len(written) % 4])
     except ValueError:
         raise ValueError("is not base64") from None
-    # Decoding skips foreign characters and spare bits: only the exact text may pass.
+    # Decoding skips foreign characters and spare bits. Accept only the exact text.
     if len(data) < least_bytes + _CHECKSUM.size or _encoded(data) != written:
         raise ValueError("is damaged")
     payload = data[: -_CHECKSUM.size]
@@ -50,12 +51,12 @@ def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
 
 
 def names_to_bytes(names: Sequence[bytes]) -> bytes:
-    """Each name behind its length. Raises ValueError for a name of more than 255 bytes."""
+    """Return each name after its length. Raises ValueError for a name of more than 255 bytes."""
     return b"".join(bytes((len(name),)) + name for name in names)
 
 
 def names_in(payload: bytes, position: int, count: int) -> list[str]:
-    """The names from `position` to the end. Raises ValueError when there are not `count`."""
+    """Return the names from `position` to the end. Raises ValueError unless there are `count`."""
     names = []
     try:
         for _ in range(count):

@@ -1,7 +1,7 @@
-"""Leases as brokers name them, from the receipt handles that clients hold. Pure.
+"""Leases as brokers name them, from the receipt handles that clients hold. Pure functions.
 
-A message that a classic consumer sent back waits in the retry topic of its group: its lease is on
-that topic, while its receipt handle names the topic that it was sent to.
+A message that a classic consumer sent back waits in the retry topic of its group. Its lease is on
+that topic, but its receipt handle names the topic that it was sent to.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ LeaseKey = tuple[str, str, int, int, int]
 
 
 def handle_of(text: str, topic: str, consumer_group: str) -> ReceiptHandle:
-    """Decodes a receipt handle. Raises MqError INVALID_RECEIPT_HANDLE, also when it is of another
-    topic or group."""
+    """Decode a receipt handle.
+
+    Raises MqError INVALID_RECEIPT_HANDLE, also if the handle belongs to another topic or group.
+    """
     handle = receipt_handle.decode(text)
     check_handle(handle, topic, consumer_group)
     return handle
@@ -38,7 +40,7 @@ def check_handle(handle: ReceiptHandle, topic: str, consumer_group: str) -> None
 
 
 def is_of(handle: ReceiptHandle, topic: str) -> bool:
-    """Whether the message is of this topic, or of a lite topic under it."""
+    """Return whether the message belongs to this topic, or to a lite topic under it."""
     if handle.topic == topic:
         return True
     found = lite_topic_of(handle.topic) if is_line(handle.topic) else None
@@ -57,7 +59,7 @@ def lease_of(handle: ReceiptHandle) -> Lease:
 
 
 def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSet:
-    """The leases of handles that differ from this one in the queue offset only."""
+    """Return the leases of handles that differ from this one only in the queue offset."""
     return LeaseSet(
         consumer_group=handle.consumer_group,
         topic=physical_topic(handle),
@@ -69,7 +71,7 @@ def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSe
 
 
 def key_of(handle: ReceiptHandle) -> LeaseKey:
-    """The same for every receipt handle of a lease, however often it was renewed."""
+    """Return the key of a lease, which is the same for all its handles, even after renewals."""
     return (
         handle.broker_name,
         physical_topic(handle),
@@ -80,18 +82,18 @@ def key_of(handle: ReceiptHandle) -> LeaseKey:
 
 
 def keys_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> list[LeaseKey]:
-    """The keys of handles that differ from this one in the queue offset only."""
+    """Return the keys of handles that differ from this one only in the queue offset."""
     broker_name, topic, queue_id, _, lease_id = key_of(handle)
     return [(broker_name, topic, queue_id, offset, lease_id) for offset in queue_offsets]
 
 
 def physical_topic(handle: ReceiptHandle) -> str:
-    """The topic that the message is stored in."""
+    """Return the topic that stores the message."""
     return topics.retry_topic(handle.consumer_group) if handle.of_retry_topic else handle.topic
 
 
 def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopResponse) -> ReceiptHandle:
-    """The receipt handle of a message that `answer` leased, for a delivery attempt from 1."""
+    """Return the receipt handle of a message that `answer` leased. `attempt` counts from 1."""
     return ReceiptHandle(
         broker_name=answer.broker_name,
         topic=pop.topic,
@@ -108,7 +110,7 @@ def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopRespons
 
 
 def handles_of(pop: PopRequest, answer: PopResponse) -> list[ReceiptHandle]:
-    """The receipt handles of all messages that `answer` leased."""
+    """Return the receipt handles of all messages that `answer` leased."""
     records = iter_records(answer.records, check_crc=False)  # checked by the broker
     return [
         handle_for(record, attempt, pop, answer)
@@ -117,8 +119,10 @@ def handles_of(pop: PopRequest, answer: PopResponse) -> list[ReceiptHandle]:
 
 
 def handle_encoder(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], str]:
-    """(record, delivery attempt) → text of `handle_for`. Cheaper: the fields that all messages of
-    one pop share are encoded once."""
+    """Return a function from (record, delivery attempt) to the text of `handle_for`.
+
+    It is cheaper, because it encodes the fields that all messages of a pop share only once.
+    """
     encode = receipt_handle.encoder_of_pop(
         broker_name=answer.broker_name,
         topic=pop.topic,
@@ -135,7 +139,10 @@ def handle_encoder(pop: PopRequest, answer: PopResponse) -> Callable[[Record, in
 
 
 def invisible_change(handle: ReceiptHandle, duration_ms: int, *, counted: bool) -> InvisibleChange:
-    """Makes the message visible after `duration_ms`; `counted` as a delivery attempt."""
+    """Return a change that makes the message visible after `duration_ms`.
+
+    Unless it is `counted`, the next delivery has the same attempt number as this one.
+    """
     return InvisibleChange(
         lease=lease_of(handle), invisible_duration_ms=duration_ms, uncounted=not counted
     )

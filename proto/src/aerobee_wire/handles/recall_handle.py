@@ -1,7 +1,7 @@
 """Recall handles: the text by which a producer recalls a delayed message before its delivery.
 
-RocketMQ's form: "v1 topic brokerName timestamp uniqueKey" in base64 for URLs. The timestamp is the
-deliver time plus one millisecond.
+RocketMQ's form is "v1 topic brokerName timestamp uniqueKey" in base64 for URLs. The timestamp is
+the deliver time plus one millisecond.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_CHARACTERS = 2_048
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """`deliver_ms`: milliseconds since the epoch."""
+    """A delayed message. `deliver_ms`: milliseconds since the epoch."""
 
     topic: str
     broker_name: str
@@ -29,7 +29,7 @@ class RecallHandle:
 
 
 def encode(handle: RecallHandle) -> str:
-    """The text that a producer gets."""
+    """Return the text for the producer."""
     text = (
         f"v1 {handle.topic} {handle.broker_name} {handle.deliver_ms + _AFTER_MS} "
         f"{handle.unique_key}"
@@ -38,7 +38,7 @@ def encode(handle: RecallHandle) -> str:
 
 
 def decode(text: str) -> RecallHandle:
-    """Raises MqError INVALID_PARAMETER for what is no recall handle."""
+    """Return the delayed message. Raises MqError INVALID_PARAMETER for an invalid recall handle."""
     try:
         if len(text) > MAX_CHARACTERS:
             raise ValueError

@@ -1,11 +1,12 @@
 """Receipt handles: the text by which a consumer acknowledges a message that is leased to it.
 
-Opaque to clients. A handle names the lease completely, so that any proxy can send the ack to the
-right broker, which knows whether the lease is still alive. A checksum tells handles that were
-damaged or made up; it is no signature, and an ack needs the same permission as a receive.
+Clients must not interpret it. A handle names the lease completely. Therefore, any proxy can send
+the ack to the right broker, which knows whether the lease is still alive. A checksum detects
+handles that were damaged or made up. It is not a signature: an ack needs the same permission as a
+receive.
 
-The fields of `HEAD`, then 1 + n bytes each for broker name, topic and consumer group in UTF-8;
-written as text by `checked_text`.
+A handle has the fields of `HEAD`, then 1 + n bytes each for broker name, topic and consumer group
+in UTF-8. `checked_text` writes it as text.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from aerobee_wire.layout import Layout
 from aerobee_wire.status import Code, MqError
 
 VERSION: Final = 2  # 1 is RocketMQ's own form, eight numbers and names with spaces between them
-RETRY: Final = 1  # flag: of the retry topic
-FIFO: Final = 2  # flag: of a FIFO group
+RETRY: Final = 1  # flag: in the retry topic
+FIFO: Final = 2  # flag: for a FIFO group
 
 HEAD = Layout(
     ("version", "B"),
@@ -28,7 +29,7 @@ HEAD = Layout(
     ("delivery_attempt", "H"),
     ("queue_id", "i"),
     ("queue_offset", "q"),
-    ("lease_id", "q"),  # unique at its broker for good; stays when the lease is renewed
+    ("lease_id", "q"),  # always unique at its broker; renewing the lease keeps it
     ("pop_time", "q"),  # milliseconds since the epoch
     ("invisible_duration", "i"),  # milliseconds
 )
@@ -45,7 +46,7 @@ class ReceiptHandle(NamedTuple):
     """One lease. Names have at most 255 bytes in UTF-8."""
 
     broker_name: str
-    # That of the subscription, also for a message of the retry topic.
+    # The topic of the subscription, also for a message in the retry topic.
     topic: str
     consumer_group: str
     queue_id: int
@@ -59,12 +60,12 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def expires_ms(self) -> int:
-        """When the lease ends unless it was renewed or its invisible duration changed since."""
+        """Return when the lease ends, if it was not renewed or changed since. Milliseconds."""
         return self.pop_time_ms + self.invisible_duration_ms
 
 
 def encode(handle: ReceiptHandle) -> str:
-    """The text that a client gets."""
+    """Return the text for the client."""
     encoder = encoder_of_pop(
         broker_name=handle.broker_name,
         topic=handle.topic,
@@ -89,8 +90,11 @@ def encoder_of_pop(
     invisible_duration_ms: int,
     fifo: bool,
 ) -> Callable[[int, int, int, bool], str]:
-    """`encode` for the messages of one pop, by queue id, queue offset, delivery attempt and
-    whether they are of the retry topic."""
+    """Return an encoder for the messages of one pop.
+
+    Its arguments are queue id, queue offset, delivery attempt, and whether the message is in the
+    retry topic.
+    """
     names = _encoded_names(broker_name, topic, consumer_group)
     pack, to_text, flags = _HEAD.pack, checked_text.to_text, fifo * FIFO
     of_all = lease_id, pop_time_ms, invisible_duration_ms
@@ -108,7 +112,7 @@ def _encoded_names(*names: str) -> bytes:
 
 
 def decode(text: str) -> ReceiptHandle:
-    """The lease that `text` names.
+    """Return the lease that `text` names.
 
     Raises MqError INVALID_RECEIPT_HANDLE for anything that `encode` did not write.
     """
@@ -118,10 +122,10 @@ def decode(text: str) -> ReceiptHandle:
 
 
 def split(text: str) -> tuple[bytes, int]:
-    """(the handle without its queue offset, its queue offset). For many handles of one pop: one
-    `decode_common` serves all that differ only in the queue offset.
+    """Split a text into the handle without its queue offset, and the queue offset.
 
-    Raises MqError like `decode`.
+    This is for many handles of one pop: one `decode_common` serves all handles that differ only in
+    the queue offset. Raises MqError like `decode`.
     """
     try:
         payload = checked_text.payload_in(
@@ -137,7 +141,7 @@ def split(text: str) -> tuple[bytes, int]:
 
 @lru_cache(maxsize=256)
 def decode_common(common: bytes) -> ReceiptHandle:
-    """What the handles with these bytes name, but for the queue offset, which is 0.
+    """Return the lease of the handles with these bytes. Its queue offset is 0.
 
     Raises MqError like `decode`.
     """

@@ -1,11 +1,11 @@
 """Transaction ids: the text by which a producer of the public protocol ends a transaction.
 
-Opaque to clients. An id names the half message completely, so that any proxy can end the
-transaction at the right broker, which knows whether it is still open. A checksum tells ids that
-were damaged or made up; it is no signature, and ending needs the same permission as sending.
+Clients must not interpret it. An id names the half message completely. Therefore, any proxy can end
+the transaction at the right broker, which knows whether it is still open. A checksum detects ids
+that were damaged or made up. It is not a signature: ending needs the same permission as sending.
 
-The fields of `HEAD`, then 1 + n bytes each for broker name, producer group and the transaction id
-at the broker in UTF-8; written as text by `checked_text`.
+An id has the fields of `HEAD`, then 1 + n bytes each for broker name, producer group and the
+broker's transaction id in UTF-8. `checked_text` writes it as text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class TransactionId:
 
 
 def encode(transaction: TransactionId) -> str:
-    """The text that a client gets. Raises MqError INVALID_PARAMETER for a name that is too long."""
+    """Return the text for the client.
+
+    Raises MqError INVALID_PARAMETER for a name that is too long.
+    """
     texts = (transaction.broker_name, transaction.producer_group, transaction.transaction_id)
     names = [text.encode() for text in texts]
     if max(map(len, names)) > checked_text.MAX_NAME_BYTES:
@@ -54,7 +57,7 @@ def encode(transaction: TransactionId) -> str:
 
 
 def decode(text: str) -> TransactionId:
-    """The transaction that `text` names.
+    """Return the transaction that `text` names.
 
     Raises MqError INVALID_TRANSACTION_ID for anything that `encode` did not write.
     """

@@ -1,1 +1,1 @@
-"""The message queues of a topic, and which of them takes a message: alike for proxy and client."""
+"""The message queues of a topic and the choice of one for a message, for proxy and client."""

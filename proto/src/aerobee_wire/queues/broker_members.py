@@ -1,5 +1,7 @@
-"""What a client makes of what name servers tell of the members of a broker: by a stream, and in the
-routes that it asks for. Several name servers tell, and some are behind. Pure.
+"""A client's view of the members of a broker, from what name servers report. Pure.
+
+Name servers report members by a stream, and in the routes that the client asks for. If there are
+several name servers, some of them may be outdated.
 """
 
 from __future__ import annotations
@@ -8,19 +10,19 @@ from collections.abc import Collection, Mapping
 
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
-# After that an epoch that nobody has told since is forgotten: the group may have begun anew. A name
-# server that no longer hears of a master has removed it by then.
+# An epoch that no name server has repeated for this time is forgotten: the group may have started
+# again from a low epoch. A name server that has lost a master has removed it by then.
 FORGET_MS = 180_000
 
 
 class NewestEpochs:
-    """By broker name. Times in ms of one monotonic clock."""
+    """The newest epoch of each broker name. Times are milliseconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[int, int]] = {}  # epoch, when
+        self._told: dict[str, tuple[int, int]] = {}  # epoch, time of the report
 
     def believes(self, broker_name: str, epoch: int, now_ms: int) -> bool:
-        """Whether nobody has told of a higher epoch of late."""
+        """Return False if a name server recently reported a higher epoch; else store this one."""
         newest, told_ms = self._told.get(broker_name, (0, now_ms))
         if epoch < newest and now_ms - told_ms < FORGET_MS:
             return False
@@ -35,8 +37,10 @@ def names_broker(route: TopicRoute, broker_name: str) -> bool:
 def with_addresses(
     route: TopicRoute, brokers: Collection[str], addresses: Mapping[str, Mapping[int, str]]
 ) -> TopicRoute:
-    """The route with the addresses of these brokers: name → id → "host:port". The same object where
-    it has no other ones."""
+    """Return the route with the addresses of these brokers: name → id → "host:port".
+
+    If they are already in the route, return the same object.
+    """
     differ = [
         index
         for index, data in enumerate(route.brokers)

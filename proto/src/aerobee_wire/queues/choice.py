@@ -1,8 +1,9 @@
-"""Which message queue takes a message of a message group, or of a priority. Proxy and client choose
-alike, so that all senders together keep a message group in one queue. Pure.
+"""The choice of the message queue for a message group or a priority. Pure.
 
-Message groups are spread by a jump consistent hash of Java's string hash: one more queue takes over
-about 1/n of the groups, and no other group moves. SDKs hash in other ways, so the queue that an SDK
+Proxy and client choose alike, so that all senders together keep a message group in one queue.
+
+Message groups are spread by a jump consistent hash of Java's string hash. One more queue takes over
+about 1/n of the groups, and the other groups stay. SDKs use other hashes, so the queue that an SDK
 names is ignored.
 """
 
@@ -18,11 +19,11 @@ from aerobee_wire.tags import java_hash
 MAX_MESSAGE_GROUP_BYTES = 63
 
 _MASK = 2**64 - 1
-_MULTIPLIER = 2_862_933_555_777_941_757  # of the generator that the hash is defined with
+_MULTIPLIER = 2_862_933_555_777_941_757  # of the generator in the definition of the hash
 
 
 class Queue(Protocol):
-    """A message queue of some topic."""
+    """A message queue of a topic."""
 
     @property
     def broker_name(self) -> str: ...
@@ -36,7 +37,10 @@ T = TypeVar("T")
 
 
 def jump_hash(key: int, buckets: int) -> int:
-    """The bucket, from 0, of a signed 64-bit key: jump consistent hash (Lamping, Veach 2014)."""
+    """Return the bucket, from 0, of a signed 64-bit key.
+
+    The algorithm is the jump consistent hash (Lamping, Veach 2014).
+    """
     state, bucket, jump = key & _MASK, 0, 0
     while jump < buckets:
         bucket = jump
@@ -51,13 +55,16 @@ def _index_of_group(message_group: str, queue_count: int) -> int:
 
 
 def queue_of_group(message_group: str, queues: Sequence[T]) -> T:
-    """The queue of a message group among `queues`, which must be sorted and not empty."""
+    """Return the queue of a message group among `queues`, which must be sorted and not empty."""
     return queues[_index_of_group(message_group, len(queues))]
 
 
 def queues_of_priority(queues: Sequence[Q], priority: int) -> list[Q]:
-    """The queue of each broker that stands for a priority: queue 0 for the lowest, the last queue
-    for every priority from its number on. `queues` must be sorted."""
+    """Return the queue of each broker for a priority.
+
+    Queue 0 has the lowest priority. The last queue has all priorities from its number on. `queues`
+    must be sorted.
+    """
     by_broker: dict[str, list[Q]] = {}
     for queue in queues:
         by_broker.setdefault(queue.broker_name, []).append(queue)
@@ -65,7 +72,7 @@ def queues_of_priority(queues: Sequence[Q], priority: int) -> list[Q]:
 
 
 def check_message_group(message_group: str) -> None:
-    """Raises MqError MESSAGE_ILLEGAL, by the rules of the public protocol."""
+    """Check a message group by the rules of the public protocol. Raises MqError MESSAGE_ILLEGAL."""
     size = len(message_group.encode("utf-8", "surrogatepass"))
     if size > MAX_MESSAGE_GROUP_BYTES or not message_group.strip() or _has_control(message_group):
         raise MqError(

@@ -1,5 +1,6 @@
-"""The queues that a message can be written to, as a route tells them; and those of message groups,
-which wait for a broker that is away. Pure.
+"""The writable queues in a route, and the queues of message groups. Pure.
+
+Message groups wait for a broker that is temporarily missing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_wire.queues.choice import Q
 
-# For how long a broker that has left the route keeps its message groups: longer than a restart.
+# A broker that has left the route keeps its message groups for this time: longer than a restart.
 AWAY_MS = 60_000
 
 _MASTER_ID = 0
@@ -19,18 +20,20 @@ _WRITABLE = 2  # a bit of a topic's permission
 
 
 def masters(route: TopicRoute) -> set[str]:
-    """The names of the brokers that have a master."""
+    """Return the names of the brokers that have a master."""
     return {data.broker_name for data in route.brokers if _MASTER_ID in data.addresses}
 
 
 def being_elected(route: TopicRoute) -> set[str]:
-    """The names of the brokers that have replicas and no master: one of them is to become it."""
+    """Return the names of the brokers whose replicas are electing a master."""
     return {data.broker_name for data in route.brokers if data.addresses} - masters(route)
 
 
 def writable_counts(route: TopicRoute) -> dict[str, int]:
-    """Broker name → how many queues of the topic can be written to there, sorted by name; also
-    where a master is being elected."""
+    """Return broker name → number of writable queues of the topic, sorted by name.
+
+    Brokers that are electing a master are included.
+    """
     there = masters(route) | being_elected(route)
     found = sorted(route.queues, key=lambda data: data.broker_name)
     return {
@@ -41,19 +44,22 @@ def writable_counts(route: TopicRoute) -> dict[str, int]:
 
 
 def order_topic_counts(order_topic_config: str) -> dict[str, int]:
-    """Broker name → queues, of an order topic config like "broker-a:4;broker-b:4"."""
+    """Return broker name → queues of an order topic config such as "broker-a:4;broker-b:4"."""
     pairs = (part.partition(":") for part in order_topic_config.split(";") if part)
     return {name: int(count or 0) for name, _, count in pairs}
 
 
 class GroupQueues(Generic[Q]):
-    """The queues that the message groups of one topic are spread over: those of its order topic
-    config, if it has one; else all writable ones, and those of brokers that have left the route.
+    """The queues over which the message groups of one topic are spread.
 
-    A broker that leaves the route restarts, nearly always. If its message groups went to another
-    broker meanwhile and came back, they would be out of order. So they wait for it, for AWAY_MS;
-    after that, another broker takes them. Where a master is being elected they wait for as long as
-    there are replicas. A broker that is there and takes no messages (it drains) loses them at once.
+    If the topic has an order topic config, these are its queues. Otherwise, they are all writable
+    queues, and those of brokers that have left the route.
+
+    A broker that leaves the route is nearly always restarting. If its message groups moved to
+    another broker and back, they would be out of order. Therefore, they wait for it, up to AWAY_MS;
+    after that, another broker takes them. During an election, they wait while there are replicas. A
+    broker that is in the route but does not accept messages (it drains) loses its message groups at
+    once.
 
     `make`: broker name and queue id → queue. Times are of any monotonic clock.
     """
@@ -65,7 +71,7 @@ class GroupQueues(Generic[Q]):
         self._queues: list[Q] = []
 
     def update(self, route: TopicRoute, now_ms: int) -> None:
-        """The route that name servers tell now."""
+        """Apply the current route from the name servers."""
         if route.order_topic_config:
             self._away_since_ms.clear()
             self._set(order_topic_counts(route.order_topic_config))
@@ -77,13 +83,13 @@ class GroupQueues(Generic[Q]):
         self._set({**away, **writable_counts(route)})
 
     def at(self, now_ms: int) -> Sequence[Q]:
-        """Sorted. Empty: no queue is writable."""
+        """Return the queues, sorted; empty if no queue is writable."""
         if self._away_since_ms:
             self._forget_lost(now_ms)
         return self._queues
 
     def _forget_lost(self, now_ms: int) -> None:
-        """Brokers that have been away for too long."""
+        """Drop brokers that have been missing for AWAY_MS."""
         lost = [name for name, ms in self._away_since_ms.items() if now_ms - ms >= AWAY_MS]
         for name in lost:
             del self._away_since_ms[name]

@@ -1,7 +1,7 @@
 """Lite topics: their names, and the attributes of parents and of groups. Pure.
 
-A lite topic is a named line of messages under a topic of the type LITE, its parent. Nobody creates
-it: the first message makes it. A consumer group is bound to one parent. Names are RocketMQ's.
+A lite topic is a named sequence of messages under a topic of the type LITE, its parent. It is
+created by its first message. A consumer group is bound to one parent. Names are RocketMQ's.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ DEFAULT_QUOTA = 2_000
 MAX_TTL_MINUTES = 43_200  # 30 days
 NO_TTL = -1
 
-# Of a parent.
+# An attribute of a parent.
 TTL_ATTRIBUTE = "lite.topic.expiration"
-# Of a group.
+# Attributes of a group.
 BIND_ATTRIBUTE = "lite.bind.topic"
 MODEL_ATTRIBUTE = "lite.sub.model"
 QUOTA_ATTRIBUTE = "lite.sub.client.quota"
-EVENTS_ATTRIBUTE = "lite.sub.client.max.event.cnt"  # taken, without effect
+EVENTS_ATTRIBUTE = "lite.sub.client.max.event.cnt"  # accepted, without effect
 WILDCARD_ATTRIBUTE = "lite.sub.wildcard"
 RESET_EVICTED_ATTRIBUTE = "lite.sub.reset.offset.exclusive"
 RESET_UNSUBSCRIBED_ATTRIBUTE = "lite.sub.reset.offset.unsubscribe"
@@ -50,11 +50,12 @@ _BOOLEANS = ("true", "false")
 
 
 class LiteGroup(NamedTuple):
-    """What a group that is bound to a parent says of its subscriptions.
+    """The settings for lite topics of a group that is bound to a parent.
 
-    `quota`: lite topics that one client may subscribe to; below 0: any number. `wildcard`: every
-    client gets all lite topics of the parent. `resets_evicted`, `resets_unsubscribed`: whether the
-    group begins anew in a lite topic that a client lost to another one, or gave up.
+    `quota`: the number of lite topics that one client may subscribe to; negative for any number.
+    `wildcard`: every client gets all lite topics of the parent. `resets_evicted`,
+    `resets_unsubscribed`: whether the group starts again from the beginning in a lite topic that a
+    client lost to another client, or unsubscribed from.
     """
 
     parent: str
@@ -79,7 +80,7 @@ def is_legal_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raises MqError INVALID_PARAMETER, about `lite_topic`."""
+    """Check a name. Raises MqError INVALID_PARAMETER, about `lite_topic`."""
     if not is_legal_name(name):
         raise MqError(
             Code.INVALID_PARAMETER,
@@ -90,7 +91,7 @@ def check_name(name: str) -> None:
 
 
 def line_of(parent: str, name: str) -> str:
-    """What the leases of a lite topic have for their topic: RocketMQ's name of a light queue."""
+    """Return the topic of a lite topic's leases: RocketMQ's name of a light queue."""
     return f"{_PREFIX}{parent}{_SEPARATOR}{name}"
 
 
@@ -99,7 +100,7 @@ def is_line(topic: str) -> bool:
 
 
 def lite_topic_of(line: str) -> LiteTopic | None:
-    """None for the name of an ordinary topic, which holds no $."""
+    """Return the lite topic; None for the name of an ordinary topic, which does not contain $."""
     if not line.startswith(_PREFIX):
         return None
     parent, separator, name = line[len(_PREFIX) :].rpartition(_SEPARATOR)
@@ -107,8 +108,10 @@ def lite_topic_of(line: str) -> LiteTopic | None:
 
 
 def ttl_minutes(attributes: Mapping[str, str]) -> int | None:
-    """How long a lite topic of this parent stays after its last message; None: for ever. Raises
-    MqError INVALID_PARAMETER."""
+    """Return how many minutes a lite topic of this parent stays after its last message.
+
+    None means forever. Raises MqError INVALID_PARAMETER.
+    """
     value = attributes.get(TTL_ATTRIBUTE)
     if value is None:
         return None
@@ -119,8 +122,10 @@ def ttl_minutes(attributes: Mapping[str, str]) -> int | None:
 
 
 def group_of(attributes: Mapping[str, str]) -> LiteGroup | None:
-    """None: the group is bound to no parent. Raises MqError INVALID_PARAMETER, also for lite
-    attributes of a group that is not bound."""
+    """Return the lite settings of a group; None if it is not bound to a parent.
+
+    Raises MqError INVALID_PARAMETER, also for lite attributes of a group that is not bound.
+    """
     parent = attributes.get(BIND_ATTRIBUTE, "")
     if not parent:
         for name in GROUP_ATTRIBUTES & attributes.keys():
@@ -135,7 +140,7 @@ def group_of(attributes: Mapping[str, str]) -> LiteGroup | None:
         parent,
         "Exclusive" if model == "Exclusive" else "Shared",
         quota,
-        # As in RocketMQ, whatever the value says.
+        # Any value means true, as in RocketMQ.
         WILDCARD_ATTRIBUTE in attributes,
         _boolean(attributes, RESET_EVICTED_ATTRIBUTE),
         _boolean(attributes, RESET_UNSUBSCRIBED_ATTRIBUTE),

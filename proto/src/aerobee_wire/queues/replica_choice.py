@@ -1,9 +1,12 @@
-"""From which replica of a broker a message queue is pulled, by what the replicas suggest.
+"""The choice of the replica from which a message queue is pulled. Pure.
 
-The master suggests a slave to a reader that is far behind, and the slave the master to one that has
-come near. While no master is registered any slave will do. Every MASTER_EVERY_MS one pull goes to
-the master all the same, which alone knows of a reset. Pure: times are of one monotonic clock, in
-ms; replicas are named by their ids, as name servers have them.
+The replicas suggest it. The master suggests a slave to a reader that is far behind. The slave
+suggests the master to a reader that has nearly caught up. While no master is registered, any slave
+is used.
+
+In any case, one pull every MASTER_EVERY_MS goes to the master, because only the master knows of a
+reset. Times are milliseconds of one monotonic clock. Replicas are named by their ids in the name
+servers.
 """
 
 from __future__ import annotations
@@ -12,19 +15,22 @@ from collections.abc import Collection
 
 MASTER_ID = 0
 MASTER_EVERY_MS = 20_000
-AVOID_MS = 30_000  # a slave that did not serve a pull
+AVOID_MS = 30_000  # for a slave that did not serve a pull
 
 
 class ReplicaChoice:
-    """Of one queue and one reader."""
+    """The choice for one queue and one reader."""
 
     def __init__(self) -> None:
         self._suggested = MASTER_ID
-        self._at_master_ms = 0  # when it answered last
+        self._at_master_ms = 0  # when the master last answered
         self._avoid_until_ms: dict[int, int] = {}
 
     def choose(self, ids: Collection[int], now_ms: int) -> int | None:
-        """`ids`: the replicas that are registered. None: none of them is to be asked now."""
+        """Return the replica to pull from; None if no replica should be asked now.
+
+        `ids`: the registered replicas.
+        """
         slaves = [
             each
             for each in sorted(ids)
@@ -36,13 +42,13 @@ class ReplicaChoice:
         return self._suggested if self._suggested in slaves and not is_due else MASTER_ID
 
     def answered(self, replica_id: int, suggested: int, now_ms: int) -> None:
-        """`suggested`: in the answer of this replica."""
+        """Record an answer. `suggested`: the replica that the answer suggests."""
         self._suggested = suggested
         if replica_id == MASTER_ID:
             self._at_master_ms = now_ms
 
     def failed(self, replica_id: int, now_ms: int) -> None:
-        """A slave that does not serve the pull is avoided for a while."""
+        """Avoid a slave that did not serve a pull for AVOID_MS."""
         if replica_id != MASTER_ID:
             self._suggested = MASTER_ID
             self._avoid_until_ms[replica_id] = now_ms + AVOID_MS

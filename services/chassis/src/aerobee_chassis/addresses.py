@@ -1,4 +1,4 @@
-"""Addresses: as "host:port", with IPv6 in brackets, from those that grpc has."""
+"""Addresses: convert grpc's form to "host:port", with IPv6 in brackets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1_024)  # each call has one, and a connection makes many calls
 def peer_address(peer: str) -> str:
-    """The "host:port" of grpc's "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
+    """Return the "host:port" of grpc's "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
 
-    Of a unix domain socket: the file's name if that is an address, as a relay binds it; else
-    "unix".
+    For a unix domain socket, return the file's name if it is an address, because a relay binds such
+    a name. Otherwise, return "unix".
     """
     kind, _, address = urllib.parse.unquote(peer).partition(":")
     if kind in ("ipv4", "ipv6"):
@@ -21,13 +21,16 @@ def peer_address(peer: str) -> str:
 
 
 def join_address(host: str, port: int) -> str:
-    """ "host:port", an IPv6 host in brackets. "unix:PATH" has no port and stays as it is."""
+    """Return "host:port", with an IPv6 host in brackets.
+
+    "unix:PATH" has no port and is returned unchanged.
+    """
     if host.startswith("unix:"):
         return host
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host, without brackets, and port of "host:port". Raises ValueError."""
+    """Return host, without brackets, and port of "host:port". Raises ValueError."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

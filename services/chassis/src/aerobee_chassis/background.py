@@ -1,6 +1,6 @@
-"""Work that no call waits for, as components: a task each, cancelled when the service stops.
+"""Background work as components: a task each, cancelled when the service stops.
 
-A failure is a defect. It is logged, and ends neither the task nor the process.
+A failure is a defect. It is logged, and does not end the task or the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 class BackgroundTask(Component):
-    """Runs `work`, which does not end by itself, and runs it again should it fail."""
+    """Run `work`, which does not end by itself, and restart it if it fails."""
 
     def __init__(self, name: str, work: Work) -> None:
         self.name = name
@@ -49,11 +49,14 @@ class BackgroundTask(Component):
 
 
 class PeriodicTask(BackgroundTask):
-    """Runs `work` every `interval_s`, the first time after as long. A round that fails is over."""
+    """Run `work` every `interval_s`, starting after one interval.
+
+    A failed round is not repeated.
+    """
 
     def __init__(self, name: str, interval_s: float, work: Work) -> None:
         super().__init__(name, work)
-        self.rounds = 0  # begun and over
+        self.rounds = 0  # finished rounds, failed ones included
         self._interval_s = interval_s
 
     async def _run(self) -> None:
@@ -64,8 +67,11 @@ class PeriodicTask(BackgroundTask):
 
 
 async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
-    """Runs them beside each other until one ends, cancels the others, and returns when all are
-    over. Raises what the first one raised; of several that end at once, any that raised."""
+    """Run coroutines concurrently until one ends, then cancel the others and wait for them.
+
+    Raises the exception of the first one that ends. If several end at once, raises one of their
+    exceptions.
+    """
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

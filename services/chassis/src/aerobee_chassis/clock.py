@@ -1,8 +1,8 @@
 """Wall clock and monotonic clock, as an argument that tests replace.
 
-A test may move the time of a whole process (`aerobee_suite`): its clocks and the time of its loop.
-Whether a peer is alive is judged by real time all the same: by `Clock.real`, and in tasks that are
-started inside `real_time`.
+A test may advance the time of a whole process (`aerobee_suite`): its clocks and its loop. However,
+the liveness of peers is always judged in real time: by `Clock.real`, and in tasks that are started
+inside `real_time`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch. May jump."""
+        """Return milliseconds since the Unix epoch. May jump."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an unspecified start. Never goes back."""
+        """Return milliseconds since an unspecified start. Never goes back."""
 
     @property
     def real(self) -> Clock:
-        """The clock by which the liveness of peers is judged: moved by no test of their users."""
+        """Return the clock for the liveness of peers, which tests do not advance."""
 
 
 class SystemClock:
@@ -43,8 +43,10 @@ IN_REAL_TIME: ContextVar[bool] = ContextVar("in_real_time", default=False)
 
 @contextlib.contextmanager
 def real_time() -> Iterator[None]:
-    """Tasks and timers that are started inside keep real time on a loop whose time is moved. On
-    every other loop it changes nothing."""
+    """Keep real time for the tasks and timers that are started inside.
+
+    Has no effect on a loop whose time is not advanced.
+    """
     token = IN_REAL_TIME.set(True)
     try:
         yield
@@ -53,10 +55,10 @@ def real_time() -> Iterator[None]:
 
 
 def deadline_in(seconds: float) -> float:
-    """A deadline as gRPC has it: by the wall clock, in seconds since the Unix epoch."""
+    """Return a deadline for gRPC: by the wall clock, in seconds since the Unix epoch."""
     return time.time() + seconds
 
 
 def seconds_until(deadline: float) -> float:
-    """Seconds until a deadline of `deadline_in`; negative after it."""
+    """Return the seconds until a deadline of `deadline_in`; negative after it."""
     return deadline - time.time()

@@ -1,4 +1,4 @@
-"""The command line of a service: reads its options, prints what is wrong with them, runs it."""
+"""The command line of a service: reads its options, prints errors in them, and runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_BAD_OPTIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A short way to give one key: `--port P` for `listenPort`."""
+    """A short form for one key: `--port P` for `listenPort`."""
 
     name: str
     metavar: str
@@ -41,9 +41,9 @@ def run(
     flags: Sequence[Flag],
     serve: Callable[[OptionsType], int],
 ) -> int:
-    """Serves with the options of command line, environment and file; returns the exit code.
+    """Run a service with the options of command line, environment and file; return the exit code.
 
-    `service`: its name in the log. `arguments`: those of the process if None.
+    `service`: its name in the log. `arguments`: None for those of the process.
     """
     parser = _parser(f"python -m aerobee_{service}", description, example, flags)
     given = parser.parse_args(arguments)
@@ -61,7 +61,7 @@ def run(
     if given.print_config:
         try:
             print(json.dumps(options.to_json(), indent=2), flush=True)
-        except BrokenPipeError:  # nobody reads it any more; else the flush at exit raises again
+        except BrokenPipeError:  # the reader left; the flush at exit would raise again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     logs.configure(service, options.log_level)

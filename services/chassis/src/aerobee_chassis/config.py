@@ -1,11 +1,12 @@
 """Options of a service: one model per process, from command line, `--set`, environment and file.
 
-Precedence: command line > --set > environment > file > default. Environment: AEROBEE_<FIELD> (for
-example AEROBEE_LISTEN_PORT) and what a model names in `environment_aliases` (for example
-NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object. A key that
-RocketMQ has and this service does not is collected for one warning, or refused where the user would
-miss its effect. A key that differs from a known one in its case only is that key, with a note. An
-unknown key is refused with the nearest known one.
+Precedence: command line > --set > environment > file > default. Environment variables are
+AEROBEE_<FIELD> (for example AEROBEE_LISTEN_PORT) and those in a model's `environment_aliases` (for
+example NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object.
+
+A key that only RocketMQ has is collected for one warning. It is rejected if the user would miss its
+effect. A key that differs from a known one only in its case is read as that key, with a note. An
+unknown key is rejected with the nearest known one as a hint.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MIB = 1024 * 1024
 
 ENVIRONMENT_PREFIX = "AEROBEE_"
 
-# Least similarity of a misspelt name to a known one, without the prefix. The variables of two
+# The lowest similarity of a misspelt name to a known one, without the prefix. The variables of two
 # services (BROKER_PORT and BROKER_ID) are less similar.
 _MISSPELT = 0.85
 
@@ -40,8 +41,11 @@ OptionsType = TypeVar("OptionsType", bound="Options")
 
 
 class Promise(NamedTuple):
-    """Why a key is refused. `kept`: the values, in lower case, that ask for no more than what holds
-    here. `instead`: why others are refused, and what to do."""
+    """The reason for rejecting a key.
+
+    `kept`: accepted values, in lower case, which ask for no more than this service does. `instead`:
+    why other values are rejected, and what to do.
+    """
 
     kept: frozenset[str]
     instead: str
@@ -49,11 +53,11 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownKeys:
-    """Keys of RocketMQ's files that a service knows beside its own options, from a table in TOML.
+    """Keys of RocketMQ's files that a service knows besides its own options, from a TOML table.
 
-    Each stands in the table once. `harmless`: without effect here. `promises`: a key, or the
-    beginning of keys and "*", that promises what this service does not do. `renamed`: another name
-    of an option → its key.
+    Each key is in the table once. `harmless`: keys without effect here. `promises`: a key, or the
+    beginning of keys and "*", that promises a feature which this service does not have. `renamed`:
+    another name of an option → its key.
     """
 
     harmless: frozenset[str] = frozenset()
@@ -62,8 +66,11 @@ class KnownKeys:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a table: `harmless`, keys separated by white space; `[renamed]`; `[[refused]]` with
-        `keys`, `kept` and `instead`."""
+        """Read a table from a TOML file.
+
+        It has `harmless`, keys separated by white space; `[renamed]`; and `[[refused]]` with
+        `keys`, `kept` and `instead`.
+        """
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         promises = {
             key: Promise(frozenset(each["kept"]), " ".join(each["instead"].split()))
@@ -73,14 +80,16 @@ class KnownKeys:
         return cls(frozenset(table["harmless"].split()), promises, table.get("renamed", {}))
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over all keys, each once for every place in the table."""
+        """Iterate over all keys. A key is repeated for each of its places in the table."""
         yield from self.harmless
         yield from self.promises
         yield from self.renamed
 
     def promise(self, key: str) -> Promise | None:
-        """Return why `key` may be refused; None if it is not one of those. The case is ignored in
-        a key that only the beginning of is known."""
+        """Return the reason for rejecting `key`; None if it is not such a key.
+
+        The case is ignored for keys of which only the beginning is known.
+        """
         if key in self.promises:
             return self.promises[key]
         patterns = (pattern for pattern in self.promises if "*" in pattern)
@@ -91,9 +100,10 @@ class KnownKeys:
 
 
 class Options(BaseModel):
-    """Base of a service's options: fields in snake_case, keys (aliases) in RocketMQ's camelCase.
+    """The base class of a service's options.
 
-    The validator of a field raises ValueError, one of several fields ConfigError.
+    Fields are in snake_case, keys (aliases) in RocketMQ's camelCase. A validator of one field
+    raises ValueError; a validator of several fields raises ConfigError.
     """
 
     model_config = ConfigDict(
@@ -104,20 +114,20 @@ class Options(BaseModel):
         validate_default=True,
     )
 
-    # RocketMQ's keys that are no options of this service.
+    # RocketMQ's keys that this service does not have as options.
     known_keys: ClassVar[KnownKeys] = KnownKeys()
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
-    # Variables of another service, which the image sets for all: no misspelling of one of these.
+    # Variables of another service, which the image sets for all. They are not reported as misspelt.
     foreign_variables: ClassVar[frozenset[str]] = frozenset()
 
     bind_address: str = "127.0.0.1"
     metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
     metrics_prom_exporter_host: str = "127.0.0.1"
-    metrics_prom_exporter_port: Port = 0  # each service has a default of its own
+    metrics_prom_exporter_port: Port = 0  # each service has its own default
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    # Ours: bytes of requests that are read and of answers that no caller has taken. A caller that
-    # takes nothing of its answer for the time below is cut off.
+    # Aerobee's own: the limit for the bytes of requests that were read and of answers that were
+    # not taken. A caller that takes nothing of its answer for the time below is disconnected.
     max_in_flight_bytes: int = Field(default=256 * MIB, ge=16 * MIB)
     stalled_client_timeout_millis: Milliseconds = 30_000
 
@@ -127,34 +137,35 @@ class Options(BaseModel):
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
-        """RocketMQ's keys that were given and have no effect here, sorted."""
+        """Return RocketMQ's keys that were given and have no effect here, sorted."""
         return self._ignored
 
     @property
     def misspelt_variables(self) -> tuple[str, ...]:
-        """A hint for each environment variable without effect whose name is similar to one with:
-        "AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?".
+        """Return a hint for each misspelt environment variable.
+
+        Example: "AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?". A variable is misspelt if
+        it has no effect and is similar to one that has.
         """
         return self._misspelt
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on the sources: a key in another case than the known one, a key that a file has
-        twice."""
+        """Return notes about the sources: keys in another case, and keys that a file repeats."""
         return self._notes
 
     def to_json(self) -> dict[str, Any]:
-        """Key → value, as `--print-config` shows it."""
+        """Return key → value, as `--print-config` shows it."""
         return self.model_dump(by_alias=True, mode="json")
 
     @classmethod
     def keys_shown(cls) -> list[str]:
-        """The keys, spelt as in files and `--print-config`."""
+        """Return the keys, spelt as in files and `--print-config`."""
         return [info.alias or name for name, info in cls.model_fields.items()]
 
     @classmethod
     def keys(cls) -> dict[str, str]:
-        """Every accepted spelling of a key → field name."""
+        """Return every accepted spelling of a key → field name."""
         spellings = {name: name for name in cls.model_fields}
         for name, info in cls.model_fields.items():
             spellings[info.alias or name] = name
@@ -163,7 +174,7 @@ class Options(BaseModel):
 
     @classmethod
     def known_key(cls, key: str) -> str | None:
-        """Return `key` as it is known, whatever its case; None for an unknown key."""
+        """Return the known spelling of `key`, ignoring the case; None for an unknown key."""
         known = {*cls.keys(), *cls.known_keys}
         if key in known:
             return key
@@ -174,7 +185,7 @@ class Options(BaseModel):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Options from key → value. Raises ConfigError for an unknown key or a bad value."""
+        """Create options from key → value. Raises ConfigError for an unknown key or a bad value."""
         spellings = cls.keys()
         options: dict[str, Any] = {}
         ignored = set()
@@ -204,16 +215,16 @@ def load(
     sets: Iterable[str] = (),
     cli: Mapping[str, Any] | None = None,
 ) -> OptionsType:
-    """Options of type `model` from all sources.
+    """Load options of type `model` from all sources.
 
-    `sets` holds "key=value" strings; a `cli` value of None counts as not given. Raises ConfigError,
-    also for a key that `sets` has twice.
+    `sets` holds "key=value" strings. A `cli` value of None counts as not given. Raises ConfigError,
+    also for a key that `sets` repeats.
     """
     fields = model.keys()
     notes: list[str] = []
 
     def known(pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Field name and value of each pair; the key itself if it is no option."""
+        """Yield field name and value of each pair; the key itself if it is not an option."""
         for given, value in pairs:
             key = model.known_key(given) or given
             if key != given:
@@ -240,10 +251,10 @@ def load(
 
 
 def read_file(path: Path) -> list[tuple[str, Any]]:
-    """Keys and values of a JSON object or of key=value lines (# and ! start a comment), in their
-    order; a key that stands there twice comes twice.
+    """Read keys and values, in order, from a JSON object or from key=value lines.
 
-    Raises ConfigError.
+    A line that starts with # or ! is a comment. A repeated key is returned each time. Raises
+    ConfigError.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -267,7 +278,7 @@ def read_file(path: Path) -> list[tuple[str, Any]]:
 
 def _of_json(path: Path, text: str) -> list[tuple[str, Any]]:
     try:
-        # Objects become lists of pairs, so that a key that stands there twice is seen.
+        # Load objects as lists of pairs, so that repeated keys are detected.
         content = json.loads(text, object_pairs_hook=list)
     except ValueError as error:
         problem = f"the configuration file {path} is not valid JSON: {error}"
@@ -276,7 +287,7 @@ def _of_json(path: Path, text: str) -> list[tuple[str, Any]]:
 
 
 def _each_once(model: type[Options], pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as a dict. Raises ConfigError if a key comes twice."""
+    """Return the pairs as a dict. Raises ConfigError for a repeated key."""
     values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
@@ -288,7 +299,7 @@ def _each_once(model: type[Options], pairs: Iterable[tuple[str, Any]]) -> dict[s
 
 
 def _shown(model: type[Options], name: str) -> str:
-    """The key of a field, spelt as in files; any other key itself."""
+    """Return the key of a field, spelt as in files; other keys unchanged."""
     info = model.model_fields.get(name)
     return (info.alias if info else None) or name
 
@@ -301,7 +312,7 @@ def _split(item: str) -> tuple[str, str]:
 
 
 def _from_environment(model: type[Options], environ: Mapping[str, str]) -> dict[str, str]:
-    # An unknown variable is no error: it may be another service's.
+    # Ignore unknown variables: they may belong to another service.
     by_variable = {ENVIRONMENT_PREFIX + name.upper(): name for name in model.model_fields}
     by_variable.update(model.environment_aliases)
     ordered = sorted(by_variable, key=lambda variable: variable.startswith(ENVIRONMENT_PREFIX))

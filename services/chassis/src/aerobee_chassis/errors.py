@@ -1,4 +1,4 @@
-"""Why a service cannot start, or stops itself. The user gets one line of each.
+"""The reasons why a service cannot start, or stops itself. The user gets one line for each.
 
 StartError
 ├── ConfigError        a bad option
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 
 class StartError(Exception):
-    """A service cannot start, or must not run any longer. The message is one line that says why and
-    what to do.
+    """A service cannot start, or must stop.
 
-    `about`: what to change, as the key of an option, the path of a file or an address; "" where it
-    is no one of these.
+    The message is one line that says why, and what to do. `about`: what to change, as the key of an
+    option, the path of a file or an address; empty if none of these applies.
     """
 
     def __init__(self, message: str, about: str = "") -> None:
@@ -23,7 +22,7 @@ class StartError(Exception):
 
 
 class ConfigError(StartError):
-    """A bad option, or a mistake in a file that an option names (`about`: "users[0].password")."""
+    """A bad option, or an error in a file that an option names (`about`: "users[0].password")."""
 
 
 class PortInUse(StartError):

@@ -1,8 +1,8 @@
-"""Asks a service's grpc.health.v1: `python -m aerobee_chassis.healthcheck HOST:PORT`.
+"""Query a service's grpc.health.v1: `python -m aerobee_chassis.healthcheck HOST:PORT`.
 
-In plaintext, else in TLS without verifying the certificate: the request holds nothing secret.
+It first tries plaintext, then TLS without verifying the certificate: the request has no secrets.
 
-Exit code 0: it serves. 1: it does not, or did not answer. 2: bad command line.
+Exit codes: 0 the service is serving, 1 it is not or did not answer, 2 bad command line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNK = 16_384
 
 
 def serving(target: str) -> bool:
-    """Whether the service at "host:port" answers SERVING. Raises grpc.RpcError, OSError."""
+    """Return whether the service at "host:port" answers SERVING. Raises grpc.RpcError, OSError."""
     try:
         return ask(target)
     except grpc.RpcError:
@@ -42,8 +42,9 @@ def ask(target: str) -> bool:
 
 @contextlib.contextmanager
 def tls_bridge(host: str, port: int) -> Iterator[str]:
-    """A local address whose plaintext is passed on in TLS: gRPC itself would refuse a certificate
-    that it cannot verify. Raises OSError.
+    """Open a local address that forwards plaintext over TLS. Raises OSError.
+
+    gRPC itself would reject a certificate that it cannot verify.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -66,11 +67,11 @@ def tls_bridge(host: str, port: int) -> Iterator[str]:
             yield f"unix-abstract:{name}"
         finally:
             stop.close()
-            thread.join()  # a connection of OpenSSL must not be closed while it is in use
+            thread.join()  # an OpenSSL connection must not be closed while it is in use
 
 
 def relay(listener: socket.socket, far: ssl.SSLSocket, stopped: socket.socket) -> None:
-    """Both directions on one thread: OpenSSL's connections are not thread-safe."""
+    """Relay both directions on one thread, because OpenSSL's connections are not thread-safe."""
     with contextlib.suppress(OSError):
         if stopped in select.select([listener, stopped], [], [])[0]:
             return
@@ -91,7 +92,7 @@ def relay(listener: socket.socket, far: ssl.SSLSocket, stopped: socket.socket) -
 
 
 def pass_on(far: ssl.SSLSocket, near: socket.socket) -> bool:
-    """Passes on the records that have arrived; False: the other side has closed."""
+    """Forward the records that have arrived; return False if the other side has closed."""
     far.settimeout(0)
     try:
         while data := far.recv(CHUNK):

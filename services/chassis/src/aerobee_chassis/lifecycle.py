@@ -1,6 +1,6 @@
-"""The life of a service: its components start in order and stop in reverse.
+"""The lifecycle of a service: its components start in order and stop in reverse order.
 
-Knows no component by name, and no signals: those are `process`.
+This module does not know components by name. `process` handles signals.
 """
 
 from __future__ import annotations
@@ -15,28 +15,32 @@ from aerobee_chassis.errors import StartError
 
 
 class Component:
-    """A part of a service that is started and stopped. Inherit from it, and override the steps that
-    the part needs.
+    """A part of a service that is started and stopped.
+
+    Subclasses override the steps that they need.
     """
 
     def restore(self) -> None:
-        """Fills its memory from what is on the disk, before any component starts. May block."""
+        """Load the state from disk, before any component starts. May block."""
 
     def restore_slices(self) -> Iterable[None]:
-        """What `start` of a service calls: `restore`, or in its place steps, between which the loop
-        does other things. No component has started until all are restored."""
+        """Restore in steps, between which the loop does other work.
+
+        `Lifecycle.start` calls this. By default, it calls `restore` as a single step. Components
+        start after all of them are restored.
+        """
         self.restore()
         return ()
 
     async def start(self) -> None:
-        """Begins its work. Raises StartError."""
+        """Start working. Raises StartError."""
 
     async def stop(self) -> None:
-        """Ends its work. Called once, also after a `start` that failed."""
+        """Stop working. Called once, also after a `start` that failed."""
 
 
 class Step(Component):
-    """Single functions as a component."""
+    """A component made of single functions."""
 
     def __init__(
         self,
@@ -64,15 +68,16 @@ class Step(Component):
 
 
 class Lifecycle:
-    """The components of a service that run now."""
+    """The running components of a service."""
 
     def __init__(self) -> None:
         self._stops = AsyncExitStack()
 
     async def start(self, *components: Component) -> None:
-        """Restores all, then starts one after the other. May be called again, with more components.
+        """Restore all components, then start them one after the other.
 
-        Raises what a component raises: `stop` then ends those that were started.
+        May be called again with more components. Raises the exception of a component; `stop` then
+        stops those that were started.
         """
         for component in components:
             for _ in component.restore_slices():
@@ -82,20 +87,22 @@ class Lifecycle:
             await component.start()
 
     async def stop(self) -> None:
-        """Stops in reverse what was started. One that fails does not keep the others; raises the
-        last failure.
+        """Stop the started components in reverse order.
+
+        If one fails, the others are still stopped. Raises the last failure.
         """
         await self._stops.aclose()
 
 
 class App(ABC):
-    """A service as a process runs it: `_start_components` says what it is made of."""
+    """A service as a process runs it. `_start_components` creates its components."""
 
     def __init__(self) -> None:
         self.lifecycle = Lifecycle()
-        # Between the end of `start` and the begin of `stop`. Other threads may read it.
+        # True from the end of `start` until the beginning of `stop`. Other threads may read it.
         self.serving = False
-        # Of the log line `ready`: at least `address`, the "host:port". Empty before it is started.
+        # The fields of the log line `ready`: at least `address`, the "host:port". Empty before the
+        # start.
         self.ready_fields: Mapping[str, object] = {}
         self._failure: StartError | None = None
         self._failed = asyncio.Event()
@@ -105,7 +112,7 @@ class App(ABC):
         return str(self.ready_fields["address"])
 
     def fail(self, error: StartError) -> None:
-        """End the process: what it found after its start keeps it from going on."""
+        """End the process, because a problem after its start prevents it from continuing."""
         self._failure = self._failure or error
         self._failed.set()
 
@@ -116,15 +123,15 @@ class App(ABC):
         raise self._failure
 
     async def start(self) -> None:
-        """Serves when it returns. Raises StartError."""
+        """Start the service, which is serving when this returns. Raises StartError."""
         self.ready_fields = await self._start_components()
         self.serving = True
 
     async def stop(self) -> None:
-        """To be called once, also after a failed start."""
+        """Stop the service. Call it once, also after a failed start."""
         self.serving = False
         await self.lifecycle.stop()
 
     @abstractmethod
     async def _start_components(self) -> Mapping[str, object]:
-        """Starts everything on `lifecycle`; returns the ready fields. Raises StartError."""
+        """Start everything on `lifecycle`; return the ready fields. Raises StartError."""

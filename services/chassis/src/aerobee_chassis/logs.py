@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stdout. Values that could be a secret or a body are redacted."""
+"""Logs: one JSON object per line on stdout. Possible secrets and message bodies are redacted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Replaces the values of REDACTED_KEYS."""
+    """Replace the values of REDACTED_KEYS."""
     for key in REDACTED_KEYS & event.keys():
         event[key] = "[redacted]"
     return event
 
 
 def configure(service: str, level: str = "info") -> None:
-    """Sets up structlog and the standard library's logging for this process.
+    """Set up structlog and the standard library's logging for this process.
 
     Every line has `timestamp` (UTC, ISO 8601), `level`, `event` and `service`. Raises ValueError
     for a level that is not one of LEVELS.
@@ -44,7 +44,7 @@ def configure(service: str, level: str = "info") -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
-    # Libraries log through the standard library: their warnings and errors join the stream.
+    # Libraries log through the standard library. Forward their warnings and errors.
     handler = _ForwardToStructlog()
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)
 

@@ -1,6 +1,6 @@
 """The HTTP endpoint of a service: /metrics for Prometheus, /healthz (alive), /readyz (serving).
 
-Off by default. Where it is on, prometheus_client is loaded: 4 MB with what it imports.
+It is off by default. When it is on, it loads prometheus_client: 4 MB with its imports.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class MetricsEndpoint(Component):
-    """Serves what `collector` collects, on a thread that sleeps between scrapes.
+    """Serves the metrics of `collector` on a thread that sleeps between scrapes.
 
-    `collector` and `ready` (asked at every /readyz) are called on threads of their own.
+    `collector`, and `ready` at every /readyz, are called on other threads.
     """
 
     def __init__(self, options: Options, collector: Collector, ready: Callable[[], bool]) -> None:
@@ -36,13 +36,13 @@ class MetricsEndpoint(Component):
 
     @property
     def ready_fields(self) -> Mapping[str, object]:
-        """`metrics`: "host:port", once started; nothing where metrics are off."""
+        """Return `metrics`: "host:port" after the start; empty if metrics are off."""
         if self._server is None:
             return {}
         return {"metrics": join_address(self._host, int(self._server.server_address[1]))}
 
     async def start(self) -> None:
-        """Raises PortInUse."""
+        """Start the endpoint if metrics are on. Raises PortInUse."""
         if not self._enabled:
             return
         from http.server import ThreadingHTTPServer
@@ -93,6 +93,6 @@ class MetricsEndpoint(Component):
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Scrapes are not worth a line."""
+                """Do not log scrapes."""
 
         return Handler

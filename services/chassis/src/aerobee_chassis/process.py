@@ -1,6 +1,6 @@
-"""The life of a service process: start, say that it is ready, wait for a signal, stop, exit code.
+"""The lifecycle of a service process: start, report ready, wait for a signal, stop, exit code.
 
-Exit codes: 0 stopped on request, 1 could not start, or found that it must not run, 2 bad command
+Exit codes: 0 stopped on request, 1 could not start or found that it must not run, 2 bad command
 line or options.
 """
 
@@ -20,23 +20,24 @@ from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
 from aerobee_chassis.rpc.loops import STANDARD_LOOPS, LoopKinds, Transport, make_loop
 
-# By default a busy thread keeps the GIL for 5 ms, and holds up every RPC; 0.5 ms costs nothing
-# measurable.
+# By default, a busy thread keeps the GIL for 5 ms, and delays every RPC. With 0.5 ms, the cost is
+# not measurable.
 SWITCH_INTERVAL_S = 0.0005
-# Calls in progress are hundreds of new objects: with the default threshold (700) collections of the
-# young ones are 4 % of a proxy's work. Not far more, since a failed call may hold a large request
-# until it is collected.
+# Calls in progress create hundreds of objects. With the default threshold (700), collecting young
+# objects takes 4 % of a proxy's time. A far higher threshold would be bad: a failed call may keep a
+# large request in memory until it is collected.
 YOUNG_OBJECTS = 3_000
-# By default glibc gives memory back to the kernel as soon as a request or a piece of the log is
-# freed, and the next one takes a page fault for every 4 KiB: more than half the processor time of
-# receiving 512 KiB, a fifth of 128 KiB. Blocks up to the first size are not mapped on their own,
-# and each arena (one for the main thread, a few for others) keeps so much that is free.
+# By default, glibc returns memory to the kernel as soon as a request or a part of the log is freed.
+# The next one then takes a page fault for every 4 KiB: more than half the processor time of
+# receiving 512 KiB, a fifth of 128 KiB. With these settings, blocks up to the first size are not
+# mapped separately. Each arena (one for the main thread, a few for others) keeps free memory up to
+# the second size.
 LARGEST_POOLED_BYTES = 16 << 20
 KEPT_FREE_BYTES = 32 << 20
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-# What is free between blocks in use is not given back so. After a burst of large messages, or when
-# thousands of clients have gone, that is most of the process. It is given back when this much less
-# is in use than at an earlier look.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+# glibc does not return free memory between used blocks. After a burst of large messages, or after
+# thousands of clients have left, that is most of the process. It is returned when the memory in use
+# has fallen by this much since an earlier check.
 RETURNED_BYTES = 16 << 20
 LOOK_S = 10.0
 
@@ -48,11 +49,11 @@ def run(
     loops: LoopKinds = STANDARD_LOOPS,
     on_ready: Callable[[Mapping[str, object]], None] | None = None,
 ) -> int:
-    """Runs an app until SIGTERM or SIGINT; returns the exit code.
+    """Run an app until SIGTERM or SIGINT; return the exit code.
 
-    `make_app` runs inside the event loop. A StartError is printed as one line on stderr; any other
+    `make_app` runs inside the event loop. A StartError is printed as one line on stderr. Any other
     exception while starting is a defect and keeps its traceback. `on_ready` gets the fields of the
-    ready line instead of the log. `loops`: loops that keep another time.
+    ready line, which is then not logged. `loops` can provide loops that keep another time.
     """
     try:
         with asyncio.Runner(loop_factory=lambda: make_loop(transport, loops)) as runner:
@@ -102,7 +103,7 @@ async def _until_set(event: asyncio.Event) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """For the life of the process. Other C libraries than glibc have no such setting."""
+    """Keep freed memory in this process. C libraries other than glibc have no such setting."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGEST_POOLED_BYTES)
@@ -110,14 +111,16 @@ def _keep_freed_memory() -> None:
 
 
 async def _return_memory() -> None:
-    """Gives free memory back to the kernel, for the life of the process. Only glibc ≥ 2.33 says how
-    much is in use."""
+    """Return free memory to the kernel periodically.
+
+    Only glibc ≥ 2.33 reports how much memory is in use.
+    """
     libc = ctypes.CDLL(None)
     trim, info = getattr(libc, "malloc_trim", None), getattr(libc, "mallinfo2", None)
     if trim is None or info is None:
         return
     info.restype = _MallocInfo
-    most = 0  # bytes in use since memory was given back
+    most = 0  # bytes in use since memory was last returned
     while True:
         await asyncio.sleep(LOOK_S)
         in_use = info().uordblks

@@ -1,8 +1,8 @@
-"""Imports structlog without rich, which it would import for consoles where it is installed.
+"""Import structlog without rich, which it would otherwise import for consoles.
 
-No service writes to a console: rich would take 5 MB of each process and 40 ms of its start. The
-package of each service imports this first. That of the chassis does not: a relay (`tls_port`)
-imports neither.
+Services do not write to a console. Rich would take 5 MB of each process and 40 ms of its start. The
+package of each service imports this first. The package of the chassis does not, because a relay
+(`tls_port`) imports neither.
 """
 
 import sys

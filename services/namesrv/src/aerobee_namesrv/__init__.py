@@ -1,3 +1,3 @@
-"""The name server: which broker serves which topic. It tells clients, and carries no message."""
+"""The name server: reports to clients which broker serves which topic. It carries no messages."""
 
 import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc

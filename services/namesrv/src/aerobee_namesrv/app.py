@@ -1,7 +1,8 @@
 """The process of a name server: the order in which its components start and stop.
 
-Start: the key-value file, background work, metrics, port. Stop is the reverse, with the streams of
-brokers and clients ended before the port: they last as long as these, and would use up the grace.
+The start order is: the key-value file, background work, metrics, port. The stop order is the
+reverse, except that the streams of brokers and clients end before the port closes. A stream lasts
+as long as its client, so an open one would use up the grace period.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STOP_GRACE_S = 2.0  # no call takes longer
 
 
 class NamesrvApp(App):
-    """`clock` and `adapt` (of the services) are for tests."""
+    """A name server. Only tests pass `clock` and `adapt`, which wraps the services."""
 
     def __init__(
         self, options: NamesrvOptions, clock: Clock | None = None, *, adapt: Adapt = tuple
@@ -94,7 +95,7 @@ class NamesrvApp(App):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error of the domain is for its caller."""
+    """Return the gRPC failure that the caller gets for an error of the domain."""
     if isinstance(error, TooMuchInFlight):
         error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
     if isinstance(error, MqError):

@@ -1,7 +1,8 @@
 """Options of the name server: RocketMQ's keys where it has one, and which may change at run time.
-Knows neither files nor the command line.
 
-Differs from RocketMQ in: bindAddress (loopback), kvConfigPath (below ~/aerobee).
+This module does not read files or the command line.
+
+The defaults differ from RocketMQ's for bindAddress (loopback) and kvConfigPath (below ~/aerobee).
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ class NamesrvOptions(Options):
     notify_min_broker_id_changed: bool = False
     delete_topic_with_broker_registration: bool = False
 
-    # ---- what clients may ask ----
+    # ---- requests of clients ----
     enable_all_topic_list: bool = True
     enable_topic_list: bool = True  # lists by cluster and by unit
     order_message_enable: bool = False
     return_order_topic_config_to_broker: bool = True
-    # After a start no route is given for a while: clients would take the first brokers to register
-    # for the whole cluster.
+    # For a while after a start, the name server does not answer route queries. Otherwise, clients
+    # would take the first brokers that register for the whole cluster.
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = Field(default=45, ge=0)
 
-    # ---- what an operator sees ----
-    metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
+    # ---- metrics ----
+    metrics_prom_exporter_port: Port = 5_556  # a broker on the same host uses 5557
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
 
-    # What may change at run time: switches that name neither a path nor a command, none of which
-    # can stop the service. In RocketMQ the way from "set any key" to a shell was CVE-2023-37582.
+    # The options that may change at run time. They are switches: none is a path or a command, and
+    # none can stop the service. RocketMQ allowed any key, which led to a shell (CVE-2023-37582).
     runtime_keys: ClassVar[frozenset[str]] = frozenset(
         [
             "deleteTopicWithBrokerRegistration",
@@ -67,26 +68,26 @@ class NamesrvOptions(Options):
 
 
 class RuntimeOptions:
-    """The options as they are now. A change lasts as long as the process."""
+    """The current options. A change at run time is lost when the process ends."""
 
     def __init__(self, options: NamesrvOptions) -> None:
         self.now = options
 
     def entries(self) -> dict[str, str]:
-        """Key → value as text, all keys."""
+        """Return the text value of each key."""
         return {
             key: value if isinstance(value, str) else json.dumps(value)
             for key, value in self.now.to_json().items()
         }
 
     def update(self, entries: Mapping[str, str]) -> None:
-        """Changes all of `entries`, or nothing.
+        """Change all `entries`, or none.
 
-        Raises MqError: NO_PERMISSION for a key that is set at start only, INVALID_PARAMETER for an
-        unknown key or a bad value.
+        Raises MqError: NO_PERMISSION for a key that can only be set at start, INVALID_PARAMETER for
+        an unknown key or a bad value.
         """
         try:
-            # Unknown keys and bad values first: a misspelt key is unknown, not forbidden.
+            # Check for unknown keys and bad values first: a misspelt key is unknown, not forbidden.
             changed = type(self.now).from_values({**self.now.to_json(), **entries})
         except ConfigError as error:
             raise MqError(Code.INVALID_PARAMETER, str(error), about=error.about) from None

@@ -1,7 +1,8 @@
-"""The key-value configuration: namespace → key → value, kept in one JSON file of RocketMQ's shape.
+"""The key-value configuration: namespace → key → value, stored in one JSON file of RocketMQ's form.
 
-The file is replaced as a whole, and the one before stays as `.bak`: after a crash one of the two is
-whole. It has a checksum: a flipped bit would be valid JSON. Knows nothing of what the values mean.
+Each change replaces the whole file and keeps the previous one as `.bak`, so that after a crash one
+of the two is whole. The file has a checksum, because JSON with a flipped bit can still be valid.
+This module does not interpret the values.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from aerobee_chassis.errors import StartError
 from aerobee_wire import checked_json
 from aerobee_wire.status import Code, MqError
 
-ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the one namespace that the name server itself reads
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the only namespace that the name server itself reads
 
 Table = dict[str, dict[str, str]]
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replaces a file so that a crash leaves the old one or the new one. Raises OSError."""
+    """Replace a file so that a crash leaves the old one or the new one. Raises OSError."""
     new = path.with_name(path.name + ".tmp")
     with new.open("wb") as file:
         file.write(content)
@@ -40,8 +41,8 @@ def replace_file(path: Path, content: bytes) -> None:
 class KVConfigManager:
     """The table in memory and its file. Every change is durable when the call returns.
 
-    `replace` writes the file: `replace_file`, or a test's that fails. One process at a time: `open`
-    holds a lock beside the file until `close`.
+    `replace` writes the file. Tests pass one that fails. Only one process can use the file: `open`
+    holds a lock beside it until `close`.
     """
 
     def __init__(self, path: Path, replace: Callable[[Path, bytes], None] = replace_file) -> None:
@@ -52,9 +53,9 @@ class KVConfigManager:
         self._table: Table = {}
 
     def open(self) -> None:
-        """Loads the file, or the one before it when the file is broken.
+        """Load the file, or its backup if the file is broken.
 
-        Raises StartError: the directory cannot be used, another name server uses the file, or
+        Raises StartError: when the directory cannot be used, another name server uses the file, or
         neither file can be read.
         """
         try:
@@ -71,7 +72,7 @@ class KVConfigManager:
             self._lock = None
 
     def get(self, namespace: str, key: str) -> str:
-        """Raises MqError QUERY_NOT_FOUND."""
+        """Return a value. Raises MqError QUERY_NOT_FOUND when the key does not exist."""
         value = self._table.get(namespace, {}).get(key)
         if value is None:
             raise MqError(
@@ -82,7 +83,7 @@ class KVConfigManager:
         return value
 
     def entries(self, namespace: str) -> Mapping[str, str]:
-        """Key → value. Raises MqError QUERY_NOT_FOUND when nothing was ever put there."""
+        """Return key → value. Raises MqError QUERY_NOT_FOUND when the namespace does not exist."""
         if namespace not in self._table:
             raise MqError(
                 Code.QUERY_NOT_FOUND,
@@ -92,22 +93,29 @@ class KVConfigManager:
         return self._table[namespace]
 
     def order_topic_config(self) -> Mapping[str, str]:
-        """Topic → "broker-a:4;broker-b:4"; empty when nobody has set any."""
+        """Return topic → "broker-a:4;broker-b:4". Empty if no client has set any."""
         return self._table.get(ORDER_TOPIC_CONFIG, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises MqError SYSTEM_ERROR when the file cannot be written; nothing is changed then."""
+        """Store a value.
+
+        Raises MqError SYSTEM_ERROR when the file cannot be written. In that case, nothing is
+        changed.
+        """
         self._write({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     def delete(self, namespace: str, key: str) -> None:
-        """A missing key is no error; its namespace stays, empty. Raises MqError like `put`."""
+        """Delete a key and keep its namespace, even if empty.
+
+        A missing key is not an error. Raises MqError like `put`.
+        """
         kept = dict(self._table.get(namespace, {}))
         if kept.pop(key, None) is not None:
             self._write({**self._table, namespace: kept})
 
     def _write(self, table: Table) -> None:
         try:
-            # The backup is made from the table: the file may be damaged.
+            # Write the backup from the table, not from the file, which may be damaged.
             self._replace(self._backup, _encode(self._table))
             self._replace(self._path, _encode(table))
         except OSError as error:
@@ -159,7 +167,7 @@ def _encode(table: Table) -> bytes:
 
 
 def _decode(content: bytes) -> Table:
-    """Raises ValueError with what is wrong."""
+    """Return the table. Raises ValueError, which describes the problem."""
     table = checked_json.decode(content).get("configTable")
     if not isinstance(table, dict):
         raise ValueError("no object configTable in it")

@@ -1,6 +1,6 @@
 """The background work of the name server: submits expired brokers, unregisters submitted ones.
 
-Two coroutines that run until they are cancelled; `app` has their tasks.
+Both coroutines run until they are cancelled; `app` owns their tasks.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ async def scan_for_expired(
     interval_ms: int,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Submits expired brokers for removal every `interval_ms`, the first time after at most 5 s.
+    """Submit expired brokers for removal every `interval_ms`, the first time after at most 5 s.
 
-    A scan that comes late is skipped: this process was suspended, and heartbeats that arrived
-    meanwhile have not been read yet.
+    A late scan is skipped: this process was suspended, and the heartbeats that arrived meanwhile
+    have not been read yet.
     """
     pause_ms = min(FIRST_SCAN_MS, interval_ms)
     while True:
@@ -42,6 +42,6 @@ async def scan_for_expired(
 
 
 async def remove_in_batches(manager: RouteInfoManager, removals: RemovalQueue) -> None:
-    """Unregisters the brokers of the removal queue, as soon as there are any."""
+    """Unregister the brokers in the removal queue as soon as it is not empty."""
     while True:
         manager.unregister(await removals.next_batch())

@@ -1,7 +1,7 @@
 """Metrics of a name server, read from its tables at each scrape.
 
-Scrapes come on another thread, and read lengths and numbers only, which is safe. prometheus_client
-is imported at the first scrape: metrics are off by default.
+A scrape runs on another thread. It reads only lengths and numbers, which is safe. prometheus_client
+is imported at the first scrape, because metrics are off by default.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RouteCounts:
-    """Route queries since the start."""
+    """The number of route queries since the start."""
 
     found: int = 0
     missed: int = 0
 
 
 class NamesrvCollector:
-    """For `CollectorRegistry.register`."""
+    """A collector for `CollectorRegistry.register`."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: SuiteOptions, *, test_control: bool) -> int:
-    """Until SIGTERM or SIGINT; returns the exit code."""
+    """Run a suite until SIGTERM or SIGINT; return the exit code."""
     transport = options.broker.grpc_transport
     if not test_control:
         return process.run(lambda: SuiteApp(options), transport)
@@ -78,7 +78,7 @@ def _warn(options: SuiteOptions) -> None:
 
 
 def _stop_at_end_of_stdin() -> None:
-    """Whoever started this process holds the other end, and is gone when it closes."""
+    """Stop this process when its parent closes stdin or ends."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), SIGTERM)

@@ -1,6 +1,6 @@
-"""The life of a suite: name server, broker, proxy, in this order; stopped in reverse.
+"""The process of a suite: starts name server, broker and proxy, and stops them in reverse order.
 
-One event loop has all three. Between them they speak gRPC, as between processes.
+All three share one event loop. They communicate by gRPC, as separate processes do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from aerobee_suite.options import BROKER, NAMESRV, PROXY, SuiteOptions
 
 
 class SuiteApp(App):
-    """`control`: faults and time for tests (`--test-control`); None where there are none."""
+    """A suite.
+
+    `control` has faults and time for tests (`--test-control`), and is None without them.
+    """
 
     def __init__(self, options: SuiteOptions, control: Control | None = None) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class SuiteApp(App):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Name of a service → its "host:port", once started."""
+        """Return the "host:port" of each started service, by its name."""
         apps = {NAMESRV: self._namesrv, PROXY: self._proxy}
         started = {name: app.address for name, app in apps.items() if app is not None}
         return {**started, BROKER: self._broker.address}

@@ -1,4 +1,4 @@
-"""The broker of a suite, which may be killed and started again while the rest goes on."""
+"""The broker of a suite, which tests may kill and restart while the other services keep running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(slots=True, eq=False)
 class BrokerRunner:
-    """The first start chooses the port, when `options` leave it free; later ones keep it."""
+    """The broker and its restarts.
+
+    If `options` leave the port free, the first start chooses one and later starts reuse it.
+    """
 
     options: BrokerOptions
     clock: Clock
@@ -28,7 +31,7 @@ class BrokerRunner:
 
     @property
     def address(self) -> str:
-        """The "host:port", once it was started; also while it does not run."""
+        """Return the "host:port", also while the broker is down; empty before the first start."""
         return self._address
 
     @property
@@ -37,11 +40,14 @@ class BrokerRunner:
 
     @property
     def upkeep(self) -> Sequence[PeriodicTask]:
-        """The periodic work of the broker that runs."""
+        """Return the periodic work of the running broker."""
         return self._app.upkeep if self._app is not None else ()
 
     async def start(self, namesrv: str = "") -> None:
-        """`namesrv`: "host:port", at the first start. Raises StartError."""
+        """Start the broker. Raises StartError.
+
+        The first start needs `namesrv`, the "host:port" of the name server.
+        """
         if namesrv:
             self.options = self.options.model_copy(update={"namesrv_addr": namesrv})
         self._disk = MortalDisk()
@@ -55,20 +61,23 @@ class BrokerRunner:
         )
 
     async def stop(self) -> None:
-        """Does nothing when it does not run."""
+        """Stop the broker if it is running."""
         app, self._app = self._app, None
         if app is not None:
             await app.stop()
 
     async def kill(self) -> None:
-        """As kill -9 for its clients and its files: connections break in the middle of calls, and
-        from then on nothing is written. What the kernel had is kept. Raises ILLEGAL_OPERATION."""
+        """Simulate kill -9 for the clients and the files of the broker.
+
+        Connections break in the middle of calls, and nothing is written afterwards. The data that
+        the kernel had is kept. Raises MqError ILLEGAL_OPERATION when the broker is not running.
+        """
         app = self._app
         if app is None:
             raise MqError(
                 Code.ILLEGAL_OPERATION, "the broker does not run: restart it before you kill it"
             )
-        # No turn of the loop between the two: what is written now would be acknowledged.
+        # Do not await between these two: a write in between would be lost but acknowledged.
         self._disk.die()
         await app.sever()
         await self.stop()

@@ -1,7 +1,7 @@
-"""A disk that forgets what is written after its process was killed.
+"""A disk that discards all writes after its process was killed.
 
-A broker in this process cannot be killed alone. It is stopped instead, over a disk that writes
-nothing any more: its files stay as they were at that moment.
+A broker that shares its process with other services cannot be killed alone. Instead, it is stopped
+on a disk that no longer writes, so its files stay as they were at that moment.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from aerobee_broker.disk import RealDisk, RealFile, Usage
 
 
 class MortalDisk:
-    """A `Disk`: the real one, until `die`."""
+    """A `Disk` that acts as the real one until `die` is called."""
 
     def __init__(self) -> None:
         self._disk = RealDisk()
         self.dead = False
 
     def die(self) -> None:
-        """Reads go on; writes, new names and removals are left out."""
+        """Discard all writes, new names and removals from now on. Reads still work."""
         self.dead = True
 
     def open(self, path: Path, *, create: bool = False) -> MortalFile:

@@ -1,8 +1,8 @@
-"""Options of the three services, from one command line.
+"""Options of the three services, read from one command line.
 
-`--set KEY=VALUE` is the broker's; `namesrv.KEY=VALUE` and `proxy.KEY=VALUE` are the others'. Ports,
-the host and the data directory are those of the command line; everything else may come from the
-environment too, as for a service of its own.
+`--set KEY=VALUE` sets an option of the broker. `namesrv.KEY=VALUE` and `proxy.KEY=VALUE` set those
+of the other services. Ports, host and data directory are flags of the command line. All other
+options may also come from the environment, as for a separate service.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """Broker and proxy get the address of the name server when it has started."""
+    """Options of all services. Broker and proxy get the name server's address after its start."""
 
     namesrv: NamesrvOptions
     broker: BrokerOptions
     proxy: ProxyOptions
 
     def each(self) -> Iterable[tuple[str, Options]]:
-        """Name of a service, and its options."""
+        """Return the name and the options of each service."""
         return ((NAMESRV, self.namesrv), (BROKER, self.broker), (PROXY, self.proxy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where the services listen and keep their files. Port 0: a free one. None: the default, or
-    what environment and `--set` say."""
+    """The listen addresses and the data directory of the services.
+
+    Port 0: use a free port. None: use the environment, `--set` or the default.
+    """
 
     data: Path | None = None
     host: str | None = None
@@ -48,7 +50,7 @@ class Places:
 
 
 def read(places: Places, sets: Iterable[str], environ: Mapping[str, str]) -> SuiteOptions:
-    """Raises ConfigError."""
+    """Read the options of all services. Raises ConfigError."""
     by_service: dict[str, list[str]] = {NAMESRV: [], BROKER: [], PROXY: []}
     for item in sets:
         service, dot, rest = item.partition(".")

@@ -1,1 +1,1 @@
-"""gRPC servers and channels, over either of two transports."""
+"""The gRPC servers and channels, over either of two transports."""

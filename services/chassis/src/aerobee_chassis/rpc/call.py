@@ -1,4 +1,4 @@
-"""What a handler sees of an RPC. Knows no transport: handlers are the same over each.
+"""The view that a handler has of an RPC. It is the same for each transport.
 
 A handler is a coroutine over plain messages:
 
@@ -7,9 +7,9 @@ A handler is a coroutine over plain messages:
     async def collect(self, requests: AsyncIterator[Part], call: Call) -> Sum  # client stream
     async def talk(self, requests: AsyncIterator[Line], call: Call) -> None    # both ways
 
-A stream of the server ends when its handler returns; a message that it returns is the last. A
-stream of requests ends after the caller's last. A handler whose caller has gone gets
-CancelledError, or the end of its requests, whichever is noticed first.
+A server stream ends when its handler returns; a message that the handler returns is the last one. A
+stream of requests ends after the caller's last request. If the caller leaves, the handler gets
+CancelledError or the end of its requests, whichever is noticed first.
 """
 
 from __future__ import annotations
@@ -22,40 +22,42 @@ from google.protobuf.message import Message
 
 
 class Call(Protocol):
-    """One RPC in progress."""
+    """An RPC in progress."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The caller's metadata, text values only; of a repeated key the last."""
+        """Return the caller's metadata, text values only; of a repeated key, the last value."""
 
     @property
     def peer(self) -> str:
-        """The caller's address as "host:port" (IPv6 in brackets); "unix" for a local socket."""
+        """Return the caller's "host:port" (IPv6 in brackets); "unix" for a local socket."""
 
     def time_remaining_s(self) -> float | None:
-        """Seconds until the caller's deadline, or None when it set none."""
+        """Return the seconds until the caller's deadline, or None if it set none."""
 
     def cancelled(self) -> bool:
-        """Whether the caller has gone."""
+        """Return whether the caller has left."""
 
     async def write(self, message: Message | bytes) -> None:
-        """Sends one message of a server stream; bytes are a message that is serialized already.
-        When two tasks write at once, one waits."""
+        """Send one message of a server stream; bytes are a message that is already serialized.
+
+        If two tasks write at once, one waits.
+        """
 
     async def write_all(
         self, messages: Iterable[Message | bytes], *, more_follows: bool = False
     ) -> None:
-        """Sends several in their order; returns when the last has been handed to gRPC. Cheaper than
-        one by one.
+        """Send several messages in order; return when the last one was handed to gRPC.
 
-        `more_follows`: the handler writes again at once, or ends. Then gRPC may hold these back, to
-        send them together with the next.
+        This is cheaper than sending them one by one. `more_follows`: the handler writes again at
+        once, or ends. In that case, gRPC may hold these messages back, to send them together with
+        the next ones.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a failed RPC ends for its caller."""
+    """The way in which a failed RPC ends for its caller."""
 
     status: str  # name of a gRPC status, e.g. "NOT_FOUND"
     message: str
@@ -63,7 +65,10 @@ class Failure:
 
 
 class Handler(Protocol):
-    """Returns the response; of a server stream the last one, or None if all were written. Where the
-    caller streams, `request` is an AsyncIterator of requests."""
+    """A coroutine that returns the response.
+
+    For a server stream, it returns the last response, or None if all were written. If the caller
+    streams, `request` is an AsyncIterator of requests.
+    """
 
     async def __call__(self, request: Any, call: Call, /) -> Message | None: ...

@@ -1,7 +1,7 @@
-"""Calls to other services: one channel for each address, messages in and out, failures as errors of
-the domain.
+"""Calls to other services: one channel per address, messages in and out.
 
-It neither retries nor chooses an address.
+A failure is raised as an error of the domain. This module does not retry or choose
+addresses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aerobee_chassis.rpc.transport import (
 R = TypeVar("R", bound=Message)
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
-# The error of the domain for a call to that "host:port" that failed.
+# Creates the domain error for a failed call to that "host:port".
 ErrorOf = Callable[[str, CallFailed], Exception]
 
 
@@ -33,23 +33,26 @@ class Rpc(Protocol[R_co]):
 
     @property
     def path(self) -> str:
-        """ "/package.Service/Method"."""
+        """Return "/package.Service/Method"."""
 
     @property
     def response(self) -> type[R_co]: ...
 
 
 class Caller:
-    """To be made, used and closed on one event loop. Addresses are "host:port"."""
+    """Makes calls. Create, use and close it on one event loop. Addresses are "host:port"."""
 
     def __init__(self, error_of: ErrorOf, tls: ChannelTls | None = None) -> None:
-        """`tls`: of every channel; None: in plaintext."""
+        """Set up without connecting. `tls` applies to every channel; None means plaintext."""
         self._error_of = error_of
         self._tls = tls
         self._channels: dict[str, Channel] = {}
 
     async def call(self, address: str, rpc: Rpc[R], request: Message, *, timeout_s: float) -> R:
-        """Raises what `error_of` makes of a failure."""
+        """Call an RPC and return its response.
+
+        Raises the error that `error_of` makes of a failure.
+        """
         channel = self._channels.get(address) or self._channel(address)
         try:
             answer = await channel.unary(rpc.path, request.SerializeToString(), timeout_s)
@@ -60,7 +63,7 @@ class Caller:
             raise self._error_of(address, _unreadable(rpc)) from None
 
     async def stream(self, address: str, rpc: Rpc[R], request: Message) -> AsyncGenerator[R, None]:
-        """What the other side sends until it ends the stream. Raises like `call`."""
+        """Yield the messages of the other side until it ends the stream. Raises like `call`."""
         channel = self._channels.get(address) or self._channel(address)
         answers = channel.stream(rpc.path, request.SerializeToString())
         try:
@@ -76,8 +79,10 @@ class Caller:
     async def exchange(
         self, address: str, rpc: Rpc[R], *, timeout_s: float | None = None
     ) -> AsyncIterator[Conversation[R]]:
-        """An RPC with streams both ways; it ends with the block. Raises like `call`, as its reads
-        and writes do."""
+        """Start an RPC with streams both ways, which ends with the block.
+
+        Raises like `call`. The reads and writes of the conversation do so too.
+        """
         channel = self._channels.get(address) or self._channel(address)
 
         def failed(failure: CallFailed) -> Exception:
@@ -90,8 +95,10 @@ class Caller:
             raise failed(failure) from None
 
     async def drop(self, address: str) -> None:
-        """Closes the channel to an address: calls under way there fail with CANCELLED, and the next
-        one connects anew."""
+        """Close the channel to an address, so that the next call connects again.
+
+        Calls in progress on that channel fail with CANCELLED.
+        """
         channel = self._channels.pop(address, None)
         if channel is not None:
             await channel.close()
@@ -111,7 +118,7 @@ def _unreadable(rpc: Rpc[Message]) -> CallFailed:
 
 
 class Conversation(Generic[R]):
-    """An exchange of messages. Raises what its caller makes of a failure."""
+    """An exchange of messages. Raises the error that `failed` makes of a failure."""
 
     def __init__(
         self, exchange: Exchange, rpc: Rpc[R], failed: Callable[[CallFailed], Exception]
@@ -130,7 +137,7 @@ class Conversation(Generic[R]):
         await self._exchange.done_writing()
 
     async def read(self) -> R | None:
-        """None: the other side has ended the call."""
+        """Return the next message; None if the other side has ended the call."""
         answer = await self.read_encoded()
         try:
             return None if answer is None else self._rpc.response.FromString(answer)
@@ -138,7 +145,7 @@ class Conversation(Generic[R]):
             raise self._failed(_unreadable(self._rpc)) from None
 
     async def read_encoded(self) -> bytes | None:
-        """`read` of a message as it came."""
+        """Return the next message as bytes; None as in `read`."""
         try:
             return await self._exchange.read()
         except CallFailed as failure:

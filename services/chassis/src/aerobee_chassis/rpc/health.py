@@ -1,4 +1,4 @@
-"""grpc.health.v1 as handlers: whether the process, and each of its services, serves."""
+"""The handlers of grpc.health.v1: the status of the process and of each of its services."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Status = pb.HealthCheckResponse
 
 
 class ServiceNotFound(Exception):
-    """The service of the request is not one of this server."""
+    """The requested service is not one of this server."""
 
 
 class Health:
-    """NOT_SERVING until `set`."""
+    """The health of a server: NOT_SERVING until `set`."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        """`services`: their names; the process itself is the empty name."""
+        """Start as NOT_SERVING. `services`: their names; the empty name is the process itself."""
         self._names = frozenset(("", *services))
         self._serving = False
         self._closed = False
@@ -33,13 +33,13 @@ class Health:
             self._wake()
 
     def close(self) -> None:
-        """NOT_SERVING for good: watchers get it, and their streams end."""
+        """Switch to NOT_SERVING for good: notify watchers and end their streams."""
         self._closed = True
         self._serving = False
         self._wake()
 
     async def check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
-        """Raises ServiceNotFound."""
+        """Return the status of a service. Raises ServiceNotFound."""
         if request.service not in self._names:
             raise ServiceNotFound(f"no service {request.service} here")
         return self._answer(request.service)
@@ -48,7 +48,7 @@ class Health:
         return pb.HealthListResponse(statuses={name: self._answer(name) for name in self._names})
 
     async def watch(self, request: pb.HealthCheckRequest, call: Call) -> None:
-        """Sends the status now, and each time that it changes."""
+        """Send the status now, and again whenever it changes."""
         sent = None
         while True:
             changed = self._changed

@@ -1,11 +1,11 @@
-"""The bytes that a server holds for calls: requests that it has read, answers that are not sent.
+"""The bytes that a server holds for calls: requests that it has read, and answers not yet sent.
 
-gRPC tells the size of a request only when all of it is in memory. So a request is read when there
-is room for a large one, and what it does not need is given back once it is there. A request that
-waits stays with its caller, except for the first `LOOKAHEAD_BYTES` of it. Methods that may have
-large requests leave some room to the others, so that an acknowledgement does not wait for sends.
+gRPC reports the size of a request only when all of it is in memory. Therefore, a request is read
+when there is room for a large one, and unused room is released after it has arrived. A waiting
+request stays with its caller, except for its first `LOOKAHEAD_BYTES`. Methods that may have large
+requests leave some room for other methods, so that an acknowledgement does not wait for sends.
 
-Knows no transport and no clock: the transports count here, and ask here.
+This module does not know transports or clocks. The transports count and ask here.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Protocol
 
 from aerobee_chassis.config import Options
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # of one request: a batch of large messages
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # for one request: a batch of large messages
 DEFAULT_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_STALL_S = 30.0
 # A body of 4 MiB, which is the default of maxMessageSize, with its properties.
 RESERVED_BYTES = 4 * 1024 * 1024 + 256 * 1024
-# gRPC takes this much of each request before it is read: its window of a stream.
+# gRPC takes this much of each request before the server reads it: its window of a stream.
 LOOKAHEAD_BYTES = 512 * 1024
-MAX_WAITING = 100_000  # calls of methods that have small requests only
-# Below the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
+MAX_WAITING = 100_000  # calls of methods that have only small requests
+# Less than the 3 s that SDKs give a call, so that they get the reason instead of a timeout.
 WAIT_S = 2.0
-RETRY_AFTER_MS = 1_000  # that a refused caller is asked to wait
+RETRY_AFTER_MS = 1_000  # the wait that a refused caller is asked for
 # An answer up to this size is always sent: it may say why there is no other.
 SMALL_ANSWER_BYTES = 64 * 1024
 
 
 class TooMuchInFlight(Exception):
-    """The process holds as many bytes for calls as it may. Nothing was done for this call."""
+    """The process holds as many bytes for calls as it may. This call was not executed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -42,32 +42,33 @@ class TooMuchInFlight(Exception):
 
 
 def bounds_of(options: Options) -> InFlight:
-    """New bounds for one server."""
+    """Return new bounds for one server."""
     return InFlight(
         options.max_in_flight_bytes, stall_s=options.stalled_client_timeout_millis / 1_000
     )
 
 
 class Reader(Protocol):
-    """A call whose request is to be read."""
+    """A call whose request is waiting to be read."""
 
     @property
     def kind(self) -> object:
-        """Equal for the calls of one method."""
+        """Return the same value for all calls of one method."""
 
     def read(self, reserved: int) -> None:
-        """Begins to read. `reserved` bytes are counted for it: see `InFlight.arrived`."""
+        """Start reading. `reserved` bytes are counted for it: see `InFlight.arrived`."""
 
     def refuse(self) -> None:
-        """Ends the call, because too much is in flight."""
+        """End the call, because too many bytes are in flight."""
 
 
 class InFlight:
-    """`limit`: bytes of requests and answers together. Answers take at most half of it, so that
-    callers that do not read leave room for requests. `stall_s`: a caller that takes nothing of an
-    answer for as long is cut off.
+    """The bounds of one server.
 
-    One request has at most a quarter of the limit, and at most MAX_MESSAGE_BYTES.
+    `limit`: bytes of requests and answers together. Answers take at most half of it, so that
+    callers that do not read leave room for requests. One request has at most a quarter of the
+    limit, and at most MAX_MESSAGE_BYTES. `stall_s`: a caller that takes nothing of an answer for
+    this time is disconnected.
     """
 
     def __init__(
@@ -78,31 +79,31 @@ class InFlight:
         self.largest_request = min(MAX_MESSAGE_BYTES, limit // 4)
         self.requests = 0  # bytes that are read or reserved
         self.answers = 0  # bytes that no caller has taken yet
-        self.peak = 0  # the most that both were together
+        self.peak = 0  # the highest sum of both
         self.refused = 0  # calls
         self.cut = 0  # calls whose caller did not read
         self._answer_limit = limit // 2
         self._usual = self._reserved = min(RESERVED_BYTES, self.largest_request)
         self._reading = 0
-        # Kind of calls → whether one has had a large request; it may, if the kind is not here.
+        # Kind of calls → whether one of them had a large request. A missing kind may have one.
         self._is_large: dict[object, bool] = {}
         self._large_limit = limit - max(limit // 8, self._usual)
         # Each waiting call may have LOOKAHEAD_BYTES: a quarter of the limit for all of them.
         self._large_places = max(1, limit // 4 // LOOKAHEAD_BYTES)
-        # With the times when their waits are over; those with small requests go first.
+        # Each entry has the time when its wait ends. Calls with small requests go first.
         self._small_waiting: deque[tuple[float, Reader]] = deque()
         self._large_waiting: deque[tuple[float, Reader]] = deque()
         self._for_room: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting(self) -> int:
-        """Calls whose request waits to be read."""
+        """Return the number of calls whose request waits to be read."""
         return len(self._small_waiting) + len(self._large_waiting)
 
     # ---- requests ----
 
     def admit(self, reader: Reader, now_s: float) -> None:
-        """Lets a call read its request: at once, or when there is room; or refuses it."""
+        """Let a call read its request now, or when there is room; or refuse it."""
         total = self.requests + self.answers + self._reserved
         is_large = self._is_large.get(reader.kind)
         if is_large is False:
@@ -118,7 +119,10 @@ class InFlight:
             self._refuse(reader)
 
     def arrived(self, reader: Reader, reserved: int, size: int) -> None:
-        """A request is read (or will not be, and has a size of 0): `size` bytes are held now."""
+        """Record that a request was read: `size` bytes are held now.
+
+        A size of 0 means that it will not be read.
+        """
         if size > LOOKAHEAD_BYTES:
             self._is_large[reader.kind] = True
         elif size:
@@ -126,25 +130,25 @@ class InFlight:
         self._reading -= 1
         self.requests += size - reserved
         if size > self._reserved:
-            # Others of that size are probably on their way: fewer are read at a time.
+            # More requests of this size are probably on their way: read fewer at a time.
             self._reserved = size
         elif not self._reading and not self.waiting:
             self._reserved = self._usual
         self._go_on()
 
     def done(self, size: int) -> None:
-        """The request of an ended call is not held any more."""
+        """Release the request of an ended call."""
         self.requests -= size
         self._go_on()
 
     def expire(self, now_s: float) -> None:
-        """Refuses the calls whose request has waited for WAIT_S."""
+        """Refuse the calls whose request has waited for WAIT_S."""
         for waiting in (self._small_waiting, self._large_waiting):
             while waiting and waiting[0][0] <= now_s:
                 self._refuse(waiting.popleft()[1])
 
     def forget(self, reader: Reader) -> None:
-        """A call that may be waiting has ended."""
+        """Remove a call that has ended and may be waiting."""
         for waiting in (self._small_waiting, self._large_waiting):
             for entry in [entry for entry in waiting if entry[1] is reader]:
                 waiting.remove(entry)
@@ -152,8 +156,10 @@ class InFlight:
     # ---- answers ----
 
     def check_room(self, size: int) -> None:
-        """For a handler that may as well not answer. Raises TooMuchInFlight if an answer of `size`
-        bytes has no room."""
+        """Check that an answer of `size` bytes has room. Raises TooMuchInFlight.
+
+        This is for handlers that may as well not answer.
+        """
         answers = self.answers + size
         has_room = answers <= self._answer_limit and self.requests + answers <= self.limit
         if size > SMALL_ANSWER_BYTES and self.answers and not has_room:
@@ -161,24 +167,23 @@ class InFlight:
             raise TooMuchInFlight(self.limit)
 
     def answering(self, size: int) -> None:
-        """Bytes that are to be sent."""
+        """Count bytes that are to be sent."""
         self.answers += size
         total = self.requests + self.answers
         self.peak = max(self.peak, total)
 
     def answered(self, size: int) -> None:
-        """Bytes that were sent, or are given up."""
+        """Release bytes that were sent or given up."""
         self.answers -= size
         while self._for_room and not self.is_full:
             waiter = self._for_room.popleft()
-            if not waiter.done():  # else its call is over
+            if not waiter.done():  # otherwise, its call is over
                 waiter.set_result(None)
                 break  # the next answer may fill it again
         self._go_on()
 
     async def room(self, timeout_s: float) -> None:
-        """Waits until there is room for a large answer. Raises TooMuchInFlight after
-        `timeout_s`."""
+        """Wait until there is room for a large answer. Raises TooMuchInFlight after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.is_full:
@@ -191,7 +196,7 @@ class InFlight:
 
     @property
     def is_full(self) -> bool:
-        """Whether answers leave no room for another large one."""
+        """Return whether answers leave no room for another large one."""
         return self.answers > 0 and not self._has_room
 
     # ---- steps ----
@@ -207,7 +212,7 @@ class InFlight:
         reader.read(self._reserved)
 
     def _go_on(self) -> None:
-        """Lets waiting calls read for which there is room now."""
+        """Let waiting calls read, as far as there is room now."""
         while self._small_waiting or self._large_waiting:
             waiting, limit = self._small_waiting, self.limit
             if not waiting:

@@ -1,7 +1,7 @@
-"""What a server holds for calls, as metrics that are read at each scrape.
+"""Metrics of the bytes that a server holds for calls, read at each scrape.
 
-Scrapes come on another thread, and read numbers only, which is safe. prometheus_client is imported
-at the first scrape: metrics are off by default.
+A scrape runs on another thread. It reads only numbers, which is safe. prometheus_client is imported
+at the first scrape, because metrics are off by default.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class InFlightCollector:
-    """For `CollectorRegistry.register`, or for another collector. `prefix`: of the names."""
+    """A collector for `CollectorRegistry.register`, or for use inside another collector.
+
+    `prefix`: the beginning of each metric's name.
+    """
 
     def __init__(
         self, prefix: str, in_flight: InFlight, labels: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Server reflection as a handler: grpc's own servicer, on any transport."""
+"""The handler of server reflection: grpc's own servicer, on any transport."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A gRPC server over plain handlers (`call`), on the transport of the event loop that it starts on.
+"""A gRPC server over plain handlers (`call`), on the transport of the loop that it starts on.
 
-With grpc.health.v1 and server reflection. The only place where errors cross the wire.
+It includes grpc.health.v1 and server reflection. Errors cross the wire only here.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from aerobee_chassis.rpc.services import Method, Service, bind
 from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
 
 FailureOf = Callable[[Exception], Failure | None]
-# The message with which an RPC answers that too much is in flight; None: it ends with a failure.
+# Returns the message that an RPC answers when too many bytes are in flight. None: it fails instead.
 BusyAnswer = Callable[[Method], Message | None]
 
 DEFAULT_GRACE_S = 5.0
 
 
 class Server(Component):
-    """Serves `services` on one port: `port`, or with 0 a free one.
+    """Serves `services` on one port: `port`, or a free one if it is 0.
 
-    `failure_of`: the failure that an exception of the domain is for the caller. Where it returns
-    None, the caller gets INTERNAL without details and the log a traceback. `grace_s`: how long
-    `stop` waits for calls in progress. `in_flight`: bounds what the server holds for calls; a call
-    that it refuses is answered with `busy_answer`, else it ends with the failure of
+    `failure_of`: the failure that the caller gets for an exception of the domain. If it returns
+    None, the caller gets INTERNAL without details, and the log gets a traceback. `grace_s`: how
+    long `stop` waits for calls in progress. `in_flight`: the bounds for the bytes that the server
+    holds for calls. A refused call gets `busy_answer`; if that is None, it gets the failure of
     TooMuchInFlight.
     """
 
@@ -58,7 +58,7 @@ class Server(Component):
             bind(reflection.DESCRIPTOR, shown),
         )
         self._host = host
-        self.port = port  # 0: a free one, until it is started
+        self.port = port  # 0 means a free one, until the server is started
         self._failure_of = failure_of
         self._grace_s = grace_s
         self._in_flight = in_flight or InFlight()
@@ -67,11 +67,11 @@ class Server(Component):
 
     @property
     def address(self) -> str:
-        """The "host:port" that it listens on, once started."""
+        """Return the "host:port" that the server listens on, after the start."""
         return join_address(self._host, self.port)
 
     async def start(self) -> None:
-        """Raises PortInUse."""
+        """Start listening. Raises PortInUse."""
         listener = make_listener(self._services, self._run, self._in_flight, self._refuse)
         target = join_address(self._host, self.port)
         try:
@@ -85,19 +85,21 @@ class Server(Component):
         self._health.set(True)
 
     def set_serving(self, serving: bool) -> None:
-        """What grpc.health.v1 answers, for the whole process and for each service."""
+        """Set the answer of grpc.health.v1, for the whole process and for each service."""
         self._health.set(serving)
 
     async def stop(self) -> None:
-        """Refuses new calls, waits `grace_s` at most for those in progress, then cancels them."""
+        """Refuse new calls, wait up to `grace_s` for those in progress, then cancel them."""
         if self._listener is not None:
             self._health.close()
             await self._listener.stop(self._grace_s)
             self._listener = None
 
     async def sever(self) -> None:
-        """Closes every connection at once, in the middle of calls: what peers see of a process that
-        is killed. `stop` is still to be called."""
+        """Close every connection at once, in the middle of calls.
+
+        Peers see the same when a process is killed. `stop` must still be called.
+        """
         if self._listener is not None:
             self._health.close()
             await self._listener.stop(0)

@@ -1,4 +1,4 @@
-"""gRPC services as values: their methods, each with its handler."""
+"""The gRPC services as values: their methods, each with its handler."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Adapt = Callable[[Sequence[Service]], Sequence[Service]]
 
 
 def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
-    """The service of `descriptor` with one handler for each RPC: the coroutine of its name in
-    snake_case, of whichever of `handlers` has it.
+    """Return the service of `descriptor` with one handler for each RPC.
 
-    Raises TypeError when a coroutine is missing, or two have it.
+    The handler is the coroutine with the RPC's name in snake_case, from any of `handlers`. Raises
+    TypeError when a coroutine is missing, or two handlers have it.
     """
     methods = []
     for method in descriptor.methods:
@@ -51,8 +51,10 @@ def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
 
 
 def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
-    """Of the service of `descriptor` the RPCs, one at least, that `handlers` have a coroutine
-    for."""
+    """Return the service of `descriptor`, with only the RPCs that `handlers` implement.
+
+    There must be at least one.
+    """
     methods = [
         _method(method, coroutines[0])
         for method in descriptor.methods
@@ -63,14 +65,17 @@ def bind_part(descriptor: ServiceDescriptor, *handlers: object) -> Service:
 
 
 def _coroutines(method: MethodDescriptor, handlers: Sequence[object]) -> tuple[str, list[Handler]]:
-    """The name of the coroutine for an RPC, and those that there are."""
+    """Return the name of the coroutine for an RPC, and the existing coroutines."""
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
     found = [getattr(owner, name, None) for owner in handlers]
     return name, [cast(Handler, each) for each in found if inspect.iscoroutinefunction(each)]
 
 
 def declare(descriptor: ServiceDescriptor, handler_of: Callable[[str], Handler]) -> Service:
-    """The service of `descriptor`; `handler_of` gives the handler of "package.Service/Method"."""
+    """Return the service of `descriptor`.
+
+    `handler_of` maps "package.Service/Method" to a handler.
+    """
     methods = (
         _method(method, handler_of(f"{descriptor.full_name}/{method.name}"))
         for method in descriptor.methods

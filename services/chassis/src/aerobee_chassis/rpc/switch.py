@@ -1,5 +1,7 @@
-"""Services whose handlers change while the server runs: a process that has roles serves those of
-the one that it has, on a port that is open from the start.
+"""Services whose handlers change while the server runs.
+
+A process that changes its role serves the handlers of its current role. Its port is open from the
+start.
 """
 
 from __future__ import annotations
@@ -16,19 +18,21 @@ from aerobee_chassis.rpc.services import Service, declare
 
 
 class Switch:
-    """`services`: for the server. What no handler is there for ends with the error that `refusal`
-    makes."""
+    """Handlers that can be replaced. Give `services` to the server.
+
+    A call without a handler ends with the error that `refusal` creates.
+    """
 
     def __init__(
         self, descriptors: Sequence[ServiceDescriptor], refusal: Callable[[], Exception]
     ) -> None:
         self._refusal = refusal
         self._handlers: Mapping[str, Handler] = {}
-        self._calls: dict[asyncio.Task[Any], str] = {}  # under way, one task each; and its path
+        self._calls: dict[asyncio.Task[Any], str] = {}  # in progress, one task each → its path
         self.services = [declare(each, self._handler) for each in descriptors]
 
     def serve(self, services: Sequence[Service]) -> None:
-        """From now on calls go to these. Those that are under way go on."""
+        """Direct new calls to these services. Calls in progress continue."""
         self._handlers = {
             f"{service.name}/{method.name}": method.handler
             for service in services
@@ -36,8 +40,10 @@ class Switch:
         }
 
     async def end_calls(self, but: Sequence[Service] = ()) -> None:
-        """Refuses calls until `serve`, and cancels those under way: for their callers the outcome
-        is unknown. Returns when their handlers are over. Those of `but` go on."""
+        """Refuse calls until `serve`, and cancel those in progress, except calls of `but`.
+
+        Their callers do not learn the outcome. Returns after the cancelled handlers have ended.
+        """
         self.serve(but)
         calls = [task for task, path in self._calls.items() if path not in self._handlers]
         for call in calls:

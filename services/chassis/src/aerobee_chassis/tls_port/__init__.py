@@ -1,1 +1,1 @@
-"""A port that takes TLS and plaintext: a relay process in front of the server's local socket."""
+"""A port for TLS and plaintext: a relay process in front of the server's local socket."""

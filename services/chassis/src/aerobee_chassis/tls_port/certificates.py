@@ -1,6 +1,6 @@
-"""The certificate of a relay: from files, loaded again when they change, or self-signed.
+"""The certificate of a relay: from files, which are reloaded when they change, or self-signed.
 
-Imports `ssl` when there is a certificate to load, not before.
+This module imports `ssl` only when there is a certificate to load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ MAKER = "aerobee_chassis.tls_port.self_signed"
 
 
 class Certificates:
-    """`directory`: private, for the self-signed key, which `ssl` takes from a file."""
+    """Provides the certificate of a relay.
+
+    `directory`: a private folder for the self-signed key, because `ssl` only reads files.
+    """
 
     def __init__(
         self, settings: TlsSettings, directory: str, poller: Poller, report: Callable[..., None]
@@ -40,14 +43,14 @@ class Certificates:
         self._seen: Stamp = ()
 
     def start(self) -> None:
-        """Loads the files, if they are given. Raises CertificateError."""
+        """Load the files, if they are given. Raises CertificateError."""
         if self._settings.cert_path:
             self._loaded = self._seen = self._stamp()
             self._context = self._load()
             self._poller.call_later(self._settings.watch_interval_ms / 1000, self._check_files)
 
     def when_ready(self, callback: Callable[[ssl.SSLContext], None]) -> None:
-        """Calls back at once, or when the self-signed certificate has been made."""
+        """Call back at once, or when the self-signed certificate has been made."""
         if self._context is not None:
             callback(self._context)
             return
@@ -77,7 +80,7 @@ class Certificates:
     def _check_files(self) -> None:
         now, before = self._stamp(), self._seen
         self._seen = now
-        # The two files are not replaced atomically: load them once they have stopped changing.
+        # The two files are not replaced atomically: load them after they have stopped changing.
         if now == before and now != self._loaded:
             self._loaded = now
             try:
@@ -123,7 +126,7 @@ class Certificates:
                 raise CertificateError(f"{MAKER} ended with exit code {exit_code}")
             self._context = tls.load_pem(pem, self._directory)
         except CertificateError as error:
-            # Connections that wait time out; the next one causes another attempt.
+            # Waiting connections time out; the next one causes another attempt.
             self._report("no_self_signed_certificate", error=str(error))
             return
         self._report("self_signed_certificate")

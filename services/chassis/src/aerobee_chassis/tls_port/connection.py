@@ -1,6 +1,6 @@
 """One relayed connection: bytes from client to server and back, with backpressure and half-close.
 
-Both ends are non-blocking. Bytes that an end does not take at once are kept, and no more are read
+Both ends are non-blocking. Bytes that an end does not take at once are kept. No more bytes are read
 from the other end until it has taken them. When many connections keep bytes, each reads less at a
 time.
 """
@@ -37,7 +37,7 @@ NOTHING = memoryview(b"")
 
 
 class Kept:
-    """Bytes that all connections of a relay keep, for ends that do not take them."""
+    """The bytes that all connections of a relay keep for ends that do not take them yet."""
 
     __slots__ = ("size",)
 
@@ -46,12 +46,15 @@ class Kept:
 
     @property
     def chunk_bytes(self) -> int:
-        """How much a connection reads at a time."""
+        """Return how many bytes a connection reads at a time."""
         return CHUNK_BYTES if self.size < KEPT_BYTES else SMALL_CHUNK_BYTES
 
 
 class Direction:
-    """From `source` to `sink`. Ended: the source has no more bytes, or the sink takes none."""
+    """From `source` to `sink`.
+
+    It has ended if the source has no more bytes, or the sink takes none.
+    """
 
     __slots__ = ("ended", "pending", "sink", "source")
 
@@ -71,10 +74,9 @@ class Direction:
 
 
 class Connection:
-    """Relays between `client` and `backend` from `start` on, until both directions have ended or an
-    end broke; then closes both ends.
+    """Relays between `client` and `backend` until both directions have ended or an end broke.
 
-    `buffer` and `kept` are shared by all connections of a thread.
+    It then closes both ends. All connections of a thread share `buffer` and `kept`.
     """
 
     __slots__ = ("_backend", "_buffer", "_client", "_down", "_kept", "_poller", "_up")
@@ -108,7 +110,7 @@ class Connection:
         self._ready(events, self._down, self._up)
 
     def _ready(self, events: int, from_here: Direction, to_here: Direction) -> None:
-        # epoll reports errors and hang-ups whatever the interest.
+        # epoll reports errors and hang-ups for every interest.
         if to_here.pending and events & ~IN:
             self._flush(to_here)
         if events & ~OUT and from_here.interest_in_source:
@@ -158,7 +160,7 @@ class Connection:
         if way is self._down:
             self.close()
         else:
-            # The server has closed, and the reason may be among its last bytes: still send them.
+            # The server has closed, and its last bytes may have the reason: still send them.
             self._ended(way)
 
     def _ended(self, way: Direction) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for many file descriptors and timers on one thread: `epoll` and a heap."""
+"""Wait for many file descriptors and timers on one thread, with `epoll` and a heap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Poller:
-    """Calls callbacks, from `run`, when a descriptor is ready or a time has come."""
+    """Calls callbacks from `run` when a descriptor is ready or a timer is due."""
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = monotonic_s
@@ -28,9 +28,9 @@ class Poller:
         self._running = False
 
     def wait_for(self, fd: int, interest: int, on_event: OnEvent) -> None:
-        """Calls `on_event(events)` whenever `fd` is ready for `interest` (IN, OUT, both).
+        """Call `on_event(events)` whenever `fd` is ready for `interest` (IN, OUT, both).
 
-        Interest 0 stops that, for hang-ups too: `epoll` would report those again and again.
+        Interest 0 stops this, also for hang-ups, which `epoll` would otherwise report repeatedly.
         """
         known = self._waiting.get(fd)
         if not interest:
@@ -43,7 +43,7 @@ class Poller:
         self._waiting[fd] = (interest, on_event)
 
     def forget(self, fd: int) -> None:
-        """Call it before `fd` is closed."""
+        """Stop waiting for `fd`. Call this before `fd` is closed."""
         if self._waiting.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -51,12 +51,12 @@ class Poller:
         heapq.heappush(self._timers, (self._now_s() + delay_s, next(self._order), callback))
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         self._running = True
         poll, waiting = self._epoll.poll, self._waiting
         while self._running:
             for fd, events in poll(self._until_next_timer()):
-                # A callback before this one may have closed the descriptor.
+                # An earlier callback may have closed the descriptor.
                 if (found := waiting.get(fd)) is not None:
                     found[1](events)
             self._call_due()

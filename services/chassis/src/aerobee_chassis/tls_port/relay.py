@@ -1,14 +1,16 @@
-"""The process behind a TLS port: looks at the first byte of each connection, terminates TLS where
-the client speaks it, and passes bytes on to the server's unix domain socket. Knows no gRPC.
+"""The process behind a TLS port, which relays bytes to the server's unix domain socket.
+
+It looks at the first byte of each connection, and terminates TLS if the client speaks it. It does
+not know gRPC.
 
     python -m aerobee_chassis.tls_port.relay        started by `supervisor`, not by hand
 
-Its stdin holds one JSON line, a `RelaySettings`, and then the word "drain" when no more connections
-shall be taken. At the end of stdin it exits, so that it never outlives its server. Its stdout has
-one JSON object a line: what the server is to log or to count.
+Its stdin has one JSON line, a `RelaySettings`. Later, the word "drain" makes it stop accepting
+connections. At the end of stdin it exits, so that it never outlives its server. Its stdout has one
+JSON object per line: events for the server to log or to count.
 
-One thread, one buffer. It imports little and weighs 10 MB; `ssl` comes with a given certificate, or
-with the first client that speaks TLS.
+It has one thread and one buffer. It imports little and takes 10 MB. It imports `ssl` when a
+certificate is given, or when the first client speaks TLS.
 """
 
 from __future__ import annotations
@@ -38,19 +40,21 @@ if TYPE_CHECKING:
     from aerobee_chassis.tls_port.tls import TlsEnd
 
 STDIN = 0
-# Type of a TLS handshake record; an HTTP/2 connection begins with "P".
+# The type of a TLS handshake record; an HTTP/2 connection begins with "P".
 TLS_FIRST_BYTE = b"\x16"
-# Between attempts to connect to the server while its backlog is full.
+# The pause between attempts to connect to the server while its backlog is full.
 BACKEND_RETRY_S = 0.02
-# While there are no file descriptors left; new connections stay in the backlog.
+# The pause while no file descriptors are left; new connections stay in the backlog.
 ACCEPT_PAUSE_S = 0.2
 ACCEPTS_AT_ONCE = 64
 REPORT_COUNTS_S = 0.5
 
 
 class Hello:
-    """A connection before its bytes are relayed: first byte, TLS handshake, connection to the
-    server."""
+    """A connection before its bytes are relayed.
+
+    Its steps are: first byte, TLS handshake, connection to the server.
+    """
 
     __slots__ = ("_client", "_peer", "_relay", "over")
 
@@ -118,8 +122,10 @@ class Hello:
             self._relay.poller.wait_for(end.fileno(), interest, lambda _: self._handshake(end))
 
     def _connect(self) -> None:
-        """Binds our end of the server's socket to a file named after the client's address, so that
-        the server sees that address as its peer."""
+        """Connect to the server from a socket whose file is named after the client's address.
+
+        The server then sees that address as its peer.
+        """
         relay = self._relay
         relay.poller.forget(self._client.fileno())
         path = relay.path_of(self._peer)
@@ -128,7 +134,7 @@ class Hello:
             backend.setblocking(False)
             backend.bind(path)
             os.unlink(path)
-        except OSError:  # no file descriptor left
+        except OSError:  # no file descriptors are left
             self.give_up()
             return
         self._dial(backend)
@@ -164,7 +170,7 @@ class Relay:
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listeners]
 
     def run(self) -> None:
-        """Until stdin ends. Raises CertificateError."""
+        """Run until stdin ends. Raises CertificateError."""
         self.certificates.start()
         os.set_blocking(STDIN, False)
         self.poller.wait_for(STDIN, IN, self._command)
@@ -219,20 +225,20 @@ class Relay:
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def _report_counts(self) -> None:
-        """Those since the last report."""
+        """Report the counts since the last report."""
         counts, self._counts = self._counts, {}
         self._report("counted", **counts)
 
 
 def text_of(address: tuple[str, int]) -> str:
-    """ "host:port" of an address from `accept`, the host in brackets if IPv6."""
+    """Return "host:port" of an address from `accept`, with an IPv6 host in brackets."""
     host, port = address[:2]
     host = host.removeprefix("::ffff:") if "." in host else host.partition("%")[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def report(event: str, **fields: object) -> None:
-    """Raises BrokenPipeError when the server is gone."""
+    """Write an event to stdout. Raises BrokenPipeError when the server has exited."""
     os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
@@ -243,7 +249,7 @@ def main() -> int:
     line = read_line()
     if not line:
         return 0
-    # With the attributes of the dataclass, without importing it.
+    # The result has the attributes of the dataclass, without importing it.
     settings: RelaySettings = json.loads(line, object_hook=lambda v: types.SimpleNamespace(**v))
     allow_many_files()
     try:
@@ -252,14 +258,17 @@ def main() -> int:
         report("failed", error=str(error), about=error.about)
         return 1
     except BrokenPipeError:
-        pass  # the server is gone
-    # A server that was killed has left it behind.
+        pass  # the server has exited
+    # A server that was killed has left its directory behind.
     remove(os.path.dirname(settings.backend))
     return 0
 
 
 def read_line() -> str:
-    """The first line of stdin, byte by byte: the rest is for `Relay`. Empty: stdin has ended."""
+    """Read the first line of stdin, byte by byte; empty if stdin has ended.
+
+    The rest of stdin is for `Relay`.
+    """
     line = b""
     while byte := os.read(STDIN, 1):
         if byte == b"\n":
@@ -276,7 +285,10 @@ def remove(directory: str) -> None:
 
 
 def allow_many_files() -> None:
-    """A connection takes two descriptors, and the soft limit of many systems is 1,024."""
+    """Raise the soft limit of open files, which is 1,024 on many systems.
+
+    A connection takes two descriptors.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

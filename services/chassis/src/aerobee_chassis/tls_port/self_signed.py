@@ -1,7 +1,7 @@
-"""Makes a self-signed certificate: `python -m aerobee_chassis.tls_port.self_signed NAME …`.
+"""Make a self-signed certificate: `python -m aerobee_chassis.tls_port.self_signed NAME …`.
 
-Writes private key and certificate to stdout, in PEM. A program of its own, so that the library,
-20 MB, is not kept by a process that runs for long.
+It writes private key and certificate to stdout, in PEM. It is a separate program, so that a
+long-running process does not keep the library (20 MB) in memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from aerobee_chassis.clock import SystemClock
 
 COMMON_NAME = "aerobee self-signed"
-VALID = datetime.timedelta(days=3650)  # clients that accept it verify nothing
+VALID = datetime.timedelta(days=3650)  # clients that accept it do not verify it
 CLOCK_SKEW = datetime.timedelta(days=1)
 
 
 def make(names: list[str], now: datetime.datetime) -> bytes:
-    """For host names and IP addresses. P-256: every TLS library of the last decade takes it."""
+    """Make a key and a certificate for host names and IP addresses.
+
+    P-256: every TLS library of the last decade accepts it.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, COMMON_NAME)])
     certificate = (
@@ -35,7 +38,7 @@ def make(names: list[str], now: datetime.datetime) -> bytes:
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + VALID)
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
-        # Its own authority: a client can be configured to trust this certificate.
+        # The certificate is its own authority, so that a client can be configured to trust it.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         .sign(key, hashes.SHA256())
     )
@@ -56,7 +59,7 @@ def _general(name: str) -> x509.GeneralName:
 
 def main(names: list[str]) -> None:
     now = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000, datetime.UTC)
-    with contextlib.suppress(BrokenPipeError):  # the relay is gone
+    with contextlib.suppress(BrokenPipeError):  # the relay has exited
         sys.stdout.buffer.write(make(names, now))
 
 

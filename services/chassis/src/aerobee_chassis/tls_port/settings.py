@@ -12,11 +12,11 @@ Mode = Literal["permissive", "enforcing"]
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """`permissive` takes TLS and plaintext, `enforcing` TLS only.
+    """The TLS options: `permissive` accepts TLS and plaintext, `enforcing` accepts TLS only.
 
-    Without `cert_path` and `key_path` (PEM files) clients get a self-signed certificate, made when
-    the first of them speaks TLS and never left in a file. The files are checked every
-    `watch_interval_ms`, and loaded again when they have changed and then stayed the same.
+    Without `cert_path` and `key_path` (PEM files), clients get a self-signed certificate. It is
+    made when the first client speaks TLS, and is never left in a file. The files are checked every
+    `watch_interval_ms`, and reloaded when they have changed and then stayed the same.
     """
 
     mode: Mode = "permissive"
@@ -28,9 +28,11 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """`listeners` are file descriptors that listen; `backend` the path of the server's socket, in a
-    directory that nobody else may enter. A client has `hello_timeout_ms` to send its first byte and
-    to complete a TLS handshake.
+    """The settings of a relay.
+
+    `listeners`: listening file descriptors. `backend`: the path of the server's socket, in a
+    private directory. A client has `hello_timeout_ms` to send its first byte and to complete a TLS
+    handshake.
     """
 
     listeners: tuple[int, ...]

@@ -1,8 +1,8 @@
-"""A server behind a port that takes TLS and plaintext alike: listens, keeps a relay running, stops
-both.
+"""A server behind a port that accepts both TLS and plaintext: runs the server and its relay.
 
-The relay is a process of its own (`relay`): neither TLS nor passing bytes on takes time from the
-server's event loop. Its sockets are ours, so that the port stays bound should it end.
+The relay is a separate process (`relay`), so that TLS and relaying do not take time from the
+server's event loop. The listening sockets belong to this process, so that the port stays bound if
+the relay ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 RESTART_S = 0.5
 LONGEST_RESTART_S = 10.0
-# sun_path holds 107 bytes; beside the server's socket there is one named after each caller.
+# sun_path holds 107 bytes. Beside the server's socket, there is one named after each caller.
 MAX_DIRECTORY = 107 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
 OnReport = Callable[[str, Mapping[str, Any]], None]
@@ -44,15 +44,16 @@ OnReport = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Of connections, since the start. The field names are those that the relay reports."""
+    """The number of connections since the start, under the field names that the relay reports."""
 
     plaintext: int = 0
     tls: int = 0
-    # Closed by the relay: no byte in time, plaintext where TLS is enforced, a failed handshake.
+    # Closed by the relay: silent for too long, plaintext where TLS is enforced, or a failed
+    # handshake.
     silent: int = 0
     refused_plaintext: int = 0
     failed_handshakes: int = 0
-    # Changed certificates that could not be used.
+    # The number of changed certificates that could not be used.
     failed_reloads: int = 0
 
 
@@ -60,8 +61,8 @@ class TlsServer(Component):
     """Serves TLS and plaintext on one port; starts and stops in the order that loses no call.
 
     `make_server(host, port)` makes the server behind it, an `aerobee_chassis.rpc.server.Server`,
-    which listens on a socket of its own. `host` and `port`: what clients dial. `listeners`: sockets
-    bound to it already, where several processes share it.
+    which listens on its own socket. `host` and `port` are the address for clients. `listeners`:
+    sockets that are already bound to it, if several processes share it.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class TlsServer(Component):
     ) -> None:
         self._make_server = make_server
         self._host = host
-        self.port = port  # 0: a free one, until it is started
+        self.port = port  # 0 means a free one, until the server is started
         self._tls = tls
         self._hello_timeout_ms = hello_timeout_ms
         self._directory: Path | None = None
@@ -88,11 +89,11 @@ class TlsServer(Component):
 
     @property
     def address(self) -> str:
-        """The "host:port" that clients dial, once started."""
+        """Return the "host:port" for clients, after the start."""
         return join_address(self._host, self.port)
 
     async def start(self) -> None:
-        """Raises PortInUse, CertificateError, StartError."""
+        """Start the server and its relay. Raises PortInUse, CertificateError, StartError."""
         self._listeners = self._listeners or listen(self._host, self.port)
         self._directory = private_directory()
         self._relay = _Relay(self._listeners, self._on_report)
@@ -103,7 +104,7 @@ class TlsServer(Component):
         self.port = int(self._listeners[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Refuses new connections first, then stops the server, then ends every connection."""
+        """Refuse new connections, then stop the server, then end every connection."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -120,7 +121,7 @@ class TlsServer(Component):
 
     @property
     def backend(self) -> str:
-        """The path of the server's socket."""
+        """Return the path of the server's socket."""
         assert self._directory is not None, "not started"
         return str(self._directory / "grpc")
 
@@ -129,7 +130,7 @@ class TlsServer(Component):
         return RelaySettings(descriptors, self.backend, self._tls, self._hello_timeout_ms)
 
     async def _keep(self) -> None:
-        """Replaces a relay that ends. Its connections are lost, and clients connect again."""
+        """Replace a relay that ends. Its connections are lost, and clients connect again."""
         log, wait_s = structlog.get_logger(), RESTART_S
         while True:
             assert self._relay is not None
@@ -146,7 +147,7 @@ class TlsServer(Component):
                 wait_s = min(2 * wait_s, LONGEST_RESTART_S)
 
     def _on_report(self, event: str, fields: Mapping[str, Any]) -> None:
-        """An event of the relay: counts, or something to log."""
+        """Handle an event of the relay: count it, or log it."""
         log = structlog.get_logger()
         if event == "counted":
             for name, count in fields.items():
@@ -163,7 +164,7 @@ class TlsServer(Component):
 
 
 class _Relay:
-    """A relay process. A thread reads what it reports, and calls `on_report` on the loop."""
+    """A relay process. A thread reads its reports, and calls `on_report` on the loop."""
 
     def __init__(self, listeners: list[socket.socket], on_report: OnReport) -> None:
         self._loop = asyncio.get_running_loop()
@@ -184,7 +185,7 @@ class _Relay:
         self._reader.start()
 
     async def begin(self, settings: RelaySettings) -> None:
-        """Returns when it takes connections. Raises CertificateError, StartError."""
+        """Return when the relay accepts connections. Raises CertificateError, StartError."""
         self.write(settings.to_json())
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -193,7 +194,7 @@ class _Relay:
             raise StartError(f"{RELAY} does not start: see its output") from None
 
     async def ended(self) -> int:
-        """The exit code, negative for a signal."""
+        """Wait for the end of the relay; return its exit code, negative for a signal."""
         await self._ended.wait()
         return await asyncio.to_thread(self._process.wait)
 
@@ -215,7 +216,7 @@ class _Relay:
         await asyncio.to_thread(self._reader.join)
         self._process.stdout.close()
         if self._relaying.done():
-            self._relaying.exception()  # retrieved: asyncio would log it
+            self._relaying.exception()  # retrieve it, or asyncio logs it
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -241,10 +242,10 @@ class _Relay:
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
-    """One socket for each address of `host`, all on the same port. Raises PortInUse.
+    """Open one socket for each address of `host`, all on the same port. Raises PortInUse.
 
-    With `reuse_port` others may listen there that ask for it too, and the kernel deals connections
-    out to all of them.
+    With `reuse_port`, other processes that also ask for it may listen there. The kernel distributes
+    connections among them.
     """
     listeners: list[socket.socket] = []
     try:
@@ -268,7 +269,7 @@ def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.so
         if reuse_port:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            # "::" takes IPv4 too; the IPv4 addresses of a name have sockets of their own.
+            # "::" accepts IPv4 too; the IPv4 addresses of a name have their own sockets.
             both = address[0] == "::"
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
         listener.bind(address)
@@ -280,8 +281,10 @@ def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.so
 
 
 def private_directory() -> Path:
-    """A new directory that nobody else may enter: in that of temporary files (TMPDIR), or in /tmp
-    if its path is too long for a socket. Raises StartError.
+    """Make a private directory. Raises StartError.
+
+    It is in the directory of temporary files (TMPDIR), or in /tmp if that path is too long for a
+    socket.
     """
     try:
         given = Path(tempfile.gettempdir())

@@ -1,6 +1,6 @@
-"""TLS as a server: contexts from certificates, and a connection in the shape of a socket.
+"""The server side of TLS: contexts from certificates, and a connection that acts as a socket.
 
-Imports `ssl`, 4 MB, which a relay of plaintext alone does without.
+This module imports `ssl`, which takes 4 MB. A relay of plaintext only does without it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import ssl
 
 from aerobee_chassis.errors import CertificateError
 
-# Reading less would leave decrypted bytes in `ssl`, where `epoll` does not see them.
+# With a smaller read, decrypted bytes would stay in `ssl`, where `epoll` does not see them.
 MAX_RECORD_BYTES = 16 * 1024
 
 WOULD_WAIT = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
-    """A server's context for TLS 1.2 and later, offering HTTP/2. Raises CertificateError."""
+    """Return a server's context for TLS 1.2 and later, offering HTTP/2. Raises CertificateError."""
     for what, path in (("certificate", cert_path), ("private key", key_path)):
         try:
             os.close(os.open(path, os.O_RDONLY))
@@ -29,11 +29,12 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    # In TLS 1.2 a client may renegotiate again and again: cheap for it and expensive for a server.
+    # In TLS 1.2, a client may renegotiate repeatedly: cheap for the client, expensive for the
+    # server.
     context.options |= ssl.OP_NO_RENEGOTIATION
     encrypted = False
 
-    def give_password() -> str:  # always, else OpenSSL prompts for one at the terminal
+    def give_password() -> str:  # always given: without it, OpenSSL asks at the terminal
         nonlocal encrypted
         encrypted = True
         return password
@@ -58,8 +59,10 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
 
 
 def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:
-    """A context from a key and its certificate in one text. `ssl` reads files only: the text is
-    written to `directory`, readable by nobody else, and removed. Raises CertificateError.
+    """Return a context from a key and its certificate in one text. Raises CertificateError.
+
+    `ssl` only reads files. Therefore, the text is written to `directory`, readable only by this
+    user, and then removed.
     """
     path = f"{directory}/self-signed"
     try:
@@ -71,14 +74,17 @@ def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:
 
 
 class TlsEnd:
-    """The server's end of a TLS connection, in the shape of a non-blocking socket."""
+    """The server's end of a TLS connection, which acts as a non-blocking socket."""
 
     def __init__(self, context: ssl.SSLContext, raw: socket.socket) -> None:
-        """Takes `raw` over."""
+        """Take over `raw`."""
         self._tls = context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
 
     def handshake(self) -> bool | None:
-        """True: done; None: waits to read; False: waits to write. Raises OSError."""
+        """Continue the handshake. Raises OSError.
+
+        Return True when it is complete, None to wait for reading, False to wait for writing.
+        """
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -91,8 +97,11 @@ class TlsEnd:
         return self._tls.fileno()
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """The decrypted bytes that have arrived, while there is room for a whole record. 0: the
-        other side has ended. Raises BlockingIOError when there are none."""
+        """Read the decrypted bytes that have arrived, while there is room for a whole record.
+
+        Return their number; 0 if the other side has ended. Raises BlockingIOError when there are
+        none.
+        """
         total = 0
         while len(buffer) - total >= MAX_RECORD_BYTES:
             try:
@@ -113,9 +122,9 @@ class TlsEnd:
             raise BlockingIOError from None
 
     def shutdown(self, how: int, /) -> None:
-        """Sends close_notify, then shuts the socket down."""
+        """Send close_notify, then shut down the socket."""
         with contextlib.suppress(OSError):
-            # It raises when the other side's close_notify has not come.
+            # It raises when the other side has not sent close_notify.
             self._tls.unwrap()
         socket.socket.shutdown(self._tls, how)
 

@@ -1,1 +1,1 @@
-"""The routing tables and the rules by which brokers come and go."""
+"""The routing tables and the rules for registering and removing brokers."""

@@ -1,7 +1,7 @@
-"""brokerLiveTable: (cluster, address) → last sign of life. Knows no topic.
+"""The brokerLiveTable: (cluster, address) → last sign of life. It does not know topics.
 
 A broker is submitted to the removal queue when its last sign of life expires (`expire`) or its
-watch ends (`end_watch`). Another sign of life before it is removed keeps it.
+watch ends (`end_watch`). If it gives a sign of life before it is removed, it stays.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class BrokerLiveTable:
         return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[BrokerKey, BrokerLive]]:
-        """Iterates over a copy, in the order of registration: the table may change meanwhile."""
+        """Iterate over a copy in the order of registration: the table may change meanwhile."""
         return iter(list(self._rows.items()))
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """The version of the topics that are stored for a broker; None for an unknown broker."""
+        """Return the version of a broker's stored topics; None for an unknown broker."""
         live = self._rows.get(key)
         return live.data_version if live else None
 
     # ---- signs of life ----
 
     def put(self, registration: Registration) -> None:
-        """Stores the row of a registration. It keeps its watch, unless the broker opens another."""
+        """Store the row of a registration. It keeps its watch, unless the broker opens another."""
         old = self._rows.get(registration.key)
         watch = old.watch if old else None
         if watch is not None and registration.watch_follows:
@@ -66,8 +66,10 @@ class BrokerLiveTable:
         )
 
     def holder_of(self, registration: Registration) -> tuple[str, BrokerProcess] | None:
-        """Return address and process of the broker that has the number of this registration and
-        whose stream is open, if that is another process at another address."""
+        """Return address and process of the broker that holds the number of this registration.
+
+        None unless it is another process at another address whose stream is open.
+        """
         process = registration.process
         if process is None:
             return None
@@ -85,7 +87,7 @@ class BrokerLiveTable:
         return None
 
     def refresh(self, key: BrokerKey) -> bool:
-        """Takes a sign of life. False for an unknown broker."""
+        """Record a sign of life. Return False for an unknown broker."""
         live = self._rows.get(key)
         if live is None:
             return False
@@ -97,9 +99,9 @@ class BrokerLiveTable:
         return True
 
     def open_watch(self, key: BrokerKey, broker_name: str, broker_id: int) -> Watch | None:
-        """A watch whose end unregisters the broker. It replaces the watch before.
+        """Open a watch, whose end unregisters the broker. It replaces the previous watch.
 
-        None when no such broker is registered.
+        Return None if no such broker is registered.
         """
         live = self._rows.get(key)
         if live is None or (live.broker_name, live.broker_id) != (broker_name, broker_id):
@@ -114,24 +116,24 @@ class BrokerLiveTable:
     # ---- ends of life ----
 
     def end_watch(self, key: BrokerKey, watch: Watch) -> None:
-        """After the end of its stream: submits the broker, unless it has another watch by now."""
+        """Submit the broker after the end of its stream, unless it has opened another watch."""
         live = self._rows.get(key)
         if live is None or live.watch is not watch:
             return
-        # Makes the row expired: should the queue be full, the next scan submits it.
+        # Mark the row as expired. If the queue is full, the next scan submits it.
         overdue_ms = self._clock.monotonic_ms() - live.heartbeat_timeout_ms - 1
         self._rows[key] = replace(live, watch=None, last_sign_ms=overdue_ms)
         self._submit(key, Reason.DISCONNECTED)
 
     def close_watches(self) -> None:
-        """Ends all streams and unregisters no broker: the name server stops."""
+        """End all streams without unregistering brokers, when the name server stops."""
         for key, live in self.items():
             if live.watch is not None:
                 live.watch.close()
                 self._rows[key] = replace(live, watch=None)
 
     def expire(self) -> int:
-        """Submits every broker whose last sign of life is older than its timeout; how many."""
+        """Submit each broker whose last sign of life is older than its timeout; return how many."""
         now = self._clock.monotonic_ms()
         return sum(
             self._submit(key, Reason.EXPIRED)
@@ -140,7 +142,7 @@ class BrokerLiveTable:
         )
 
     def drop(self, key: BrokerKey) -> None:
-        """Removes a row and ends its watch."""
+        """Remove a row and end its watch."""
         live = self._rows.pop(key, None)
         if live is not None and live.watch is not None:
             live.watch.close()

@@ -1,5 +1,6 @@
-"""Processes that were rejected because another one has their number, for as long as that is news.
-Knows no rule.
+"""Recent registrations that were rejected because another process holds the broker's number.
+
+This module stores them only; `route_info_manager.py` has the rule.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ KEPT_MS = 120_000  # a rejected process that still runs registers again every se
 
 
 class Conflicts:
-    """One for each address of a newcomer: the last."""
+    """The last conflict for each address of a newcomer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._found: dict[BrokerKey, tuple[int, BrokerConflict]] = {}
 
     def add(self, conflict: BrokerConflict) -> bool:
-        """Return whether it is new."""
+        """Store a conflict and return whether it is new."""
         key = BrokerKey(conflict.cluster, conflict.newcomer_address)
         before = self._found.get(key)
         self._found[key] = (self._clock.monotonic_ms(), conflict)
         return before is None or before[1] != conflict
 
     def end(self, key: BrokerKey) -> None:
-        """The broker at this address is registered."""
+        """Remove the conflict of an address. Call this when its broker is registered."""
         self._found.pop(key, None)
 
     def all(self) -> list[BrokerConflict]:
-        """Return those of the last KEPT_MS, sorted."""
+        """Return the conflicts of the last KEPT_MS, sorted."""
         oldest_ms = self._clock.monotonic_ms() - KEPT_MS
         self._found = {key: each for key, each in self._found.items() if each[0] >= oldest_ms}
         return sorted(

@@ -1,6 +1,6 @@
-"""The bounded queue of brokers that are to be unregistered, handed out in batches.
+"""The bounded queue of brokers to unregister, which hands them out in batches.
 
-In batches, because a removal goes over every topic: for a rack of forty brokers that is done once.
+A removal visits every topic. With batches, the loss of a rack of forty brokers costs one visit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RemovalQueue:
         return len(self._waiting)
 
     def submit(self, unregistration: Unregistration) -> bool:
-        """Whether there was room for it."""
+        """Add a broker to the queue. Return False if the queue is full."""
         if len(self._waiting) >= self._capacity:
             return False
         self._waiting.append(unregistration)
@@ -29,13 +29,13 @@ class RemovalQueue:
         return True
 
     def drain(self) -> list[Unregistration]:
-        """Empties the queue; oldest first."""
+        """Empty the queue and return its content, oldest first."""
         batch = list(self._waiting)
         self._waiting.clear()
         self._filled.clear()
         return batch
 
     async def next_batch(self) -> list[Unregistration]:
-        """Waits until the queue is not empty, and drains it."""
+        """Wait until the queue is not empty, and drain it."""
         await self._filled.wait()
         return self.drain()

@@ -1,7 +1,7 @@
-"""RouteInfoManager: the routing tables and the rules by which brokers come and go. In memory only.
+"""RouteInfoManager: the routing tables and the rules for registering and removing brokers.
 
-One owner (the loop of the process), so no lock. Knows no transport, no file and no task. The names
-of the tables are RocketMQ's:
+The tables are in memory only. The loop of the process owns them, so they need no lock. This module
+does not use transport, files or tasks. The names of the tables are RocketMQ's:
 
     topic_queue_table    topic → broker name → QueueData              topic_queue_table.py
     broker_addr_table    broker name → BrokerData
@@ -9,11 +9,11 @@ of the tables are RocketMQ's:
     broker_live_table    (cluster, address) → BrokerLive              broker_live_table.py
     filter_server_table  (cluster, address) → filter server addresses
 
-Beside them, the topics of the brokers that have gone last, by which a topic whose brokers are away
-is told from one that does not exist.
+The manager also remembers the topics of the brokers that left last. They distinguish a topic whose
+brokers have left from a topic that does not exist.
 
-Differs from RocketMQ's in that an address belongs to one broker name: a broker that comes back
-under another name or cluster leaves the old one at once, where there it would stay for ever.
+One rule differs from RocketMQ's: an address belongs to one broker name. A broker that returns under
+another name or cluster leaves the old one at once. In RocketMQ, the old entry would stay forever.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from aerobee_namesrv.routing.topic_route import in_zone, with_acting_masters
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
 from aerobee_wire.status import Code, MqError
 
-# Broker names that have gone, of which the topics are remembered.
+# The number of broker names that have left and whose topics are remembered.
 MOST_AWAY = 64
 
 
@@ -59,19 +59,20 @@ class RouteInfoManager:
         self.cluster_addr_table: dict[str, set[str]] = {}
         self.broker_live_table = broker_live_table
         self.filter_server_table: dict[BrokerKey, tuple[str, ...]] = {}
-        # Since the start, by reason; for the metrics.
+        # The number of unregistered brokers since the start, by reason, for the metrics.
         self.unregistered: Counter[Reason] = Counter()
         self._watches: set[BrokerWatch] = set()
-        # Broker name → its topics when its last member went; the one that went last is the last.
+        # Broker name → its topics when its last member left. The latest is at the end.
         self._away: dict[str, set[str]] = {}
 
     # ---- registration ----
 
     def register_broker(self, registration: Registration) -> Registered:
-        """Adds or refreshes a broker and its topics.
+        """Add or refresh a broker and its topics.
 
         `rejected` is set when another address holds the broker id with a newer state version, or
-        another process that lives has the number of this one.
+        another live process holds the number of this one.
+
         Raises MqError SYSTEM_ERROR for a first registration that holds exactly one topic.
         """
         if conflict := self._conflict(registration):
@@ -92,7 +93,7 @@ class RouteInfoManager:
         data = self.broker_addr_table.setdefault(name, BrokerData(registration.cluster, name))
         data.enable_acting_master = bool(registration.enable_acting_master)
         data.zone_name = registration.zone_name
-        # An empty group counts as one whose lowest id is 0: its first member changes nothing.
+        # An empty group counts as one whose lowest id is 0, so its first member changes nothing.
         lowest_changed = broker_id < min(data.addresses, default=0)
         for other_id in data.ids_of(registration.address) - {broker_id}:
             del data.addresses[other_id]  # the broker changed its role
@@ -112,8 +113,12 @@ class RouteInfoManager:
         return self._answer(data, registration)
 
     def _conflict(self, registration: Registration) -> BrokerConflict | None:
-        """A process that has died has no open stream, or none soon; so one that lives is never
-        replaced by another that was started with its number by mistake."""
+        """Return the conflict with a live process that holds the number of this registration.
+
+        The registration is then rejected: a process that was started with this number by mistake
+        must not replace the live one. The stream of a dead process is closed or ends soon, so a
+        dead process does not block its successor for long.
+        """
         found = self.broker_live_table.holder_of(registration)
         if found is None or registration.process is None:
             self.conflicts.end(registration.key)
@@ -144,14 +149,15 @@ class RouteInfoManager:
             if key.address == registration.address and (key.cluster, live.broker_name) != here
         ]
         if moved:
-            # When this line repeats, two brokers advertise one address.
+            # If this event repeats, two brokers advertise the same address.
             _log("broker_moved", registration, previous_name=moved[0].broker_name)
             self.unregister(moved)
 
     def _refuse_single_topic(self, registration: Registration) -> None:
-        """Of an unknown broker: one topic alone is a change of those that are registered.
+        """Reject an unknown broker that registers a single topic.
 
-        Checked before the tables are touched, so that a refused broker leaves nothing behind.
+        A single topic is a change to the topics of a registered broker. This check runs before the
+        broker is added to the tables, so that a rejected broker leaves nothing behind.
         """
         data = self.broker_addr_table.get(registration.broker_name)
         known = data is not None and registration.broker_id in data.addresses
@@ -163,8 +169,10 @@ class RouteInfoManager:
             )
 
     def _is_outdated(self, data: BrokerData, registration: Registration) -> bool:
-        """Whether another address holds the broker id with a newer state version, or it is the id
-        of a master, and another member has one."""
+        """Return whether another address holds the broker id with a newer state version.
+
+        For the id of a master, a newer state version of any other member counts.
+        """
         if registration.broker_id == MASTER_ID and self._is_deposed(data, registration):
             return True
         holder = data.addresses.get(registration.broker_id, registration.address)
@@ -185,8 +193,11 @@ class RouteInfoManager:
         return deposed
 
     def _update_topics(self, data: BrokerData, registration: Registration, first: bool) -> None:
-        """Stores topics of a master, or of the lowest replica of a broker that allows acting
-        masters."""
+        """Store the topics of a master.
+
+        Also store the topics of the replica with the lowest id, if its broker sends
+        enable_acting_master.
+        """
         stands_in = (
             registration.broker_id != MASTER_ID
             and registration.broker_id == min(data.addresses)
@@ -225,7 +236,7 @@ class RouteInfoManager:
     # ---- unregistration ----
 
     def unregister(self, batch: Iterable[Unregistration]) -> None:
-        """Removes brokers, but those that have given a sign of life since they were submitted."""
+        """Remove brokers, except those that gave a sign of life after they were submitted."""
         removed: set[str] = set()
         reduced: set[str] = set()
         for each in batch:
@@ -283,7 +294,7 @@ class RouteInfoManager:
     def _notify_min_broker_id_changed(
         self, data: BrokerData, *, offline: str = "", ha: str = ""
     ) -> None:
-        """Notifies the members of a new lowest id, but not the broker that registered it."""
+        """Notify the members of a new lowest id, except the broker that registered it."""
         if not self._options.now.notify_min_broker_id_changed:
             return
         lowest = min(data.addresses)
@@ -297,14 +308,14 @@ class RouteInfoManager:
     # ---- members ----
 
     def members(self, broker_name: str) -> BrokerMembers:
-        """Without addresses when nobody is registered under that name."""
+        """Return the members of a broker name; without addresses if no broker has that name."""
         data = self.broker_addr_table.get(broker_name)
         if data is None:
             return BrokerMembers("", broker_name)
         return BrokerMembers(data.cluster, broker_name, dict(data.addresses), data.epoch)
 
     def watch_brokers(self) -> BrokerWatch:
-        """Hears of every broker name whose members change, until `end_broker_watch`."""
+        """Watch for broker names whose members change, until `end_broker_watch`."""
         watch = BrokerWatch()
         self._watches.add(watch)
         return watch
@@ -313,7 +324,7 @@ class RouteInfoManager:
         self._watches.discard(watch)
 
     def close_broker_watches(self) -> None:
-        """Ends the streams: the name server stops."""
+        """End the streams. The name server calls this when it stops."""
         for watch in self._watches:
             watch.close()
 
@@ -328,9 +339,9 @@ class RouteInfoManager:
     # ---- routes ----
 
     def pickup_topic_route_data(self, topic: str, zone_name: str = "") -> TopicRoute | None:
-        """The route of a topic; None when no known broker has it.
+        """Return the route of a topic; None if no known broker has it.
 
-        With a zone name the brokers of other zones are left out.
+        With a zone name, the route leaves out the brokers of other zones.
         """
         queues = self.topic_queue_table.queues_of(topic)
         names = sorted(queues)
@@ -347,7 +358,7 @@ class RouteInfoManager:
         return in_zone(route, zone_name) if zone_name else route
 
     def away_brokers_of(self, topic: str) -> list[str]:
-        """The names of the brokers that had a topic when they went, sorted; they may come back."""
+        """Return the names of the brokers that had a topic when they left, sorted."""
         return sorted(name for name, topics in self._away.items() if topic in topics)
 
     def _filter_servers_of(self, brokers: Sequence[BrokerData]) -> dict[str, tuple[str, ...]]:
@@ -358,25 +369,28 @@ class RouteInfoManager:
     # ---- edits and lists that need to know the brokers ----
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
-        """Stores the queues of a topic. False, and nothing stored, if a broker name is unknown."""
+        """Store the queues of a topic. If a broker name is unknown, return False instead."""
         if any(queue.broker_name not in self.broker_addr_table for queue in queues):
             return False
         self.topic_queue_table.put(topic, queues)
         return True
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
-        """Removes a topic; with a cluster only from the brokers of that cluster."""
+        """Remove a topic. With a cluster, remove it only from the brokers of that cluster."""
         names = self.cluster_addr_table.get(cluster, set()) if cluster else None
         self.topic_queue_table.delete(topic, names)
         for topics in self._away.values():
             topics.discard(topic)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Sorted; empty for an unknown cluster."""
+        """Return the topics of a cluster, sorted; empty for an unknown cluster."""
         return self.topic_queue_table.names_on(self.cluster_addr_table.get(cluster, set()))
 
     def system_topics(self) -> tuple[list[str], str]:
-        """Cluster and broker names, which are topics too, sorted; and the address of a broker."""
+        """Return the system topics, sorted, and the address of a broker.
+
+        Each cluster name and each broker name is also a topic.
+        """
         names = set(self.cluster_addr_table).union(*self.cluster_addr_table.values())
         addresses = (next(iter(b.addresses.values())) for b in self.broker_addr_table.values())
         return sorted(names), next(addresses, "")

@@ -1,6 +1,6 @@
-"""The rows of the routing tables and what goes in and out of them. Values only: no rule, no clock.
+"""The rows of the routing tables and their input and output values. No rules and no clock.
 
-All are immutable but BrokerData: a row that is no longer the one in the table has been replaced.
+All are immutable except BrokerData. To change an immutable row, the table replaces it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BrokerKey(NamedTuple):
 class DataVersion:
     """The version of a broker's topics.
 
-    Equal when all three are equal; ordered by state version, then counter, then timestamp, which is
-    the order of the fields here.
+    Two versions are equal if all three fields are equal. They are ordered by state version, counter
+    and timestamp, which is the order of the fields here.
     """
 
     state_version: int = 0
@@ -60,9 +60,12 @@ class QueueData:
 
 @dataclass(slots=True)
 class BrokerData:
-    """The members of one broker name. `addresses`: broker id → "host:port", at least one. `epoch`:
-    the highest state version of a registration since the name has members. A master that is gone
-    counts, so that clients do not take what its slaves registered with for outdated."""
+    """The members of one broker name.
+
+    `addresses`: broker id → "host:port", at least one. `epoch`: the highest state version of a
+    registration since the name has had members. It includes a master that has left. Otherwise,
+    clients would ignore its remaining slaves as outdated.
+    """
 
     cluster: str
     broker_name: str
@@ -72,7 +75,7 @@ class BrokerData:
     epoch: int = 0
 
     def ids_of(self, address: str) -> set[int]:
-        """The broker ids that are held by an address: one, or none."""
+        """Return the broker ids of an address: one, or none."""
         return {broker_id for broker_id, held in self.addresses.items() if held == address}
 
     def copy(self) -> BrokerData:
@@ -88,8 +91,11 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMembers:
-    """Who is registered under one broker name. `addresses`: as of BrokerData; empty: nobody.
-    `epoch`: as of BrokerData."""
+    """The registered members of one broker name.
+
+    `addresses` is as in BrokerData, and empty if no broker is registered. `epoch` is as in
+    BrokerData.
+    """
 
     cluster: str
     broker_name: str
@@ -99,9 +105,12 @@ class BrokerMembers:
 
 @dataclass(frozen=True, slots=True)
 class BrokerProcess:
-    """What tells one process from another that registers as the same broker. `number`: brokerId of
-    its options, whatever its role. `store_id`: "" where the store has none. `start_timestamp_ms`:
-    by its own clock."""
+    """The identity of a process that registers as a broker.
+
+    It distinguishes processes that use the same name. `number`: brokerId in its options,
+    independent of its role. `store_id`: empty if the store has none. `start_timestamp_ms`: by its
+    own clock, milliseconds since the epoch.
+    """
 
     process_id: str
     number: int
@@ -111,8 +120,10 @@ class BrokerProcess:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConflict:
-    """Two processes that have one number of one broker name: the `holder` is registered, the
-    `newcomer` was rejected."""
+    """Two processes with the same number of one broker name.
+
+    The `holder` is registered; the `newcomer` was rejected.
+    """
 
     cluster: str
     broker_name: str
@@ -128,18 +139,18 @@ class BrokerLive:
 
     broker_name: str
     broker_id: int
-    last_update_timestamp_ms: int  # wall clock, to show
-    last_sign_ms: int  # monotonic, for the expiry
+    last_update_timestamp_ms: int  # wall clock, for display
+    last_sign_ms: int  # monotonic clock, for the expiry
     heartbeat_timeout_ms: int
     data_version: DataVersion
     ha_server_address: str = ""
     watch: Watch | None = None
-    process: BrokerProcess | None = None  # None: of an early broker
+    process: BrokerProcess | None = None  # None: an early broker, which does not send it
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A RegisterBrokerRequest; its fields are documented there. `topics`: by name."""
+    """A RegisterBrokerRequest, whose fields are documented there. `topics` is by name."""
 
     cluster: str
     broker_name: str
@@ -154,8 +165,8 @@ class Registration:
     zone_name: str = ""
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
     watch_follows: bool = False
-    process: BrokerProcess | None = None  # None: of an early broker
-    removed_topics: tuple[str, ...] = ()  # of an incremental one
+    process: BrokerProcess | None = None  # None: an early broker, which does not send it
+    removed_topics: tuple[str, ...] = ()  # only in an incremental registration
 
     @property
     def key(self) -> BrokerKey:
@@ -164,8 +175,11 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The answer to a registration. The addresses are the master's, for a replica. `conflict`: why
-    it is rejected, where another process has its number."""
+    """The answer to a registration.
+
+    A replica gets the addresses of its master. `conflict`: the reason for a rejection, if another
+    process has the number of this one.
+    """
 
     master_address: str = ""
     ha_server_address: str = ""
@@ -174,7 +188,7 @@ class Registered:
 
 
 class Reason(StrEnum):
-    """Why a broker is unregistered."""
+    """The reason for unregistering a broker."""
 
     REQUESTED = "requested"
     EXPIRED = "expired"
@@ -184,10 +198,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unregistration:
-    """A broker that is to be removed.
+    """A broker to remove.
 
-    With `live` set it is void once the table has another row for the broker: there was a sign of
-    life since.
+    If `live` is set and the table has another row for the broker, the removal is void: the broker
+    has given a sign of life since.
     """
 
     cluster: str
@@ -204,7 +218,10 @@ class Unregistration:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic is. `filter_servers`: broker address → filter server addresses."""
+    """The brokers and queues of a topic.
+
+    `filter_servers`: broker address → filter server addresses.
+    """
 
     queues: tuple[QueueData, ...]
     brokers: tuple[BrokerData, ...]

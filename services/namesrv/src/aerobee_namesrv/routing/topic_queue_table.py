@@ -1,4 +1,4 @@
-"""topicQueueTable: topic → broker name → QueueData. Knows no cluster and no heartbeat."""
+"""The topicQueueTable: topic → broker name → QueueData. It does not know clusters or heartbeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TopicQueueTable:
         return topic in self._topics
 
     def queues_of(self, topic: str) -> Mapping[str, QueueData]:
-        """Broker name → queues; empty for an unknown topic."""
+        """Return broker name → queues; empty for an unknown topic."""
         return self._topics.get(topic, {})
 
     # ---- from registrations ----
@@ -37,9 +37,9 @@ class TopicQueueTable:
         overwrite: bool,
         read_only: bool = False,
     ) -> None:
-        """Stores topics of a broker; with `overwrite` off only those not stored for it yet.
+        """Store topics of a broker; without `overwrite`, only those not yet stored for it.
 
-        `read_only` takes the write permission from what is stored.
+        `read_only` removes the write permission from the stored topics.
         """
         for topic, queue in topics.items():
             brokers = self._topics.setdefault(topic, {})
@@ -48,12 +48,14 @@ class TopicQueueTable:
                 brokers[queue.broker_name] = replace(queue, permission=kept)
 
     def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
-        """Drops the queues of a broker in all other topics."""
+        """Drop the queues of a broker in all other topics."""
         self._drop(lambda topic, queue: queue.broker_name == broker_name and topic not in topics)
 
     def drop_brokers(self, broker_names: Collection[str]) -> dict[str, set[str]]:
-        """Drops their queues in every topic, and the topics that are left without any. Returns
-        which topics each of them had."""
+        """Drop the queues of brokers in every topic, and the topics that have no queues left.
+
+        Return the topics of each broker.
+        """
         dropped: dict[str, set[str]] = {name: set() for name in broker_names}
         for topic, brokers in self._topics.items():
             for name in brokers.keys() & dropped.keys():
@@ -64,20 +66,20 @@ class TopicQueueTable:
     # ---- edits ----
 
     def wipe_write(self, broker_names: Collection[str]) -> int:
-        """Takes the write permission from every topic of these brokers; how many changed."""
+        """Remove the write permission from all topics of these brokers; return how many changed."""
         return self._set_permission(broker_names, lambda old: old & ~PERMISSION_WRITE)
 
     def add_write(self, broker_names: Collection[str]) -> int:
-        """Makes every topic of these brokers readable and writable; how many changed."""
+        """Make every topic of these brokers readable and writable; return how many changed."""
         return self._set_permission(broker_names, lambda _: PERMISSION_READ | PERMISSION_WRITE)
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Stores queues as they are, beside those of other brokers."""
+        """Store queues as they are, beside those of other brokers."""
         for queue in queues:
             self._topics.setdefault(topic, {})[queue.broker_name] = queue
 
     def delete(self, topic: str, broker_names: Collection[str] | None = None) -> None:
-        """Forgets a topic, or only its queues on some brokers."""
+        """Delete a topic, or only its queues on some brokers."""
         kept = {
             name: queue
             for name, queue in self._topics.pop(topic, {}).items()
@@ -98,7 +100,10 @@ class TopicQueueTable:
         return self._where(lambda queue: bool(queue.topic_sys_flag & FLAG_UNIT))
 
     def unit_subscription_names(self, *, include_unit: bool) -> list[str]:
-        """Topics with a unit subscription; without `include_unit` those that are no unit's."""
+        """Return the topics with a unit subscription.
+
+        Without `include_unit`, leave out the topics that belong to a unit.
+        """
         refused = 0 if include_unit else FLAG_UNIT
         return self._where(
             lambda queue: bool(

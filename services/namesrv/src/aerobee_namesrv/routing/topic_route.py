@@ -1,17 +1,18 @@
-"""Views of a topic's route: pure functions from route to route. They know no table."""
+"""Views of a topic's route: pure functions from route to route. They do not use the tables."""
 
 from __future__ import annotations
 
 from aerobee_namesrv.routing.rows import MASTER_ID, PERMISSION_WRITE, BrokerData, TopicRoute
 
-# Topics by which members of a broker name synchronize: their routes show the real members.
+# Topics by which the members of a broker name synchronize. Their routes show the real members.
 SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 def with_acting_masters(topic: str, route: TopicRoute) -> TopicRoute:
-    """The route in which the lowest replica of a lost master stands under id 0.
+    """Return the route in which the lowest replica of a lost master has id 0.
 
-    For a broker name that allows it (enable_acting_master) and whose queues cannot be written.
+    This applies to a broker name that allows it (enable_acting_master) and that has no writable
+    queues.
     """
     if topic.startswith(SYNC_MEMBER_GROUP_PREFIX):
         return route
@@ -33,10 +34,10 @@ def _promoted(broker: BrokerData) -> BrokerData:
 
 
 def in_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
-    """The route without the brokers of other zones.
+    """Return the route without the brokers of other zones.
 
-    A broker name without a master stays in the route of every zone: its replicas can still be
-    read. Zone names are compared without regard to case.
+    A broker name without a master stays in the route of every zone, because its replicas can still
+    be read. The case of zone names is ignored.
     """
     dropped = [
         broker

@@ -1,6 +1,6 @@
-"""Open streams as the tables see them: of a broker, and of a client. Knows no transport.
+"""The open streams of brokers and clients, as the tables see them. Knows no transport.
 
-The stream of a broker that dies ends within seconds; its last sign of life expires after minutes.
+When a broker dies, its stream ends within seconds. Its last sign of life expires after minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerIdChanged:
-    """The lowest broker id of a broker name changed. An empty address: unknown, or none."""
+    """The lowest broker id of a broker name has changed. An empty address is unknown or missing."""
 
     min_broker_id: int
     min_broker_address: str
@@ -21,7 +21,7 @@ class MinBrokerIdChanged:
 
 
 class Watch:
-    """One broker's stream."""
+    """The stream of one broker."""
 
     def __init__(self) -> None:
         self._notices: asyncio.Queue[MinBrokerIdChanged | None] = asyncio.Queue()
@@ -30,17 +30,17 @@ class Watch:
         self._notices.put_nowait(notice)
 
     def close(self) -> None:
-        """Ends the stream after the notices that are queued."""
+        """End the stream after the queued notices."""
         self._notices.put_nowait(None)
 
     async def notices(self) -> AsyncIterator[MinBrokerIdChanged]:
-        """The notices, until the watch is closed."""
+        """Yield the notices until the watch is closed."""
         while (notice := await self._notices.get()) is not None:
             yield notice
 
 
 class BrokerWatch:
-    """One client's stream: the names of brokers that have changed, each once until it is taken."""
+    """The stream of one client: the names of changed brokers, each once until it is taken."""
 
     def __init__(self) -> None:
         self._changed: set[str] = set()
@@ -52,12 +52,12 @@ class BrokerWatch:
         self._news.set()
 
     def close(self) -> None:
-        """Ends the stream."""
+        """End the stream."""
         self._closed = True
         self._news.set()
 
     async def changes(self) -> AsyncIterator[list[str]]:
-        """The names, sorted, until the watch is closed."""
+        """Yield the names, sorted, until the watch is closed."""
         while True:
             await self._news.wait()
             self._news.clear()

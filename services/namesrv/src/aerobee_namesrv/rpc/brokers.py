@@ -1,10 +1,12 @@
-"""RPCs of brokers: RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion,
-WatchRegistration.
+"""RPCs of brokers: registration, heartbeat, data version and watch.
+
+They are RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion and WatchRegistration.
 
 Codes: INVALID_PARAMETER; SYSTEM_ERROR (single-topic registration of an unknown broker); SYSTEM_BUSY
 (removal queue full); BROKER_NOT_EXIST (heartbeat and watch of an unknown broker).
-Differs from Apache's: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR; a heartbeat of an
-unknown broker is refused; the death of a broker ends a stream of its own, the watch.
+
+Differences from Apache's: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR. A heartbeat of an
+unknown broker is rejected. Each broker has a stream, the watch, which ends when the broker dies.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from aerobee_namesrv.routing.rows import BrokerKey
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_wire.status import Code, MqError
 
-# A batch of removals takes milliseconds, once the loop runs it.
+# A batch of removals takes milliseconds after the loop starts it.
 RETRY_AFTER_MS = 100
 
 

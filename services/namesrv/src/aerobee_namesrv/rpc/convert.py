@@ -1,4 +1,4 @@
-"""Between the messages of the contract and the rows of the tables. Raises INVALID_PARAMETER."""
+"""Conversion between contract messages and table rows. Raises INVALID_PARAMETER."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def registration(request: pb.RegisterBrokerRequest) -> Registration:
         broker_id=checks.not_negative("broker_id", request.broker_id),
         address=checks.address("broker_address", request.broker_address),
         data_version=data_version(request.data_version),
-        # No further checks: the broker has checked them, and one odd topic must not keep it out.
+        # The broker has checked the rest of a topic. One odd topic must not keep the broker out.
         topics={
             checks.name("topics.topic", config.topic): _queue_data(
                 "topics", request.broker_name, config

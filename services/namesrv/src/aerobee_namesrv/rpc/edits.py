@@ -1,8 +1,9 @@
-"""Edits of the tables by hand: WipeWritePermission, AddWritePermission, DeleteTopic, RegisterTopic.
+"""Manual edits of the tables: WipeWritePermission, AddWritePermission, DeleteTopic, RegisterTopic.
 
-Codes: INVALID_PARAMETER. An unknown broker or topic is no error: nothing is changed.
-Differs from Apache's: the counts are of topics that changed, not of all topics; a
-topic that is registered by hand needs a legal name and at least one queue.
+Codes: INVALID_PARAMETER. An unknown broker or topic is not an error; nothing is changed.
+
+Differences from Apache's: a count is the number of changed topics, not of all topics. A topic that
+is registered manually needs a legal name and at least one queue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The key-value configuration: PutKvConfig, GetKvConfig, DeleteKvConfig, ListKvConfig.
 
-Codes: INVALID_PARAMETER; QUERY_NOT_FOUND (no such namespace or key); SYSTEM_ERROR, retryable (the
-file cannot be written).
+Codes: INVALID_PARAMETER; QUERY_NOT_FOUND (the namespace or key does not exist); SYSTEM_ERROR,
+retryable (the file cannot be written).
 """
 
 from __future__ import annotations

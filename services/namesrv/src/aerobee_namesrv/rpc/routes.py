@@ -1,9 +1,10 @@
 """RPCs of clients: GetTopicRoute, ListTopics, GetClusterInfo, WatchBrokers, GetBrokerMemberGroup.
 
-Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST, retryable where the topic was on a broker that has gone;
-SYSTEM_ERROR, retryable (needWaitForService: not ready yet); NO_PERMISSION (a list that is turned
-off).
-Differs from Apache's: lists are sorted; one that is turned off is NO_PERMISSION, not SYSTEM_ERROR.
+Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST, retryable if the topic was on a broker that has left;
+SYSTEM_ERROR, retryable (needWaitForService: not ready yet); NO_PERMISSION (the list is turned off).
+
+Differences from Apache's: lists are sorted. A list that is turned off is NO_PERMISSION, not
+SYSTEM_ERROR.
 """
 
 from __future__ import annotations

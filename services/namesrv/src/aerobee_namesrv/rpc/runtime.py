@@ -1,8 +1,9 @@
-"""The process itself: GetRuntimeConfig, UpdateRuntimeConfig.
+"""The configuration of the running process: GetRuntimeConfig, UpdateRuntimeConfig.
 
-Codes: NO_PERMISSION (a key that is set at start only); INVALID_PARAMETER (unknown key, bad value).
-Differs from Apache's: keys are allowed one by one where Apache forbids some, and a change is not
-written to a file: it lasts as long as the process.
+Codes: NO_PERMISSION (the key can only be set at start); INVALID_PARAMETER (unknown key, bad value).
+
+Differences from Apache's: there is a list of allowed keys, where Apache has a list of forbidden
+ones. A change is not written to a file: it is lost when the process ends.
 """
 
 from __future__ import annotations

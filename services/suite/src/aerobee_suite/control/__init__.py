@@ -1,1 +1,1 @@
-"""Faults and time for tests: what `--test-control` turns on."""
+"""Faults and time for tests, enabled by `--test-control`."""

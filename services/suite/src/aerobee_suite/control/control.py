@@ -1,4 +1,4 @@
-"""Faults and time of a suite that runs for tests, wired."""
+"""The faults and the time of a suite in tests, connected to its services."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aerobee_suite.control.virtual_time import VirtualClock, VirtualTimeLoop
 
 
 class Control:
-    """To be made on a VirtualTimeLoop."""
+    """Faults and time. Create it on a VirtualTimeLoop."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ class Control:
         addresses: Callable[[], Mapping[str, str]],
         proxy: Callable[[], ProxyApp | None],
     ) -> Adapt:
-        """What the name server's port serves: its own services, behind refusals, and ours."""
+        """Return a function that adds to the name server's port: refusals and the SuiteService."""
         settlement = Settlement(runner, proxy)
         time_travel = TimeTravel(self.clock, runner, proxy, settlement)
         ours = bind(

@@ -1,4 +1,4 @@
-"""Calls that a test has refused: the next ones of an RPC fail with a response code."""
+"""Calls that a test makes fail: the next calls of an RPC return a response code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(slots=True, eq=False)
 class Refusals:
-    """RPCs are named without their service: "Send". Those of name server and broker differ."""
+    """Refusals by RPC. An RPC is named without its service, for example "Send".
+
+    The RPCs of the name server and of the broker have different names.
+    """
 
     _codes: dict[str, deque[Code]] = field(default_factory=dict)
 
     def refuse(self, rpc: str, code: Code, times: int) -> None:
-        """Replaces what was refused of this RPC. Raises INVALID_PARAMETER for an unknown one."""
+        """Replace the refusals of an RPC. Raises MqError INVALID_PARAMETER for an unknown RPC."""
         if rpc not in self._codes:
             nearest = difflib.get_close_matches(rpc, self._codes, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {sorted(self._codes)}"
@@ -30,21 +33,21 @@ class Refusals:
         self._codes[rpc] = deque([code] * times)
 
     def guard(self, services: Sequence[Service]) -> list[Service]:
-        """The services, with refusals before each handler."""
+        """Return the services with a check for refusals before each handler."""
         return [
             replace(service, methods=tuple(map(self._guarded, service.methods)))
             for service in services
         ]
 
     def _guarded(self, method: Method) -> Method:
-        # A broker that is started again has the same RPCs: what is refused stays so.
+        # A restarted broker has the same RPCs, so refusals stay in force.
         self._codes.setdefault(method.name, deque())
         return replace(method, handler=_Guarded(method.name, method.handler, self._codes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Guarded:
-    """A handler behind refusals."""
+    """A handler that first checks for refusals."""
 
     rpc: str
     handler: Handler

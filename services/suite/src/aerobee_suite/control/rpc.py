@@ -17,7 +17,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class SuiteRpcs:
-    """`addresses`: name of a service → "host:port"."""
+    """The handlers of SuiteService. `addresses`: name of a service → "host:port"."""
 
     def __init__(
         self,

@@ -1,9 +1,10 @@
-"""Whether live consumer groups have settled what is visible to them: consumed, sent back or
-dead-lettered, and said so.
+"""Wait until live consumer groups have settled all messages that are visible to them.
 
-A classic consumer says how far it is with each pull. So where messages are left, its parked pulls
-are woken, and it pulls again. Consumers that ask when they like (pull consumers, simple consumers)
-are not waited for.
+A settled message was consumed, sent back or dead-lettered, and the broker knows it.
+
+A classic consumer reports its progress with each pull. If it has messages left, this module wakes
+its parked pulls, so that it pulls again. Pull consumers and simple consumers ask when they want to,
+so this module does not wait for them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PUSH_CLIENTS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUME
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """`queue_id` None: a topic that is popped from."""
+    """A queue with messages left. `queue_id` is None for a topic that is popped from."""
 
     consumer_group: str
     topic: str
@@ -48,8 +49,10 @@ class Settlement:
     proxy: Callable[[], ProxyApp | None]
 
     async def wait(self, consumer_group: str = "", timeout_ms: int = 0) -> None:
-        """Returns when the group, or each live one, has settled everything. Raises REQUEST_TIMEOUT,
-        which names groups and topics. Time for this is real."""
+        """Return when the group, or each live group, has settled everything.
+
+        Raises MqError REQUEST_TIMEOUT, which names groups and topics. The timeout is in real time.
+        """
         timeout_ms = timeout_ms or TIMEOUT_MS
         with real_time():
             loop = asyncio.get_running_loop()
@@ -82,7 +85,7 @@ class Settlement:
                     break
 
     def _popped(self) -> set[tuple[str, str]]:
-        """(group, topic) of the push consumers that are connected to the proxy."""
+        """Return (group, topic) of the push consumers that are connected to the proxy."""
         app = self.proxy()
         if app is None:
             return set()
@@ -109,7 +112,7 @@ def _left_by_pull(broker: Broker, consumer_group: str) -> Iterator[Unsettled]:
 
 
 def _pushed(clients: list[Client]) -> set[tuple[str, str]]:
-    """(group, topic) of classic push consumers that divide the queues among them."""
+    """Return (group, topic) of classic push consumers that share the queues (clustering)."""
     return {
         (group, topic)
         for client in clients
@@ -130,8 +133,10 @@ def _is_left_by_pop(broker: Broker, group: str, topic: str, queue_id: int) -> bo
 
 
 def _is_unanswered(message: InFlightMessage) -> bool:
-    """Visible, or on the lease of its last delivery as that was given: neither acknowledged nor
-    refused."""
+    """Return whether a message is visible, or still leased as it was delivered.
+
+    Such a message was neither acknowledged nor rejected since its last delivery.
+    """
     if message.state is VISIBLE:
         return True
     as_given = message.pop_time_ms <= message.lease_id // LEASE_IDS_PER_MS

@@ -1,7 +1,8 @@
-"""Time that goes forward in one call, from due time to due time.
+"""Advance time in one call, from due time to due time.
 
-Between two due times nothing happens by itself, so nothing is missed: a retry becomes visible, its
-consumer gets it and sends it back, and only then does time go on to the next retry.
+Nothing happens by itself between two due times, so a jump misses nothing. For example, when a retry
+becomes visible, its consumer gets it and sends it back. Only then does time advance to the next
+retry.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from aerobee_suite.control.virtual_time import VirtualClock
 from aerobee_wire.status import Code, MqError
 
 LONGEST_MS = 366 * 86_400_000
-# Retention looks at the hour of the day (`deleteWhen`), so no hour is jumped over.
+# Retention looks at the hour of the day (`deleteWhen`), so a step must not skip an hour.
 LONGEST_STEP_MS = 30 * 60_000
-# What is due and does not come about (a disk that fails, a renewal at a killed broker) holds up
-# time so long in real time; then time goes on without it, by so much, and twice as much each time.
+# Due work may fail to finish, for example on a failing disk or at a killed broker. Time waits this
+# long for it, in real time. Then time advances without it, by OVERDUE_STEP_MS at first. Each later
+# step without it is twice as long.
 OVERDUE_WAIT_S = 2.0
 OVERDUE_STEP_MS = 10_000
 POLL_S = 0.001
 QUIET_WAIT_S = 5.0
-# Periodic work of a broker that looks at the time: retention, checks of transactions, and the TTL
-# of lite topics. Its time between two rounds, ms.
+# The intervals, in milliseconds, of a broker's periodic work that depends on the time: retention,
+# checks of transactions, and the TTL of lite topics.
 UPKEEP_MS = {"store": 1_000, "transactions": 1_000, "lite ttl": 30_000}
 UPKEEP_WAIT_S = 2.0
-# For a producer that was asked about a transaction: one that does not know says nothing.
+# The wait for a producer that was asked about a transaction: if it does not know, it does not
+# answer.
 ANSWER_WAIT_S = 0.25
 
 
@@ -44,8 +47,11 @@ class TimeTravel:
     _overdue_steps: int = field(default=0, init=False)  # since nothing was overdue
 
     async def advance(self, duration_ms: int, *, settle: bool, settle_timeout_ms: int) -> int:
-        """Returns how many steps it took. Raises INVALID_PARAMETER, and REQUEST_TIMEOUT from a
-        group that has not settled: then time stays where it came to."""
+        """Advance time and return the number of steps.
+
+        Raises MqError: INVALID_PARAMETER for a bad duration, and REQUEST_TIMEOUT when a group has
+        not settled. After a timeout, time stays where it is.
+        """
         if not 0 <= duration_ms <= LONGEST_MS:
             raise MqError(
                 Code.INVALID_PARAMETER,
@@ -68,7 +74,10 @@ class TimeTravel:
                     steps += 1
 
     def _due_in_ms(self) -> float | None:
-        """Of broker and proxy; below 0 while something is due and under way."""
+        """Return the time until broker or proxy has due work.
+
+        0 or less while due work is unfinished. None if neither has any planned.
+        """
         broker, proxy = self.runner.running, self.proxy()
         waits = (
             broker.due_in_ms() if broker is not None else None,
@@ -86,7 +95,7 @@ class TimeTravel:
         return min(LONGEST_STEP_MS, int(due_in_ms) + 1)
 
     async def _step(self, step_ms: int) -> None:
-        """Moves time, and lets what looks at it now and then have a look."""
+        """Move time, and wait for periodic work that depends on it."""
         asks = self._asks_producers(step_ms)
         rounds = [
             (task, task.rounds)
@@ -101,7 +110,7 @@ class TimeTravel:
             await _until(lambda: broker is None or not len(broker.transactions), ANSWER_WAIT_S)
 
     def _asks_producers(self, step_ms: int) -> bool:
-        """Whether a producer is asked about its transaction in this step."""
+        """Return whether a producer is asked about its transaction in this step."""
         broker = self.runner.running
         if broker is None or not len(broker.transactions) or not broker.clients.producers():
             return False
@@ -109,9 +118,9 @@ class TimeTravel:
         return due_in_ms is not None and due_in_ms <= step_ms
 
     async def _until_nothing_is_due(self) -> None:
-        """Until what became due has been done."""
-        # Timers that a move made due fire in the next turn of the loop, and wake tasks in the one
-        # after that.
+        """Wait until all due work is done."""
+        # Timers that a move made due fire in the next turn of the loop. They wake tasks in the turn
+        # after it.
         for _ in range(3):
             await asyncio.sleep(0)
         if await _until(self._nothing_is_due, 0 if self._overdue_steps else OVERDUE_WAIT_S):
@@ -123,7 +132,7 @@ class TimeTravel:
         return due_in_ms is None or due_in_ms > 0
 
     async def _until_no_flush_is_awaited(self) -> None:
-        """A move must not be what a flush takes too long for."""
+        """Wait for flushes to end, so that a move does not make a flush exceed its timeout."""
 
         def is_quiet() -> bool:
             broker = self.runner.running
@@ -140,7 +149,7 @@ class TimeTravel:
 async def _until(
     condition: Callable[[], bool], at_most_s: float, *, pause_s: float = POLL_S
 ) -> bool:
-    """Waits in real time; whether it came true."""
+    """Wait in real time; return whether the condition became true."""
     loop = asyncio.get_running_loop()
     end = loop.time() + at_most_s
     while not condition():

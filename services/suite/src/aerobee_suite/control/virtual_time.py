@@ -1,7 +1,7 @@
-"""A process whose time a test moves forward: one offset for its clocks and the time of its loop.
+"""A process whose time a test advances: its clocks and its loop share one offset.
 
-Timers that are due after a move fire in the next turn of the loop. What was started inside
-`aerobee_chassis.clock.real_time` keeps real time: its timers move along.
+Timers that are due after a move fire in the next turn of the loop. Work that was started inside
+`aerobee_chassis.clock.real_time` keeps real time: a move postpones its timers by the same amount.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     offset_ms = 0
 
     def time(self) -> float:
-        """Real time to whoever keeps it."""
+        """Return virtual time, or real time inside `real_time`."""
         now = super().time()
         return now if IN_REAL_TIME.get() else now + self.offset_ms / 1_000
 
@@ -39,9 +39,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def move(self, milliseconds: int) -> None:
-        """Time goes forward, for all that does not keep real time."""
+        """Advance the time of everything that does not keep real time."""
         self.offset_ms += milliseconds
-        # The heap of timers of asyncio's loop, in its time: what keeps real time is put off.
+        # asyncio keeps a heap of timers in virtual time. Postpone the timers that keep real time.
         timers = cast("list[Any]", self._scheduled)  # type: ignore[attr-defined]
         for timer in timers:
             if timer._context is not None and timer._context.get(IN_REAL_TIME, False):
@@ -57,7 +57,7 @@ VIRTUAL_LOOPS = LoopKinds(VirtualCompletionQueueLoop, VirtualTimeLoop)
 
 
 class VirtualClock:
-    """A chassis `Clock` in the time of its loop."""
+    """A chassis `Clock` in the virtual time of its loop."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         self._loop = loop
@@ -75,7 +75,7 @@ class VirtualClock:
 
     @property
     def offset_ms(self) -> int:
-        """How far it is ahead of real time."""
+        """Return by how many milliseconds this clock is ahead of real time."""
         return self._loop.offset_ms
 
     def move(self, milliseconds: int) -> None:

@@ -78,7 +78,7 @@ class AioExchange:
             await self._call.write(message)
         except grpc.aio.AioRpcError as error:
             raise _failed(error) from None
-        except asyncio.InvalidStateError:  # it has ended, and its status was told before
+        except asyncio.InvalidStateError:  # it has ended, and its status was reported before
             code = await self._call.code()
             if code is grpc.StatusCode.OK:
                 raise CallFailed(*CALL_ENDED) from None
@@ -99,12 +99,14 @@ class AioExchange:
         except asyncio.CancelledError:
             _check_task(self._call)
             raise
-        return message if isinstance(message, bytes) else None  # else it is grpc.aio's EOF
+        return message if isinstance(message, bytes) else None  # otherwise, it is grpc.aio's EOF
 
 
 def _check_task(call: grpc.aio.Call) -> None:
-    """grpc.aio raises CancelledError also for a call that was cancelled, in a task that was not.
-    Raises CallFailed then."""
+    """Raise CallFailed if the call was cancelled, but not the current task.
+
+    grpc.aio raises CancelledError in both cases.
+    """
     task = asyncio.current_task()
     if call.cancelled() and task is not None and not task.cancelling():
         raise CallFailed(*CHANNEL_CLOSED) from None

@@ -1,7 +1,7 @@
-"""Calls taken by grpc.aio.
+"""The listener of grpc.aio: accepts calls.
 
-To grpc.aio every method has a stream of requests, which is the same on the wire: so a handler reads
-its request, and reads it when `InFlight` admits it.
+For grpc.aio, every method has a stream of requests, which is the same on the wire. Therefore, a
+handler reads its request itself, when `InFlight` admits it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AioListener:
             self._looking.cancel()
 
     def _look(self) -> None:
-        """Every LOOK_S."""
+        """Check every LOOK_S for requests that have waited too long."""
         self._looking = self._loop.call_later(LOOK_S, self._look)
         self._in_flight.expire(self._loop.time())
 
@@ -84,7 +84,7 @@ class AioListener:
         self, service: str, method: Method, requests: Any, call: AioCall
     ) -> Message | Failure | None:
         if method.client_streams:
-            # Some callers send no request before they have the headers of the answer.
+            # Some callers wait for the headers of the answer before they send a request.
             await call.send_headers()
             return await self._run(service, method, parsed_each(method, requests), call)
         in_flight = self._in_flight
@@ -107,14 +107,17 @@ class AioListener:
             if request is None:
                 return _NO_REQUEST
             running = self._run(service, method, request, call)
-            del request  # else its bytes stay beside the message that is parsed from them
+            del request  # or its bytes stay in memory beside the message parsed from them
             return await running
         finally:
             in_flight.done(size)
 
 
 class _Admission:
-    """A `Reader`. Its outcome: the bytes that are reserved for the request; 0: it is refused."""
+    """A `Reader`.
+
+    Its outcome is the bytes reserved for the request, or 0 if the request is refused.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object) -> None:
         self._in_flight = in_flight
@@ -168,10 +171,10 @@ class AioCall:
         await self._context.send_initial_metadata(())
 
     def last(self, message: Message) -> bytes:
-        """The one response, which grpc.aio is to send: it counts until the call is over."""
+        """Return the only response, for grpc.aio to send. It counts until the call ends."""
         data = serialized(message)
         self._in_flight.answering(len(data))
-        # Called when the call is over, whether the caller took the answer or not.
+        # The callback runs when the call ends, even if the caller did not take the answer.
         context: Any = self._context
         context.add_done_callback(lambda _: self._in_flight.answered(len(data)))
         return data
@@ -197,7 +200,7 @@ class AioCall:
             self._in_flight.answered(unsent)
 
     async def _send(self, data: bytes) -> None:
-        """Raises CancelledError where the caller takes nothing for too long."""
+        """Send a message. Raises CancelledError if the caller takes nothing for too long."""
         try:
             async with asyncio.timeout(self._in_flight.stall_s):
                 await self._context.write(data)

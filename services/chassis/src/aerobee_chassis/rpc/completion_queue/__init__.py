@@ -1,1 +1,1 @@
-"""The transport straight over gRPC's completion queue."""
+"""The transport that uses gRPC's completion queue directly."""

@@ -1,11 +1,12 @@
 """Calls to other services from a loop on gRPC's completion queue (`loop`).
 
-A channel has a completion queue of its own, at which one can only wait without a timeout. So the
-loop polls it in every turn while an answer is due, by an operation that completes at once: its
-event comes behind all that were there, and nothing is waited for. Only a loop that has nothing else
-to do leaves the waiting to a thread, until the next event: whoever waits in gRPC also reads the
-sockets of all others, and a thread that always waited would take part in every call that the
-process serves.
+A channel has its own completion queue, and grpcio can only wait there without a timeout. Therefore,
+the loop polls it in every turn while an answer is due. It starts an operation that completes at
+once: its event comes after all events that were in the queue, so the loop does not wait.
+
+Only a loop without other work leaves the waiting to a thread, until the next event. A thread that
+waits in gRPC also reads the sockets of all other channels. If it always waited, it would take part
+in every call that the process serves.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class CompletionQueueChannel:
         )
         self._under_way: set[_UnaryCall | _StreamingCall | CompletionQueueExchange] = set()
         self._expected = 0  # events that will come
-        # Of unary calls and exchanges; a stream is silent most of the time, and may wait.
+        # Counts unary calls and exchanges. A stream is silent most of the time, and may wait.
         self._answers_due = 0
         self._next_poll = 0.0  # in the loop's time, while no answer is due
-        self._armed = False  # the thread waits at the queue: until it has an event nobody else may
-        self._closing = False  # no call begins any more
+        self._armed = False  # the thread waits at the queue; the loop must not poll meanwhile
+        self._closing = False  # no new calls begin
         self._closed = False
         self._drained = asyncio.Event()
         self._drained.set()
-        # On a call that is never sent, and so never ends, an operation without parts completes at
+        # This call is never sent, and so never ends. An operation without parts on it completes at
         # once.
         endless = (cygrpc.ReceiveStatusOnClientOperation(0),), _nothing
         self._probe = self._channel.integrated_call(
@@ -64,7 +65,7 @@ class CompletionQueueChannel:
         self._waiter.start()
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Raises CallFailed."""
+        """Call and return the answer. Raises CallFailed."""
         call = _UnaryCall(self._loop.create_future())
         batches = ((call.operations(request), call.on_answer),)
         call.core = self._start(path, deadline_in(timeout_s), *batches)
@@ -79,7 +80,7 @@ class CompletionQueueChannel:
                 call.core.cancel(*_GIVEN_UP)
 
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
-        """Raises CallFailed."""
+        """Yield the answers of a server stream. Raises CallFailed."""
         call = _StreamingCall(self._loop)
         batches = (_request(request), _nothing), ((call.status,), call.on_status)
         call.core = self._start(path, None, *batches)
@@ -102,7 +103,7 @@ class CompletionQueueChannel:
     async def exchange(
         self, path: str, timeout_s: float | None = None
     ) -> AsyncIterator[CompletionQueueExchange]:
-        """Raises CallFailed."""
+        """Start an exchange, which ends with the block. Raises CallFailed."""
         call = CompletionQueueExchange(self, self._loop)
         batches = (
             ((cygrpc.SendInitialMetadataOperation((), 0),), _nothing),
@@ -148,7 +149,7 @@ class CompletionQueueChannel:
         while event.tag is not _probed:
             self._received(event)
             event, found = next_event(), True
-        # A stream that sends is polled in every turn, a silent one every 25 ms.
+        # Poll a stream that sends in every turn, and a silent one every 25 ms.
         self._next_poll = 0.0 if found else self._loop.time() + IDLE_POLL_S / 2
         return found
 
@@ -164,7 +165,7 @@ class CompletionQueueChannel:
             if self._closed:
                 return
             event = self._channel.next_call_event()
-            while event.tag is None:  # with fork support gRPC's waits end early, without an event
+            while event.tag is None:  # with fork support, gRPC's waits end early, without an event
                 event = self._channel.next_call_event()
             self._loop.deliver(partial(self._woken, event))
 
@@ -186,7 +187,7 @@ class CompletionQueueChannel:
             self._drained.set()
 
     def _start(self, path: str, deadline: float | None, *batches: tuple[Any, OnEvent]) -> Any:
-        if self._closing:  # its events would not be handled, and gRPC's close waits for that
+        if self._closing:  # its events would not be handled, and gRPC's close waits for them
             raise CallFailed(*CHANNEL_CLOSED)
         core = self._channel.integrated_call(
             _DEFAULTS, path.encode(), None, deadline, (), None, batches, None, None
@@ -195,7 +196,7 @@ class CompletionQueueChannel:
         return core
 
     def operate(self, core: Any, operations: tuple[Any, ...], on_event: OnEvent) -> bool:
-        """False: the call is over."""
+        """Start operations on a call; return False if the call is over."""
         if not core.operate(operations, on_event):
             return False
         self._expect(1)
@@ -224,7 +225,7 @@ def _nothing(_event: Any) -> None:
 
 
 def _probed(_event: Any) -> None:
-    """The tag of the probe's event: all events before it are handled."""
+    """Mark the probe's event: all events before it are handled."""
 
 
 class _UnaryCall:
@@ -238,7 +239,7 @@ class _UnaryCall:
         self._status = cygrpc.ReceiveStatusOnClientOperation(0)
 
     def operations(self, request: bytes) -> tuple[Any, ...]:
-        """All of a unary call, as one batch: one event when it is over."""
+        """Return all operations of a unary call as one batch, which has one event at the end."""
         return (*_request(request), self._message, self._status)
 
     def on_answer(self, _event: Any) -> None:
@@ -259,14 +260,14 @@ class _StreamingCall:
 
     def __init__(self, loop: CompletionQueueLoop) -> None:
         self._loop = loop
-        # None: there is none left.
+        # None: no message is left.
         self.message: asyncio.Future[bytes | None] = loop.create_future()
         self.core: Any = None
         self.over = asyncio.Event()
         self.status = cygrpc.ReceiveStatusOnClientOperation(0)
 
     def receive(self) -> tuple[Any, ...]:
-        """For one message, the next result of `message`."""
+        """Return the operations that receive one message, which is the next result of `message`."""
         self.message = self._loop.create_future()
         return (cygrpc.ReceiveMessageOperation(0),)
 
@@ -311,7 +312,7 @@ class CompletionQueueExchange:
         self.over.set()
 
     async def _operate(self, operation: Any) -> Any:
-        """The event of an operation; None: the call is over."""
+        """Run an operation and return its event; None if the call is over."""
         ended: asyncio.Future[Any] = self._loop.create_future()
 
         def on_event(event: Any) -> None:
@@ -323,6 +324,6 @@ class CompletionQueueExchange:
         try:
             return await ended
         except asyncio.CancelledError:
-            # gRPC goes on with the operation, and takes no second one of its kind beside it.
+            # gRPC continues the operation, and does not accept another one of its kind meanwhile.
             self.core.cancel(*_GIVEN_UP)
             raise

@@ -1,7 +1,7 @@
-"""grpcio's private interface to gRPC's completion queue: what this transport is made of.
+"""The private interface of grpcio to gRPC's completion queue, on which this transport is built.
 
-grpcio does not promise that it stays as it is. So it is used only with versions that were tested,
-and a loop tries most of it when it is made (`loop`).
+It may change between versions of grpcio. Therefore, it is used only with versions that were tested,
+and making a loop tries most of it (`loop`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 
 class CompletionQueueUnavailable(Exception):
-    """This grpcio, or this system, does not do what the transport needs."""
+    """The installed grpcio, or the system, lacks a feature that the transport needs."""
 
 
 def check_version() -> None:
-    """Raises CompletionQueueUnavailable."""
+    """Raise CompletionQueueUnavailable if this version of grpcio was not tested."""
     if not grpc.__version__.startswith(TESTED_VERSIONS):
         raise CompletionQueueUnavailable(f"grpcio {grpc.__version__} was not tested")

@@ -1,7 +1,7 @@
-"""Calls taken from gRPC's completion queue by the loop itself (`loop`).
+"""The listener of the completion queue: the loop itself accepts calls from it (`loop`).
 
-Every second the listener looks for calls that wait for too long, and for callers that do not take
-their answers.
+Every second, the listener checks for calls that have waited too long, and for callers that do not
+take their answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.transport import Refuse, Run, server_options
 
-GOODBYE_S = 0.5  # for clients to close their connections once their calls are over
+GOODBYE_S = 0.5  # for clients to close their connections after their calls have ended
 WAITING_CALLS = 32  # new calls that gRPC may hand over before it is asked for more
 LOOK_S = 1.0
 _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
@@ -78,7 +78,7 @@ class CompletionQueueListener:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace_s)
         if grace_s > 0 and not self.active:
-            # Clients have got a GOAWAY, and close their connections.
+            # Clients have received a GOAWAY, and close their connections.
             await asyncio.wait((self._down,), timeout=min(grace_s, GOODBYE_S))
         if not self._down.done():
             self._server.cancel_all_calls()  # clients see an error; connections are closed
@@ -91,12 +91,12 @@ class CompletionQueueListener:
 
     def ended(self, call: CompletionQueueCall) -> None:
         self.active.discard(call)
-        call.task = None  # which may refer to the call
+        call.task = None  # it may refer to the call
         if self._stopping and not self.active:
             self._idle.set()
 
     def _on_call(self, event: Any) -> None:
-        if not event.success:  # the server goes down
+        if not event.success:  # the server is shutting down
             return
         if not self._stopping:
             self._server.request_call(self._queue, self._queue, self._on_call)
@@ -112,7 +112,7 @@ class CompletionQueueListener:
         self._down.set_result(None)
 
     def _look(self) -> None:
-        """Every LOOK_S."""
+        """Check every LOOK_S for calls that wait and for callers that do not read."""
         now_s, in_flight = self.loop.time(), self.in_flight
         self._looking = self.loop.call_later(LOOK_S, self._look)
         if in_flight.waiting:

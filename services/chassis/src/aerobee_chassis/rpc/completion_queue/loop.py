@@ -1,13 +1,13 @@
 """An asyncio loop that waits at gRPC's completion queue: calls are events of the loop itself.
 
-grpc.aio has a thread that waits at the queue and wakes the loop through a socket; that, and the
-tasks and futures of its own, cost three times what the call itself costs. Here the loop's selector
+grpc.aio has a thread that waits at the queue and wakes the loop through a socket. That thread, and
+grpc.aio's tasks and futures, cost three times as much as the call itself. Here, the loop's selector
 polls the queue, and each event is handled by the function that its operation named. Everything else
-of asyncio is as usual.
+is ordinary asyncio.
 
-Files and sockets are watched by a thread that never touches them: when one is ready, the thread
-wakes the loop, and the loop's selector looks. To wake the loop is to put an event into the queue,
-which any thread may do with a batch without operations on a call that ended long ago: the waker.
+A thread watches files and sockets without touching them. When one is ready, the thread wakes the
+loop, and the loop's selector looks. To wake the loop, a thread puts an event into the queue. Any
+thread may do so, with a batch without operations on a call that ended long ago: the waker.
 
 Making a loop makes a waker, which tries most of grpcio's private interface (`cygrpc`).
 """
@@ -31,10 +31,10 @@ from aerobee_chassis.rpc.completion_queue.cygrpc import (
     cygrpc,
 )
 
-EVENTS_A_TURN = 64  # then the handlers that they woke get their turn
-# The queue waits by the time of day. Should that be set back, no timer is late by more than this.
+EVENTS_A_TURN = 64  # after these, the handlers that they woke get their turn
+# The queue waits by the time of day. If the clock is set back, timers are late by at most this.
 LONGEST_WAIT_S = 1.0
-WAKER_TIMEOUT_S = 5.0  # for making one: a call of this process to itself
+WAKER_TIMEOUT_S = 5.0  # for making a waker: a call of this process to itself
 IDLE_POLL_S = 0.05  # between polls of a source that is not urgent
 
 _NONE = cygrpc.CompletionType.queue_timeout
@@ -44,19 +44,20 @@ _numbers = itertools.count()
 
 
 class PollSource(Protocol):
-    """Another completion queue with events for the loop: one cannot wait at two queues at once."""
+    """Another completion queue with events for the loop, which can wait at one queue only."""
 
     def poll(self) -> bool:
-        """Handles the events that have come, without waiting; whether there were any."""
+        """Handle the events that have come, without waiting; return whether there were any."""
 
     def arm(self) -> bool:
-        """Before the loop waits: whether the next event will wake it. False: it is not urgent, and
-        the loop polls again after IDLE_POLL_S.
+        """Prepare for a wait of the loop; return whether the next event will wake it.
+
+        False means that it is not urgent: the loop polls again after IDLE_POLL_S.
         """
 
 
 class CompletionQueueLoop(asyncio.SelectorEventLoop):
-    """Made by `new_completion_queue_loop`."""
+    """A loop on the completion queue. Make it with `new_completion_queue_loop`."""
 
     def __init__(self, queue: Any, waker: Any) -> None:
         self._waker = waker
@@ -65,11 +66,14 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
         self._waking = False  # an event is in the queue, and not handled yet
         self._delivered: deque[Callable[[], None]] = deque()
         self.queue = queue
-        self.sources: set[PollSource] = set()  # those that have events to come
+        self.sources: set[PollSource] = set()  # sources that expect events
         super().__init__(_CompletionQueueSelector(self))
 
     def wake(self) -> None:
-        """Ends the wait for events, this or the next; does nothing when closed. From any thread."""
+        """End this or the next wait for events; does nothing when closed.
+
+        Call it from any thread.
+        """
         if not self._waking:
             with self._waker_lock:
                 if self._waker_open:
@@ -77,7 +81,10 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
                     self._waker.start_server_batch((), self._on_wake)
 
     def deliver(self, action: Callable[[], None]) -> None:
-        """Runs an action on the loop as if it were an event of the queue. From any thread."""
+        """Run an action on the loop as if it were an event of the queue.
+
+        Call it from any thread.
+        """
         self._delivered.append(action)
         self.wake()
 
@@ -88,7 +95,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
             self.call_failed(error)
 
     def call_failed(self, error: Exception) -> None:
-        """Reports what the function of an event raised: a defect."""
+        """Report the exception of an event's function, which is a defect."""
         self.call_exception_handler(
             {"message": "an event of gRPC could not be handled", "exception": error}
         )
@@ -98,7 +105,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
             return
         super().close()
         with self._waker_lock:
-            self._waker_open = False  # gRPC aborts a process that uses a queue that is shut down
+            self._waker_open = False  # gRPC aborts a process that uses a queue after its shutdown
             self.queue.shutdown()
         deadline = deadline_in(LONGEST_WAIT_S)
         while self.queue.poll(deadline).completion_type != cygrpc.CompletionType.queue_shutdown:
@@ -106,7 +113,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
                 break
 
     def _on_wake(self, _event: Any) -> None:
-        # Reset first: an action delivered from here on needs another event.
+        # Reset this first: an action that is delivered from here on needs another event.
         self._waking = False
         while self._delivered:
             self._delivered.popleft()()
@@ -118,7 +125,7 @@ class CompletionQueueLoop(asyncio.SelectorEventLoop):
 def new_completion_queue_loop(
     kind: type[CompletionQueueLoop] = CompletionQueueLoop,
 ) -> CompletionQueueLoop:
-    """Raises CompletionQueueUnavailable."""
+    """Make a loop. Raises CompletionQueueUnavailable."""
     check_version()
     try:
         queue = cygrpc.CompletionQueue()
@@ -129,7 +136,7 @@ def new_completion_queue_loop(
 
 
 class _CompletionQueueSelector(selectors.EpollSelector):
-    """Waits for gRPC itself, and for files through a thread."""
+    """Waits at gRPC's queue itself, and for files through a thread."""
 
     def __init__(self, loop: CompletionQueueLoop) -> None:
         super().__init__()
@@ -148,7 +155,7 @@ class _CompletionQueueSelector(selectors.EpollSelector):
         if self._rearm:
             self._rearm = False
             self._watched.modify(self.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
-        # A list, since `any` would stop at the first source that had an event.
+        # Use a list, because `any` would stop at the first source that had an event.
         polled = [source.poll() for source in tuple(self._loop.sources)]
         if (timeout is not None and timeout <= 0) or any(polled):
             self._handle_from(self._poll(0.0))
@@ -168,7 +175,7 @@ class _CompletionQueueSelector(selectors.EpollSelector):
         super().close()
 
     def _wait(self, timeout: float | None) -> Any:
-        """The next event of the queue."""
+        """Wait for the next event of the queue and return it."""
         longest_s = LONGEST_WAIT_S
         if self._loop.sources:
             event = self._poll(0.0)
@@ -181,7 +188,7 @@ class _CompletionQueueSelector(selectors.EpollSelector):
         return self._poll(deadline_in(wait_s))
 
     def _handle_from(self, event: Any) -> None:
-        """Handles the event, and those behind it in the queue."""
+        """Handle the event, and those behind it in the queue."""
         poll, handle = self._poll, self._loop.handle
         for _ in range(EVENTS_A_TURN):
             if event.completion_type == _NONE:
@@ -201,7 +208,7 @@ class _CompletionQueueSelector(selectors.EpollSelector):
 
 
 def _make_waker(queue: Any) -> Any:
-    """The server's end of a call that this process made to itself, and that is over.
+    """Return the server's end of a finished call that this process made to itself.
 
     A batch without operations on it completes at once, and its event goes to `queue`.
     """
@@ -232,7 +239,7 @@ def _make_waker(queue: Any) -> Any:
 
 
 def _call_once(target: bytes, deadline: float) -> Any:
-    """A channel to `target` with one call begun."""
+    """Open a channel to `target` and begin one call."""
     channel = cygrpc.Channel(target, (), None)
     operations = (
         cygrpc.SendInitialMetadataOperation((), 0),

@@ -1,8 +1,8 @@
 """One call that a server takes from gRPC's completion queue: from its arrival to its status.
 
-An operation on it (read, write, end) is started with the function that its event is for. A handler
-runs as a task; the messages of one `write_all` follow each other from event to event, without
-waking it. Its request is read when `InFlight` admits it.
+An operation on it (read, write, end) is started with the function that handles its event. A handler
+runs as a task. The messages of one `write_all` follow each other from event to event, without
+waking the handler. Its request is read when `InFlight` admits it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STATUS_CODES = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
 _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
-_NO_DEADLINE_S = 1e12  # beyond it: a call without one has gRPC's infinite future
+_NO_DEADLINE_S = 1e12  # a call without a deadline has gRPC's infinite future, which is beyond this
 _NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
 _NOT_TAKEN = (cygrpc.StatusCode.resource_exhausted, "the caller does not read the answer")
 
 
 class Server(Protocol):
-    """What a call needs of its listener."""
+    """The part of a listener that its calls use."""
 
     loop: CompletionQueueLoop
     run: Run
@@ -45,11 +45,11 @@ class Server(Protocol):
 
 
 def nothing(_event: Any) -> None:
-    """For an operation whose end does not matter."""
+    """Ignore the end of an operation."""
 
 
 class CompletionQueueCall:
-    """`Call`, and the way of one RPC from its arrival to its status."""
+    """A `Call`, and the course of one RPC from its arrival to its status."""
 
     __slots__ = (
         "_arrival",
@@ -82,20 +82,21 @@ class CompletionQueueCall:
         self._method = method
         self._headers_sent = False
         self._cancelled = False
-        self._closed = False  # by the caller: nothing more comes from it
-        self._ended = False  # by us: the status is sent
-        # Messages and their flags; behind those of one write, the future that waits for them.
+        self._closed = False  # by the caller, which sends nothing more
+        self._ended = False  # by this server: the status is sent
+        # Messages and their flags. Behind the messages of one write is the future that waits for
+        # them.
         self._outgoing: deque[tuple[bytes, int] | asyncio.Future[None]] = deque()
-        self._sending = False  # the event of a message that was sent is to come
+        self._sending = False  # the event of a sent message is still to come
         self._sent_size = 0  # bytes of that message
         self._requests: _Requests | None = None
-        self._reading = False  # a request that is not there yet
+        self._reading = False  # a request that has not arrived yet
         self._held = 0  # bytes of the request, or reserved for it
         self._unsent = 0  # bytes of answers
-        self._looks = 0  # of the listener, since the caller took or sent something
+        self._looks = 0  # checks by the listener since the caller took or sent something
         self.task: asyncio.Task[None] | None = None
 
-    # ---- what a handler sees ----
+    # ---- view of the handler ----
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -127,7 +128,8 @@ class CompletionQueueCall:
         if not batch:
             return
         size = sum(map(len, batch))
-        # A message that another follows may wait for it; the one that carries the headers may not.
+        # A message may wait for the one that follows it. A message that carries the headers may
+        # not.
         flags = [_MORE_FOLLOWS] * len(batch)
         if not more_follows:
             flags[-1] = 0
@@ -148,7 +150,7 @@ class CompletionQueueCall:
         start = self._core.start_server_batch
         start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
         if self._method.client_streams:
-            # Some callers send no request before they have the headers of the answer.
+            # Some callers wait for the headers of the answer before they send a request.
             start((self._headers(),), nothing)
             self._requests = _Requests(self._core, self._listener.loop)
             self._handle(parsed_each(self._method, self._requests))
@@ -188,16 +190,16 @@ class CompletionQueueCall:
 
     async def _run(self, request: Any) -> None:
         running = self._listener.run(self._service, self._method, request, self)
-        del request  # else its bytes stay beside the message that is parsed from them
+        del request  # or its bytes stay in memory beside the message parsed from them
         try:
             outcome = await running
             if self._sending and not isinstance(outcome, Failure | None):
-                # gRPC sends one message at a time, and another task's is under way.
+                # gRPC sends one message at a time, and another task is sending one.
                 await self.write(outcome)
                 outcome = None
         except asyncio.CancelledError as cancelled:
             self._end(_CANCELLED)
-            # The task keeps the error, and with its traceback all that the handler held.
+            # The task keeps the error and its traceback, and with it all that the handler held.
             raise cancelled.with_traceback(None) from None
         except Exception as error:  # the last message cannot be serialized
             self._listener.loop.call_failed(error)
@@ -205,7 +207,7 @@ class CompletionQueueCall:
         self._end(outcome)
 
     def _end(self, outcome: Any) -> None:
-        """The last message, or the failure, and the status."""
+        """Send the last message, or the failure, and the status."""
         if self._ended:
             return
         self._ended = True
@@ -286,11 +288,11 @@ class CompletionQueueCall:
         self._take(self._sent_size)
         if event.success:
             self._send_next()
-        else:  # the caller is gone
+        else:  # the caller has left
             self._abandon_writes()
 
     def _take(self, size: int) -> None:
-        size = min(size, self._unsent)  # the end of a call takes all that is left
+        size = min(size, self._unsent)  # the end of a call takes everything that is left
         self._unsent -= size
         self._in_flight.answered(size)
 
@@ -302,11 +304,10 @@ class CompletionQueueCall:
                 self._take(len(item[0]))
         self._outgoing.clear()
 
-    # ---- callers that keep others waiting ----
+    # ---- callers that delay others ----
 
     def hurry(self) -> None:
-        """Refuses a call whose request has been arriving since the look before, while others
-        wait."""
+        """Refuse a call whose request is still arriving since the last check, while others wait."""
         if self._reading and not self._ended:
             self._looks += 1
             if self._looks > 1:
@@ -314,7 +315,7 @@ class CompletionQueueCall:
                 self.refuse()
 
     def check_reader(self, stalled_looks: int) -> None:
-        """Cancels a call whose caller has taken nothing of its answer for so many looks."""
+        """Cancel a call whose caller has taken nothing of its answer for `stalled_looks` checks."""
         if self._unsent:
             self._looks += 1
             if self._looks > stalled_looks:
@@ -345,7 +346,7 @@ class _Requests:
             self._waiter = self._loop.create_future()
             await self._waiter
         data = self._read[0]
-        if data is None:  # the end stays in the queue: asked again, it is the end again
+        if data is None:  # the end stays in the queue, so that another read gets the end again
             raise StopAsyncIteration
         self._read.popleft()
         return data
