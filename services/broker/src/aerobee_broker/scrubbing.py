@@ -25,7 +25,7 @@ LOOK_S = 0.5
 SMALLEST_PIECE, LARGEST_PIECE = 64 << 10, 512 << 10  # bytes
 PIECE_RECORDS = 500  # 0.7 ms of the processor, which is the longest wait of the loop
 RECORD_S = 130e-6  # seconds of pause for each record, which takes 1.3 µs of the processor
-# times as fast after a round has found damage: the rest is more important than a few sends
+# Times as fast after a round has found damage: the rest is more important than a few sends.
 HURRY = 8
 
 

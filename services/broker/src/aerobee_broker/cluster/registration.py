@@ -25,7 +25,7 @@ from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, error_from
 
 FIRST_BACK_OFF_S = 0.2
-# for up to this time, a restarted name server returns routes without this broker
+# For up to this time, a restarted name server returns routes without this broker.
 LONGEST_BACK_OFF_S = 1.0
 # Seconds that a change of topics waits for a name server that does not answer.
 ANNOUNCE_TIMEOUT_S = 3.0
@@ -96,7 +96,7 @@ class Link:
         self._permission = permission
         self._timing = timing
         self._epoch = epoch
-        # the name server last reported that another broker has this name and id
+        # The name server last reported that another broker has this name and id.
         self._is_rejected = False
         self._known_revision = -1  # revision of the topics at the name server
         self._changed = asyncio.Event()
@@ -305,7 +305,7 @@ class Registration(Component):
         await self._begin(lambda: False)
 
     async def start_anywhere(self) -> None:
-        """Start the links; return at the latest when one name server knows this broker.
+        """Start the links; return once one name server knows this broker, else as `start`.
 
         A name server whose machine is lost must not delay an election.
         """

@@ -64,7 +64,7 @@ class Twins:
         self._clock = clock
         self._caller = caller
         self._stop = stop
-        # name servers that have registered this process at any time
+        # Name servers that have registered this process at any time.
         self._registered: set[str] = set()
         self._rejected_ms: dict[str, int] = {}  # since when a name server rejects it
         self._waits: set[str] = set()  # name servers whose holder does not answer; for the log

@@ -2,8 +2,8 @@
 
 Two things let an append count: the disk, and the replicas (`replicas.py`) if the broker has any. A
 commit keeps its own watermarks. The store's `flushed_offset` is not suitable: the flusher's thread
-sets it before the loop confirms, and a reader that asks between the two would not find the message
-yet. Its `confirmed_offset` ends with the last record, so it excludes a blank after that record.
+sets it before the loop confirms. A reader that asks between the two would not find the message yet.
+Its `confirmed_offset` ends with the last record, so it excludes a blank after that record.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ class Commit(ABC):
             await self._wait(self._send_waiters, end_offset)
 
     async def settled(self, end_offset: int) -> None:
-        """Return as `durable`, for other appends than sends: more replicas are not waited for."""
+        """Return as `durable` does, for appends that are not sends.
+
+        It waits only for the present replicas, even if sends require more.
+        """
         if end_offset > self._settled:
             await self._wait(self._settle_waiters, end_offset)
 

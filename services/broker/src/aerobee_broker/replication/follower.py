@@ -44,7 +44,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
-# received ahead of the disk; at this limit the slave stops reading from the master
+# Received ahead of the disk. At this limit the slave stops reading from the master.
 MAX_UNWRITTEN_BYTES = 16 << 20
 COPIED_BYTES = 4 << 20  # behind the master's end: chunks then come from the master's disk
 READ_AGAIN_S = 1.0  # seconds after a read of the log has failed

@@ -34,7 +34,7 @@ class Replica(NamedTuple):
 class IdentityFile:
     """Keep the store id in `brokerIdentity.json`.
 
-    It is not a secret, and it is not backed up: a copy of the directory must not count as a second
+    It is not a secret, and it is not backed up. A copy of the directory must not count as a second
     store, and is refused because of its id.
     """
 

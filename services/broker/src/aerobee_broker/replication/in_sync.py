@@ -156,10 +156,10 @@ class InSyncSet:
         return [follower.state() for follower in self._followers.values()]
 
     def needed_from(self) -> int:
-        """Return the offset at or below which ending log files are no longer needed.
+        """Return the offset below which no replica needs the log.
 
-        They are needed by replicas of the set and by followers, except those more than `max_gap`
-        behind.
+        Log files that end at or below it are needed neither by the set nor by followers. Replicas
+        that are more than `max_gap` behind do not count.
         """
         ends = [
             follower.position

@@ -36,7 +36,7 @@ from aerobee_chassis.rpc.services import Service, bind
 
 MASTER_ID = 0
 DISK_S = 0.1  # seconds between two checks of whether the store accepts writes
-# seconds after a handover in which a successor must take over; then sends are accepted again
+# Seconds after a handover in which a successor must take over. Then sends are accepted again.
 SUCCESSION_S = 5.0
 _SERVICE = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 
@@ -44,8 +44,8 @@ _SERVICE = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 class MasterRole:
     """Serve clients and slaves as master of one epoch.
 
-    `over` is done when a slave has reported a higher epoch, with that epoch as result. It is done
-    with 0 when the store no longer accepts writes.
+    `over` is done when a higher epoch is known, with that epoch as result. It is done with 0 when
+    the store no longer accepts writes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class MasterRole:
         self._epoch = 0
         self._succession: asyncio.TimerHandle | None = None  # set while it waits for its successor
         self._deposed = False
-        # set when a replica has made progress since the last wait
+        # Set when a replica has made progress since the last wait.
         self._progressed = asyncio.Event()
         self.for_slaves: list[Service] = []  # the services that slaves call; set by `start`
 
@@ -104,8 +104,8 @@ class MasterRole:
         leader.on_progress(broker.commit.advance)
         leader.on_progress(self._progressed.set)
         broker.commit.advance()
-        # Stopped last: the log end that the other components write still reaches the slaves, and is
-        # confirmed.
+        # Stopped last: what the other components write while they stop still reaches the slaves,
+        # and is confirmed.
         await self._lifecycle.start(
             BackgroundTask("in-sync set", leader.run),
             Step(stop=self._until_replicated),

@@ -161,7 +161,7 @@ class ReplicaStore:
                 disk.sync_directory(file.parent)
         disk.sync_directory(path)
 
-    # ---- its disk, beside what the coordinator knows of it ----
+    # ---- the disk, compared with the coordinator's record ----
 
     @property
     def current_epoch(self) -> int:
@@ -257,7 +257,7 @@ class ReplicaStore:
         if store is None:
             return
         try:
-            # runs after the work that is still queued there
+            # It runs after the work that is still queued on that thread.
             await self.environment.flusher(store.close)
         except MqError as error:
             structlog.get_logger().error("store_not_closed", reason=error.message)
@@ -302,7 +302,7 @@ class ReplicaStore:
             flush.roll_back()
             raise
 
-    # ---- what it says of itself ----
+    # ---- descriptions for other replicas ----
 
     def describe(self) -> LogDescription:
         store, history, options = self.store, self.epochs.history, self.environment.options

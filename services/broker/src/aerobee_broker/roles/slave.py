@@ -24,11 +24,11 @@ from aerobee_wire.rpcs import FOLLOW
 from aerobee_wire.status import Code, MqError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0  # seconds between two streams
-# seconds after a refusal or a full disk: the operator must change something first
+# Seconds after a refusal or a full disk: the operator must change something first.
 REFUSED_PAUSE_S = 10.0
 STORE_UPKEEP_S = 1.0
 LEASES_S = 1.0
-SNAPSHOT_S = 30.0  # seconds between two saves of the leases
+SNAPSHOT_S = 30.0  # seconds between two saves of leases and of lite topics
 
 FindMaster = Callable[[], Awaitable[str]]
 
@@ -55,7 +55,7 @@ class SlaveRole:
         self.master_address = ""  # the last one found
         self.is_following = False
         self.trouble = ""
-        # its disk is full: it would join the set, and leave it with the next chunk
+        # The disk is full: this slave would join the set, and leave it with the next chunk.
         self._is_full = False
         self._own = own
         self._find_master = find_master

@@ -137,7 +137,7 @@ def _without_a_state(view: View, standing: Standing) -> Decision:
 def _in_a_new_group(view: View, standing: Standing) -> Decision:
     me, copies = standing.me.replica, standing.copies
     full = [each.replica for each in view.candidacies.values() if each.end > 0]
-    # their logs would be lost if another was elected; with two, it is unknown which one counts
+    # Their logs would be lost if another was elected. With two, it is unknown which one counts.
     if full:
         if full == [me]:
             return Decision(0)

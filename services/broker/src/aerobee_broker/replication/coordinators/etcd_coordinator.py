@@ -7,7 +7,7 @@
     ends/STORE      {epoch, end}                               permanent: how far its log went
 
 Every change compares revisions of `master` and `state` in one transaction. A key is compared by the
-revision of its last put, not of its creation: an election over an existing master key puts that key
+revision of its last put, not of its creation. An election over an existing master key puts that key
 without deleting it. Each process has one lease, renewed every third of its duration. The keys are
 read again with each renewal, so a silent watch delays news by at most that time.
 
@@ -331,7 +331,7 @@ class EtcdCoordinator:
             raise CoordinatorAway("this replica has not announced itself to etcd yet")
         return self._candidacy
 
-    # ---- this replica as alive ----
+    # ---- lease and candidacy of this replica ----
 
     def announce(self, candidacy: Candidacy) -> None:
         self._candidacy = candidacy

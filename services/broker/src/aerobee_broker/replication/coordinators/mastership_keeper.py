@@ -67,8 +67,8 @@ class MastershipKeeper:
     def is_settled(self) -> bool:
         """Return whether the coordinator has the wanted set, and no write can change it any more.
 
-        Only then is `in_sync` the answer to what was wanted: a set that was merely read may still
-        be replaced by a write that is carried out late.
+        Only then is `in_sync` the answer to what was wanted. A set that was merely read may still
+        be replaced by a late write.
         """
         known = self.in_sync == self._wanted and not self._unanswered
         held = self._mastership.master_revision != 0 and not self._mastership.is_forgotten

@@ -25,7 +25,7 @@ LOOK_S = 0.5  # seconds between two checks for damage
 AGAIN_S = 5.0  # seconds after an attempt that repaired nothing
 ASKED_RANGES = 256  # ranges in one call
 
-# "host:port" of the other replicas, the master first
+# "host:port" of the other replicas, the master first.
 Addresses = Callable[[], Awaitable[Sequence[str]]]
 
 

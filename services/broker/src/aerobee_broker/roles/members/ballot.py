@@ -82,8 +82,8 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
 def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) -> bool:
     """Return whether `found` would have reported a promotion that this former master missed.
 
-    `found` are the other replicas that answer. At least total - required + 1 replicas note a
-    promotion (`check_enough`), so at most required - 2 of the other replicas do not know of it.
+    `found` are the other replicas that answer. A promotion is noted by at least total - required +
+    1 replicas (`check_enough`). So at most required - 2 of the other replicas do not know of it.
     """
     if options.total_replicas < 2 or not options.namesrvs or not options.is_synchronous:
         return True

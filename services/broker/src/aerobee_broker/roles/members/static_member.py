@@ -73,7 +73,7 @@ class StaticMember(Member):
         self._tried = roles.taken  # also set when a role could not be taken
         self._waits_told = False
         self._known_at_first = 0  # the highest epoch that it knew when it started
-        # whether the options give it another role than at the previous start
+        # Whether the options give it another role than at the previous start.
         self._was_changed = False
         self._promoted = asyncio.Event()
         self._promoted_to = 0  # the epoch of a promotion; 0 after the role is taken
@@ -292,7 +292,7 @@ class StaticMember(Member):
                 check_furthest(
                     self._roles.own.describe(), [log for log in noted if log.replica in whole]
                 )
-            # the old master may be back, and this replica may have cut its log
+            # The old master may be back, and this replica may have cut its log.
             self.check_finished()
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
