@@ -31,6 +31,19 @@ CLEAN = (
     "docs/spark.md",
     "jobs/spark",
     "services/chassis/src",
+    "services/broker/src/aerobee_broker/__main__.py",
+    "services/broker/src/aerobee_broker/app.py",
+    "services/broker/src/aerobee_broker/broker.py",
+    "services/broker/src/aerobee_broker/cluster",
+    "services/broker/src/aerobee_broker/commit",
+    "services/broker/src/aerobee_broker/disk.py",
+    "services/broker/src/aerobee_broker/etcd.py",
+    "services/broker/src/aerobee_broker/identity.py",
+    "services/broker/src/aerobee_broker/metrics.py",
+    "services/broker/src/aerobee_broker/replication/coordinators",
+    "services/broker/src/aerobee_broker/roles/integrity",
+    "services/broker/src/aerobee_broker/scrubbing.py",
+    "services/broker/src/aerobee_broker/upkeep.py",
 )
 # word or phrase → what to write instead
 PHRASES = {

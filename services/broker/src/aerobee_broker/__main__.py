@@ -1,4 +1,4 @@
-"""`python -m aerobee_broker`: the command line of a broker."""
+"""Run the command line of a broker: `python -m aerobee_broker`."""
 
 from __future__ import annotations
 

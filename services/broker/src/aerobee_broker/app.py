@@ -1,4 +1,4 @@
-"""The process of a broker: the order in which its components start and stop.
+"""Run the process of a broker: the order in which its components start and stop.
 
 Start: store (locked, recovered), tables, delayed messages, port, metrics, name servers. Stop is the
 reverse: name servers first, so that clients look elsewhere, and the store last, with everything
@@ -47,12 +47,12 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
-STOP_GRACE_S = 5.0  # as long as a flush may take; long polls and streams are ended before
-PORT_ATTEMPTS = 5  # of a free port that somebody else takes first
+STOP_GRACE_S = 5.0  # seconds, as long as a flush may take; long polls and streams are ended before
+PORT_ATTEMPTS = 5  # attempts, because another process may take the free port first
 
 
 class BrokerApp(App):
-    """`clock`, `disk`, `rng` and `adapt` (of the services) are for tests."""
+    """Run a broker. `clock`, `disk`, `rng` and `adapt` (of the services) are for tests."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class BrokerApp(App):
     ) -> None:
         super().__init__()
         self.options = options
-        self.broker: Broker | None = None  # since it has started
+        self.broker: Broker | None = None  # set when it has started
         self.upkeep: list[PeriodicTask] = []
         self._adapt = adapt
         self._server: Server | None = None
@@ -156,7 +156,7 @@ class BrokerApp(App):
             metrics,
             Step(stop=twins.close),
         )
-        with real_time():  # whether this broker lives is no matter of a test's time
+        with real_time():  # liveness runs on real time, also in tests with a simulated clock
             await self.lifecycle.start(registration)
         self.broker = broker
         return {
@@ -169,7 +169,7 @@ class BrokerApp(App):
     async def _start_replica(
         self, environment: Environment, identity: Identity, port: int
     ) -> Mapping[str, object]:
-        """Its port is open before it has a role."""
+        """Start a replica, whose port is open before it has a role."""
         options, reader = self.options, WorkerThread("log reader")
         await self.lifecycle.start(Step(stop=reader.close))
         replica = ReplicaProcess(environment, identity, reader, self._fail)
@@ -196,7 +196,7 @@ class BrokerApp(App):
         self.fail(StartError(error.message, error.about))
 
     async def sever(self) -> None:
-        """Closes every connection at once, as the end of a killed process does."""
+        """Close every connection at once, as the end of a killed process does."""
         if self._server is not None:
             await self._server.sever()
 
@@ -254,15 +254,15 @@ class BrokerApp(App):
 
 
 async def close_store(store: MessageStore, flusher: Worker) -> None:
-    """A failure is logged: the next start finds the directory as after a crash, and recovers."""
+    """Close the store. A failure is logged; the next start recovers as after a crash."""
     try:
-        await flusher(store.close)  # on the thread where upkeep may still be under way
+        await flusher(store.close)  # on the thread where upkeep may still be running
     except MqError as error:
         structlog.get_logger().error("store_not_closed", reason=error.message)
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error of the domain is for its caller."""
+    """Return the failure that an error of the domain is for its caller."""
     if isinstance(error, TooMuchInFlight):
         error = MqError(Code.SYSTEM_BUSY, str(error), retry_after_ms=RETRY_AFTER_MS)
     if isinstance(error, MqError):

@@ -1,6 +1,6 @@
-"""A broker: its parts, wired, and the gRPC services over them.
+"""Wire the parts of a broker, and the gRPC services over them.
 
-Starts nothing: `app` and the tests start `components`.
+The module starts nothing: `app` and the tests start `components`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.services import Service, bind
 
-TRANSACTION_ROUND_MS = 1_000  # between two looks at the transactions that are due
+TRANSACTION_ROUND_MS = 1_000  # between two checks of the transactions that are due
 
 
 class Broker:
-    """`announce` registers changed topics with the name servers, `spread` creates a topic on the
-    other brokers of the cluster. `replicas`: which this broker's log has; then `table_upkeep`
-    saves the tables that are journalled.
+    """Own the parts of a broker.
+
+    `announce` registers changed topics with the name servers. `spread` creates a topic on the other
+    brokers of the cluster. `replicas` are those of this broker's log; if it has any, `table_upkeep`
+    saves the journalled tables.
     """
 
     def __init__(
@@ -132,8 +134,11 @@ class Broker:
         )
 
     def components(self) -> tuple[Component, ...]:
-        """In the order of their start. Stopped in reverse: delivery ends, then everything is
-        flushed, then the tables are saved."""
+        """Return the components in the order of their start.
+
+        They are stopped in reverse: delivery ends, then everything is flushed, then the tables are
+        saved.
+        """
         journal = () if self._core.journal is None else (self._core.journal,)
         return (
             Step(start=self.store.enable_read_retries),
@@ -153,15 +158,17 @@ class Broker:
         )
 
     async def save_tables(self) -> None:
-        """Consumer offsets, and topics and groups that a full disk kept from being saved."""
+        """Save consumer offsets, and topics and groups that a full disk kept from being saved."""
         if self._table_upkeep is not None:
             await self._table_upkeep.save()
         else:
             await self._core.tables.save_incremental()
 
     def due_in_ms(self) -> float | None:
-        """Until time alone makes something happen here: a delivery, the end of a lease, a check of
-        a transaction. None: nothing waits. Below 0: it is under way."""
+        """Return the ms until time alone triggers an action: a delivery, a lease end, a check.
+
+        Returns None if no action is pending, and a value below 0 if it is under way.
+        """
         checks_ms = self.transaction_checks.schedule.due_in_ms()
         waits = (
             self.delay.levels.due_in_ms(),
@@ -173,7 +180,7 @@ class Broker:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def end_long_calls(self) -> None:
-        """Long polls and streams, which would use up the grace of a stop."""
+        """End long polls and streams, which would use up the grace period of a stop."""
         self.clients.close()
         self.polls.close()
         self.lite.dispatch.ready.close()

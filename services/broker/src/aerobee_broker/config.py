@@ -1,9 +1,11 @@
-"""Options of a broker: RocketMQ's keys where it has one. Knows neither files nor the command line.
+"""Define the options of a broker, with RocketMQ's keys where it has them.
+
+The module depends on neither files nor the command line.
 
 Defaults differ from RocketMQ's in: flushDiskType (SYNC_FLUSH: what is acknowledged is durable),
 pullBatchMaxMessageCount (4096: answers are raw slices of the log), recallMessageEnable (on),
-enablePropertyFilter (on: a subscription that is not asked to filter costs nothing),
-enabledAppendPropCRC (on: damage anywhere in a record is found), bindAddress (loopback).
+enablePropertyFilter (on: a subscription without a filter costs nothing), enabledAppendPropCRC (on:
+damage anywhere in a record is found), bindAddress (loopback).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from aerobee_chassis.config import KnownKeys, Milliseconds, Options, Port
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
-# Under which replica 0 is registered while another one is master, which has the number 0 then.
+# The broker id of replica 0 while another one is master, because the master has id 0.
 FORMER_MASTER_ID = 1_000
 MAX_NAME_BYTES = 127  # of a broker or a cluster
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -28,13 +30,13 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 _KNOWN_KEYS = Path(__file__).with_name("rocketmq_keys.toml")
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-MAX_DELAY_LEVELS = 18  # the queues of a group's own delays start behind them
+MAX_DELAY_LEVELS = 18  # the queues of a group's own delays start after them
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d+)([smhd])")
 
 
 class BrokerOptions(Options):
-    # ---- who and where ----
+    # ---- identity and addresses ----
     broker_cluster_name: str = Field(default="DefaultCluster", min_length=1)
     broker_name: str = Field(default_factory=socket.gethostname, min_length=1)
     broker_id: int = Field(default=0, ge=0)
@@ -61,7 +63,7 @@ class BrokerOptions(Options):
     max_message_size: int = Field(default=4 * 1024 * 1024, ge=1, le=32 * 1024 * 1024)
     message_delay_level: str = DELAY_LEVELS
     timer_max_delay_sec: int = Field(default=259_200, ge=1, le=31_536_000)
-    # Ours: messages that wait for a delivery time of their own, at 56 bytes of memory each.
+    # Not in RocketMQ: messages that wait for their own delivery time, at 56 bytes of memory each.
     timer_max_messages: int = Field(default=2_000_000, ge=1)
     recall_message_enable: bool = True
     pull_batch_max_message_count: int = Field(default=4_096, ge=1)
@@ -94,11 +96,12 @@ class BrokerOptions(Options):
     message_index_enable: bool = True
     max_hash_slot_num: int = Field(default=5_000_000, ge=1)
     max_index_num: int = Field(default=20_000_000, ge=2)
-    # A CRC over the whole record, 20 bytes: without it damage outside of the body is not detected.
-    # Turn it on after a clean stop only: after a crash a record without it would count as torn.
+    # A CRC over the whole record, 20 bytes: without it, damage outside of the body is not detected.
+    # Turn it on only after a clean stop: after a crash, a record without it would count as torn.
     enabled_append_prop_crc: bool = Field(default=True, alias="enabledAppendPropCRC")
     check_crc_on_recover: bool = Field(default=True, alias="checkCRCOnRecover")
-    # Ours: between two checks of the whole log, 0: none; bytes a second that one reads at most.
+    # Not in RocketMQ: the time between two checks of the whole log (0: none), and the maximum bytes
+    # per second that a check reads.
     scrub_interval: int = Field(default=24 * 3_600_000, ge=0)  # milliseconds
     scrub_rate: int = Field(default=8 * 1024 * 1024, ge=1)
     clean_resource_interval: Milliseconds = 10_000
@@ -108,8 +111,9 @@ class BrokerOptions(Options):
     disk_max_used_space_ratio: Percent = 75
     disk_space_clean_forcibly_ratio: Percent = 85
     disk_space_warning_level_ratio: Percent = 90
-    # Ours: above it retries and delayed messages are refused too; fewer free bytes than this count
-    # as above the warning level; bytes of commit log that are kept at most. 0: no bound.
+    # Not in RocketMQ. Above the stop ratio, retries and delayed messages are refused too. Fewer
+    # free bytes than diskMinFreeBytes count as above the warning level. At most retainBytes of
+    # commit log are kept. 0 disables either of the last two.
     disk_space_stop_ratio: Percent = 95
     disk_min_free_bytes: int = Field(default=0, ge=0)
     retain_bytes: int = Field(default=0, ge=0)
@@ -133,22 +137,22 @@ class BrokerOptions(Options):
     async_learner: bool = False
     sync_from_last_file: bool = False
     slave_read_enable: bool = False
-    # Percent of the memory: a reader that is further behind is sent to a slave.
+    # Percent of the memory: a reader that is further behind is redirected to a slave.
     access_message_in_memory_max_ratio: int = Field(default=40, ge=0, le=100)
-    # Ours: who is master is decided at etcd.
+    # Not in RocketMQ: etcd elects the master.
     etcd_endpoints: str = ""
     etcd_key_prefix: str = Field(default="/aerobee", pattern=r"^/[^/\s]+(/[^/\s]+)*$")
     etcd_lease_ttl: int = Field(default=4, ge=2)  # seconds
-    etcd_ca_path: str = ""  # empty: etcd is spoken to in plaintext
+    etcd_ca_path: str = ""  # empty: plaintext connections to etcd
     etcd_cert_path: str = ""
     etcd_key_path: str = ""
     ha_fast_failover: bool = True
-    # After all members of the in-sync set were gone, the first to come back waits for the others.
+    # After all members of the in-sync set were gone, the first to return waits for the others.
     election_wait_for_set: Milliseconds = 10_000
     broker_election_priority: int = Field(default=2**31 - 1, ge=0)
     enable_elect_unclean_master: bool = False
 
-    # ---- what an operator sees ----
+    # ---- monitoring ----
     metrics_prom_exporter_port: Port = 5_557
 
     known_keys: ClassVar[KnownKeys] = KnownKeys.read(_KNOWN_KEYS)
@@ -157,12 +161,12 @@ class BrokerOptions(Options):
 
     @property
     def is_replicated(self) -> bool:
-        """Whether the log of this broker has copies on others, or is one."""
+        """Return whether the log of this broker has copies on others, or is a copy."""
         return self.broker_role != "ASYNC_MASTER" or self.total_replicas > 1 or self.is_elected
 
     @property
     def is_elected(self) -> bool:
-        """Whether etcd says who is master."""
+        """Return whether etcd elects the master."""
         return bool(self.etcd_addresses)
 
     @property
@@ -171,16 +175,21 @@ class BrokerOptions(Options):
 
     @property
     def is_synchronous(self) -> bool:
-        """As master: whether a send is acknowledged only with its copies. A SLAVE that is promoted
-        asks for as many as its own inSyncReplicas says."""
+        """Return whether this broker, as master, acknowledges a send only with its copies.
+
+        A promoted SLAVE requires as many copies as its own inSyncReplicas says.
+        """
         return self.broker_role == "SYNC_MASTER" or (
             self.broker_role == "SLAVE" and self.in_sync_replicas > 1
         )
 
     @property
     def is_learner(self) -> bool:
-        """Whether this replica never joins the in-sync set. A group without etcd counts on
-        totalReplicas copies to tell whether a promotion loses anything: further ones only read."""
+        """Return whether this replica never joins the in-sync set.
+
+        A group without etcd relies on totalReplicas copies to know whether a promotion loses
+        anything, so further replicas only read.
+        """
         beyond = 1 < self.total_replicas <= self.broker_id and not self.is_elected
         return self.async_learner or beyond
 
@@ -190,12 +199,12 @@ class BrokerOptions(Options):
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Delay of level 1, 2, … in milliseconds."""
+        """Return the delay of level 1, 2, … in milliseconds."""
         return parse_delay_levels(self.message_delay_level)
 
     @property
     def namesrvs(self) -> tuple[str, ...]:
-        """The "host:port" of every name server."""
+        """Return the "host:port" of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
 
     @field_validator("broker_role", mode="before")
@@ -222,7 +231,7 @@ class BrokerOptions(Options):
     @field_validator("broker_cluster_name", "broker_name")
     @classmethod
     def _names(cls, value: str) -> str:
-        """They are part of receipt handles and of topic names."""
+        """Check a name, which is part of receipt handles and of topic names."""
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES or "/" in value or not value.isprintable():
             raise ValueError(
@@ -263,8 +272,11 @@ class BrokerOptions(Options):
 
     @model_validator(mode="after")
     def _watermarks(self) -> Self:
-        """Those that guard the disk ascend. diskMaxUsedSpaceRatio may be above them, as in the
-        files of many RocketMQ clusters: then diskSpaceCleanForciblyRatio is the first to act."""
+        """Check that the watermarks that guard the disk ascend.
+
+        diskMaxUsedSpaceRatio may be above them, as in the files of many RocketMQ clusters. In that
+        case diskSpaceCleanForciblyRatio is the first to act.
+        """
         if not (
             self.disk_space_clean_forcibly_ratio
             <= self.disk_space_warning_level_ratio
@@ -326,7 +338,7 @@ class BrokerOptions(Options):
         return self
 
     def _check_group(self) -> None:
-        """Raises ConfigError."""
+        """Check the options of a replica group. Raises ConfigError."""
         if self.is_elected:
             if self.broker_role == "SLAVE" or not self.broker_id:
                 raise ConfigError(
@@ -379,14 +391,14 @@ class BrokerOptions(Options):
 
 
 def _check_address(text: str) -> None:
-    """Raises ValueError for what is neither "host:port" nor empty."""
+    """Raise ValueError for a text that is neither "host:port" nor empty."""
     host, _, port = text.rpartition(":")
     if text and (not host or not port.isdigit() or int(port) > 65_535):
         raise ValueError(f'{text!r} is no host:port; separate several name servers with ";"')
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Milliseconds of each level of "1s 5s 1m 2h". Raises ValueError."""
+    """Return the milliseconds of each level of a text like "1s 5s 1m 2h". Raises ValueError."""
     matches = [_DELAY.fullmatch(word) for word in text.split()]
     if not matches or len(matches) > MAX_DELAY_LEVELS or not all(matches):
         raise ValueError(

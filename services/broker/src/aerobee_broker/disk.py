@@ -1,13 +1,13 @@
-"""The disk as the store and the tables see it: files addressed by offset, durable after a sync.
+"""Define the disk for the store and the tables: files by offset, durable after a sync.
 
-Two implementations: `RealDisk`, over the operating system, and the simulated disk of the fault
-tests, whose power can be cut. What is durable, on both:
+There are two implementations: `RealDisk`, over the operating system, and the simulated disk of the
+fault tests, whose power can be cut. What is durable, on both:
 
-* bytes: after `DiskFile.sync` of the file that they were written to; so is the size of the file
-* names (created, renamed, removed): after `Disk.sync_directory` of the directory
+- bytes: after `DiskFile.sync` of the file that they were written to; so is the size of the file
+- names (created, renamed, removed): after `Disk.sync_directory` of the directory
 
-Reading is by `pread`, never by memory map: a sector that cannot be read is then an OSError of one
-call and not the end of the process, and no page fault stops the loop while it holds the GIL.
+Reading is by `pread`, never by memory map. A sector that cannot be read is then an OSError of one
+call and does not end the process. And no page fault stops the loop while it holds the GIL.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class DiskFile(Protocol):
     path: Path
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Return up to `size` bytes; fewer only at the end of the file."""
 
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """All of `data`."""
+        """Write all of `data`."""
 
     def sync(self) -> None:
-        """Makes everything durable that was written before."""
+        """Make everything durable that was written before."""
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
-        """Cuts or extends; what is added reads as zeros and takes no space."""
+        """Cut or extend the file; the extension reads as zeros and takes no space."""
 
     def allocate(self, size: int) -> None:
-        """Extends to `size` with zeros and takes the space now."""
+        """Extend the file to `size` with zeros, and take the space now."""
 
     def close(self) -> None: ...
 
@@ -55,7 +55,10 @@ class FileLock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of the file system that a path lies on, in bytes. `free`: what this process may use."""
+    """The usage of the file system of a path, in bytes.
+
+    `free` is what this process may use.
+    """
 
     used: int
     free: int
@@ -66,31 +69,34 @@ class Usage:
 
 
 class Disk(Protocol):
-    """Every method raises OSError."""
+    """A file system. Every method raises OSError."""
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        """For reading and writing. FileNotFoundError when it is not there and not to be created."""
+        """Open a file for reading and writing.
+
+        Raises FileNotFoundError if it is missing and `create` is False.
+        """
 
     def exists(self, path: Path) -> bool: ...
 
     def list(self, directory: Path) -> list[str]:
-        """Names, sorted. Empty when there is no such directory."""
+        """Return the sorted names; empty if the directory does not exist."""
 
     def make_directory(self, path: Path) -> None:
-        """With its parents; nothing to do when it is there."""
+        """Create a directory and its parents; do nothing if it exists."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Replaces `target`."""
+        """Rename `source` to `target`, and replace `target` if it exists."""
 
     def remove(self, path: Path) -> None: ...
 
     def remove_tree(self, path: Path) -> None:
-        """Nothing to do when it is not there."""
+        """Remove a directory with its contents; do nothing if it does not exist."""
 
     def sync_directory(self, path: Path) -> None: ...
 
     def lock(self, path: Path) -> FileLock | None:
-        """None when another process holds it."""
+        """Lock a file; return None when another process holds the lock."""
 
     def usage(self, path: Path) -> Usage: ...
 
@@ -170,7 +176,7 @@ class RealDisk:
 
     def remove_tree(self, path: Path) -> None:
         while path.exists():
-            # The flusher's thread may remove a file of it meanwhile.
+            # The flusher's thread may remove a file of the tree meanwhile.
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
 
@@ -182,7 +188,7 @@ class RealDisk:
             os.close(fd)
 
     def lock(self, path: Path) -> RealFile | None:
-        """By flock: the kernel releases it when the process ends, however it ends."""
+        """Lock with flock: the kernel releases it when the process ends, however it ends."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,7 +207,7 @@ class RealDisk:
 
 
 def read_file(disk: Disk, path: Path) -> bytes:
-    """The whole content. Raises FileNotFoundError."""
+    """Return the whole content. Raises FileNotFoundError."""
     file = disk.open(path)
     try:
         return file.pread(file.size(), 0)
@@ -210,8 +216,10 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
-    """Replaces the file atomically: a reader, also after a power cut, finds the old content or the
-    new one. `keep_backup`: the old content stays as `path` + ".bak". Raises OSError.
+    """Replace the file atomically. Raises OSError.
+
+    A reader, also after a power cut, finds the old content or the new one. With `keep_backup`, the
+    old content stays as `path` + ".bak".
     """
     new = path.with_name(path.name + ".tmp")
     file = disk.open(new, create=True)

@@ -1,15 +1,15 @@
-"""The broker's errors. The code crosses the wire, the class does not.
+"""Define the broker's errors. The code crosses the wire, the class does not.
 
 MqError (aerobee_wire.status)
 ├── StoreError
-│   ├── MessageIllegal      MESSAGE_ILLEGAL        a message that no store takes
+│   ├── MessageIllegal      MESSAGE_ILLEGAL        a message that no store accepts
 │   ├── DiskFull            DISK_FULL              no space; names free bytes and watermark
 │   ├── StoreReadOnly       SERVICE_NOT_AVAILABLE  after a failed write or flush, or closed
 │   ├── NotMaster           SERVICE_NOT_AVAILABLE  this replica only follows
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
 │   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
-│   ├── ChunkRefused        SYSTEM_ERROR           bytes of a master's log that do not follow here
-│   ├── CutRefused          SYSTEM_ERROR           a log that cannot be cut there
+│   ├── ChunkRefused        SYSTEM_ERROR           bytes of a master's log do not follow here
+│   ├── CutRefused          SYSTEM_ERROR           the log cannot be cut there
 │   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
 │   │   └── TransientReadError  the log cannot be read for now; the caller retries
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that physical offset
@@ -18,24 +18,24 @@ MqError (aerobee_wire.status)
 │       ├── StoreLocked         another broker holds the directory
 │       ├── StoreTooNew         it needs a later version of Aerobee (store/format.py)
 │       └── CommitLogBroken     a file is missing or has another size
-├── ConfigFileDamaged   SYSTEM_ERROR            a file under config/ and its .bak cannot be read
+├── ConfigFileDamaged   SYSTEM_ERROR            a file under config/ and its .bak are unreadable
 ├── InvalidParameter    INVALID_PARAMETER
 ├── NoPermission        NO_PERMISSION
 ├── TopicNotExist       TOPIC_NOT_EXIST
-├── QueueNotExist       QUEUE_NOT_EXIST         the topic has fewer queues; the route told of more
+├── QueueNotExist       QUEUE_NOT_EXIST         the topic has fewer queues than the route says
 ├── GroupNotExist       SUBSCRIPTION_GROUP_NOT_EXIST
 ├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
 ├── TransactionNotOpen  INVALID_TRANSACTION_ID  never begun, ended, or given up
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
 │   └── FlushSlaveTimeout  FLUSH_SLAVE_TIMEOUT  stored, and not known to be on the replicas
-├── TooFewReplicas      SLAVE_NOT_AVAILABLE     nothing was stored; another broker may take it
+├── TooFewReplicas      SLAVE_NOT_AVAILABLE     nothing was stored; another broker may accept it
 ├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
-├── TooManyTimers       FLOW_CONTROL            no more messages may wait for a time of their own
+├── TooManyTimers       FLOW_CONTROL            no more messages may wait for their own time
 ├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
-├── RequesterAbsent     CONSUMER_NOT_ONLINE     nobody waits here for a reply
+├── RequesterAbsent     CONSUMER_NOT_ONLINE     no client waits here for the reply
 ├── TooManyReplies      FLOW_CONTROL            a requester does not read its replies
-├── ReplicaRefused      ILLEGAL_OPERATION       a slave with another log, or with other options
-├── StreamBroken        SYSTEM_ERROR            a replica said what cannot be: it begins again
+├── ReplicaRefused      ILLEGAL_OPERATION       a slave has another log, or other options
+├── StreamBroken        SYSTEM_ERROR            invalid message of a replica: it starts again
 ├── MasterOutdated      SERVICE_NOT_AVAILABLE   there is a higher epoch than this master's
 └── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
@@ -57,26 +57,28 @@ _UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether the disk failed to read, as opposed to a shortage of the process."""
+    """Return whether the disk failed to read, as opposed to a shortage of the process."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in _UNREADABLE
 
 
 def place(path: Path) -> str:
-    """A file of the store by its folder and name. Clients read the texts of errors, and are not
-    told where the store lies."""
+    """Return the folder and name of a file of the store.
+
+    Clients read the texts of errors; they must not learn where the store lies.
+    """
     return f"{path.parent.name}/{path.name}"
 
 
 def reason_of(error: OSError) -> str:
-    """What the system says, with the `place` of the file."""
+    """Return the reason that the system gives, with the `place` of the file."""
     if not isinstance(error.filename, str) or not error.strerror:
         return str(error)
     return f"{place(Path(error.filename))}: {error.strerror}"
 
 
 class StoreError(MqError):
-    """Something between the store and its disk, or a message that it cannot keep."""
+    """A failure between the store and its disk, or a message that it cannot keep."""
 
 
 class MessageIllegal(StoreError):
@@ -99,7 +101,10 @@ class StoreReadOnly(StoreError):
 
 
 class NotMaster(StoreError):
-    """`reason`: what this broker is instead, and who is master as far as it knows."""
+    """The broker is not master.
+
+    `reason` is what it is instead, and which broker is master as far as it knows.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -109,8 +114,10 @@ class NotMaster(StoreError):
 
 
 class NotServed(MqError):
-    """`role`: what this broker is; `master_address`: "host:port" of its master, "" where it knows
-    of none."""
+    """The present role does not serve this call.
+
+    `role` is what this broker is. `master_address` is the "host:port" of its master; "" if unknown.
+    """
 
     def __init__(self, role: str, master_address: str) -> None:
         known = f"the master is at {master_address}" if master_address else "no master is known"
@@ -122,7 +129,10 @@ class NotServed(MqError):
 
 
 class MembersNotKnown(MqError):
-    """A list of whoever has told already would have each of them take the queues of all."""
+    """A new master does not yet know all members of a group.
+
+    With an incomplete list, each listed member would take the queues of all members.
+    """
 
     def __init__(self, left_ms: int) -> None:
         super().__init__(
@@ -144,7 +154,7 @@ class StoreFlushError(StoreError):
 
 
 class ChunkRefused(StoreError):
-    """Of a replica: it cannot go on with these bytes, and asks again from where its log ends."""
+    """A replica cannot append these bytes; it requests again from the end of its log."""
 
     def __init__(self, physical_offset: int, reason: str) -> None:
         super().__init__(
@@ -172,7 +182,7 @@ class StoreReadError(StoreError):
 
 
 class TransientReadError(StoreReadError):
-    """No damage is known: a later read may succeed."""
+    """The log cannot be read for now. No damage is known: a later read may succeed."""
 
     def __init__(self, error: OSError) -> None:
         advice = "check the disk: the read is retried, for a minute at least"
@@ -191,7 +201,7 @@ class MessageNotFound(StoreError):
 
 
 class MessageCorrupted(StoreError):
-    """`file` and `physical_offset` say where."""
+    """A record fails its check. `file` and `physical_offset` say where it is."""
 
     def __init__(self, file: Path, physical_offset: int, reason: str) -> None:
         super().__init__(
@@ -218,7 +228,7 @@ class StoreLocked(StoreOpenError):
 
 
 class CommitLogBroken(StoreOpenError):
-    """The files of the commit log do not follow one another. `about` is the file or the option."""
+    """The files of the commit log are not contiguous. `about` is the file or the option."""
 
 
 class ConfigFileDamaged(MqError):
@@ -242,7 +252,7 @@ class NoPermission(MqError):
 
 
 class TopicNotExist(MqError):
-    """`remedy`: what to do; by default, what there is for any topic."""
+    """The topic does not exist. `remedy` is what to do; the default suits any topic."""
 
     def __init__(self, topic: str, remedy: str = "") -> None:
         remedy = remedy or (
@@ -275,7 +285,7 @@ class GroupNotExist(MqError):
 
 
 class QueueLockNotHeld(MqError):
-    """`holder`: client id; "": nobody."""
+    """The caller does not hold a queue lock. `holder` is a client id; "" if it is free."""
 
     def __init__(self, consumer_group: str, topic: str, queue_id: int, holder: str) -> None:
         reason = (
@@ -327,7 +337,7 @@ class FlushTimeout(MqError):
 
 
 class FlushSlaveTimeout(FlushTimeout):
-    """Durable here."""
+    """The append is durable here, but not on enough replicas in time."""
 
     def __init__(self, timeout_ms: int) -> None:
         MqError.__init__(
@@ -339,7 +349,7 @@ class FlushSlaveTimeout(FlushTimeout):
 
 
 class Deposed(MqError):
-    """Of what was under way on a master when another replica became master."""
+    """Another replica became master while a call was under way."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -350,7 +360,7 @@ class Deposed(MqError):
 
 
 class TooFewReplicas(MqError):
-    """`missing`: the replicas that are not in sync, as an operator knows them."""
+    """Too few replicas are in sync. `missing` names the others as an operator knows them."""
 
     def __init__(self, in_sync: int, required: int, missing: str) -> None:
         super().__init__(
@@ -387,7 +397,10 @@ class NotRecalled(MqError):
 
 
 class RequesterAbsent(MqError):
-    """`may_return`: its stream broke just now, or this broker has just started."""
+    """The requester does not wait for replies here.
+
+    `may_return`: its stream broke just now, or this broker has just started.
+    """
 
     def __init__(self, client_id: str, *, may_return: bool) -> None:
         super().__init__(
@@ -408,7 +421,7 @@ class TooManyReplies(MqError):
 
 
 class ReplicaRefused(MqError):
-    """A slave that cannot follow this master until somebody changes something: `about`."""
+    """A slave cannot follow this master until the operator changes `about`."""
 
     def __init__(self, message: str, about: str) -> None:
         super().__init__(Code.ILLEGAL_OPERATION, message, about=about)
@@ -424,7 +437,7 @@ class StreamBroken(MqError):
 
 
 class MasterOutdated(MqError):
-    """`highest`: the epoch that its slave has heard of."""
+    """A slave knows a higher epoch than this master's: `highest`."""
 
     def __init__(self, master: str, epoch: int, highest: int) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
-"""A client of etcd: values, errors, and calls to one of several endpoints.
+"""Call etcd: values, errors, and calls to one of several endpoints.
 
-Knows no broker: keys and values are those of its caller. A write is sent once. When its answer does
-not come (`EtcdNoAnswer`), etcd may have carried it out, or may yet: its caller reads again and
-compares.
+The module does not depend on the broker: the caller defines keys and values. A write is sent once.
+If no answer comes (`EtcdNoAnswer`), etcd may have carried it out, or may do so later. The caller
+then reads again and compares.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ REVOKE = rpc(pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 KEEP_ALIVE = rpc(pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
 WATCH = rpc(pb.WatchRequest, pb.WatchResponse)
 
-# With these etcd has refused a request, and carried out nothing of it. Any other status may also
-# come from a connection that broke after etcd had the request.
+# With these statuses etcd has refused a request, and carried out nothing of it. Any other status
+# may also come from a connection that broke after etcd had the request.
 _REFUSALS = frozenset(
     {
         *("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RANGE"),
@@ -46,7 +46,7 @@ class EtcdError(Exception):
 
 
 class EtcdNoAnswer(EtcdError):
-    """No endpoint answered in time. A write may have been carried out, or may yet be."""
+    """No endpoint answered in time. A write may have been carried out, or may be later."""
 
 
 class EtcdRefused(EtcdError):
@@ -58,12 +58,12 @@ class LeaseGone(EtcdRefused):
 
 
 class WatchCompacted(EtcdRefused):
-    """Changes that a watch was to tell are forgotten: read again, and watch from there."""
+    """The changes of a watch were compacted away: read again, and watch from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """`mod_revision`: the revision of the last put."""
+    """A key and its value. `mod_revision` is the revision of the last put."""
 
     key: str
     value: bytes
@@ -72,7 +72,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a prefix held at one revision of the cluster, by the alphabet of the keys."""
+    """The keys of a prefix at one revision of the cluster, in alphabetical order."""
 
     revision: int
     items: tuple[KeyValue, ...]
@@ -80,7 +80,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """A comparison: the last put of `key` is of that revision. 0: there is no such key."""
+    """Compare: the last put of `key` has that revision. 0: the key does not exist."""
 
     key: str
     mod_revision: int
@@ -88,7 +88,7 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """`lease_id` 0: the key stays until it is deleted."""
+    """A write of a key. With `lease_id` 0 the key stays until it is deleted."""
 
     key: str
     value: bytes
@@ -104,42 +104,53 @@ Write: TypeAlias = Put | Delete
 
 
 class Etcd(Protocol):
-    """What a coordinator asks of etcd. Each call raises EtcdNoAnswer and EtcdRefused."""
+    """The calls that a coordinator makes. Each raises EtcdNoAnswer and EtcdRefused."""
 
     async def read(self, prefix: str) -> Snapshot:
-        """Linearizable: it holds every change that was acknowledged before."""
+        """Return all keys of a prefix, including every change that was acknowledged before."""
 
     async def write(self, conditions: Sequence[Unchanged], writes: Sequence[Write]) -> int | None:
-        """All of `writes` as one change, if every condition holds: its revision. None: a condition
-        does not hold, and nothing was changed. Raises LeaseGone too."""
+        """Apply `writes` as one change if every condition holds, and return its revision.
+
+        Returns None if a condition does not hold; nothing is changed then. Also raises LeaseGone.
+        """
 
     async def grant(self, ttl_s: int) -> int:
-        """The id of a new lease. When no answer comes, a lease may be left that ends by itself."""
+        """Return the id of a new lease.
+
+        If no answer comes, etcd may have created a lease; it ends by itself.
+        """
 
     async def keep_alive(self, lease_id: int) -> None:
-        """The lease ends its whole duration after now. Raises LeaseGone."""
+        """Renew the lease for its whole duration from now. Raises LeaseGone."""
 
     async def revoke(self, lease_id: int) -> None:
-        """Ends the lease, if it has not ended."""
+        """End the lease, if it has not ended."""
 
     def watch(self, prefix: str, start_revision: int) -> AsyncGenerator[int, None]:
-        """The revision of each change below `prefix` from that one on, possibly many at once as
-        their last. Raises WatchCompacted, and EtcdNoAnswer when the stream breaks.
+        """Yield the revision of each change below `prefix`, from `start_revision` on.
 
-        A member of etcd that is cut off from the others may be silent without an end."""
+        Several changes may be yielded as the last of them. Raises WatchCompacted, and EtcdNoAnswer
+        when the stream breaks.
+
+        A member of etcd that is cut off from the others may stay silent without an end.
+        """
 
 
 class EtcdClient:
-    """Calls the endpoint that answered last; the next one when it does not answer.
+    """Call the endpoint that answered last, and the next one if it does not answer.
 
-    To be made, used and closed on one event loop.
+    Create, use and close it on one event loop.
     """
 
     def __init__(
         self, endpoints: Sequence[str], *, timeout_s: float, tls: ChannelTls | None = None
     ) -> None:
-        """`endpoints`: at least one "host:port". `timeout_s`: of each call to one of them. `tls`:
-        None, in plaintext."""
+        """Create the client.
+
+        `endpoints` has at least one "host:port". `timeout_s` limits each call to one endpoint.
+        Without `tls` it uses plaintext.
+        """
         self._endpoints = tuple(endpoints)
         self._timeout_s = timeout_s
         self._current = 0
@@ -207,7 +218,7 @@ class EtcdClient:
     # ---- endpoints ----
 
     async def _anywhere(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """For what may be repeated: asks each endpoint once, until one answers."""
+        """Call each endpoint once, until one answers; use it only for repeatable calls."""
         failure: EtcdNoAnswer | None = None
         for _ in self._endpoints:
             try:
@@ -225,15 +236,15 @@ class EtcdClient:
             raise
 
     def _leave(self, place: int) -> None:
-        """The endpoint at `place` failed: the next calls go to the one behind it."""
-        if self._current == place:  # else another call has left it already
+        """Direct the next calls to the endpoint after `place`, which has failed."""
+        if self._current == place:  # otherwise another call has left it already
             self._current = (place + 1) % len(self._endpoints)
 
     async def _unary(self, endpoint: str, method: Rpc[Q, R], request: Q) -> R:
         return await self._caller.call(endpoint, method, request, timeout_s=self._timeout_s)
 
     async def _keep_alive(self, endpoint: str, lease_id: int) -> pb.LeaseKeepAliveResponse:
-        """One question and one answer of a stream."""
+        """Send one request on a stream, and return its answer."""
         request = pb.LeaseKeepAliveRequest(id=lease_id)
         try:
             async with (
@@ -249,13 +260,13 @@ class EtcdClient:
 
 def _error_of(endpoint: str, failure: CallFailed) -> EtcdError:
     details = f"etcd at {endpoint}: {failure.message or failure.status}"
-    if failure.status == "NOT_FOUND":  # of what is asked here only a lease can be missing
+    if failure.status == "NOT_FOUND":  # of what is requested here, only a lease can be missing
         return LeaseGone(details)
     return EtcdRefused(details) if failure.status in _REFUSALS else EtcdNoAnswer(details)
 
 
 def _range_of(prefix: str) -> tuple[bytes, bytes]:
-    """The first key of a prefix, and the first behind all of its keys."""
+    """Return the first key of a prefix, and the first key after all of its keys."""
     first = prefix.encode()
     return first, first[:-1] + bytes((first[-1] + 1,))
 

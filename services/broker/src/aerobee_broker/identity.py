@@ -1,4 +1,4 @@
-"""The identity of a broker: names, addresses, version."""
+"""Define the identity of a broker: names, addresses, version."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`address`: "host:port" that clients dial. `store_host`: "ip:port", in offset message ids.
-    `broker_id`: of its role, 0 for a master; `number`: of its options, whatever the role.
-    `process_id`: a random name for this process. `store_id`: of a replica's store, else ""."""
+    """The identity of a broker.
+
+    - `address`: the "host:port" that clients dial.
+    - `store_host`: the "ip:port" in offset message ids.
+    - `broker_id`: depends on the role, 0 for a master; `number`: from the options, whatever the
+      role.
+    - `process_id`: a random name for this process.
+    - `store_id`: that of a replica's store, otherwise "".
+    """
 
     cluster: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""The metrics of a broker, under RocketMQ's names. Counts; decides nothing.
+"""Export the metrics of a broker, under RocketMQ's names. This module makes no decisions.
 
 Totals are kept beside the Prometheus counters, for GetBrokerStatus and tests.
 """
@@ -19,7 +19,7 @@ NODE_TYPE = "broker"
 _NODE = ("cluster", "node_type", "node_id")
 _SIZES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 _DELAY_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 5, 30, 300)
-# Without labels of their own.
+# Gauges without labels of their own.
 _GAUGES = {
     "broker_permission": "6: readable and writable.",
     "topic_number": "Topics.",
@@ -45,7 +45,7 @@ class BrokerMetrics:
     def __init__(self, registry: CollectorRegistry, *, cluster: str, node_id: str) -> None:
         self.registry = registry
         self._node = (cluster, NODE_TYPE, node_id)
-        self.labels = dict(zip(_NODE, self._node, strict=True))  # of every metric
+        self.labels = dict(zip(_NODE, self._node, strict=True))  # labels of every metric
         self.messages_in = 0
         self.messages_out = 0
         self.dead_letters = 0
@@ -98,7 +98,8 @@ class BrokerMetrics:
         self._scrubbed = counter("scrubbed_bytes", "Bytes of the log that scrubs have checked.")
         self._repaired = counter("repaired_records", "Records repaired from other replicas.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
-        # Looked up once a topic and group: finding a counter by its labels costs 3 µs a request.
+        # Looked up once for each topic and group: finding a counter by its labels costs 3 µs a
+        # request.
         self._stored: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._delivered: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._mean_size = self._size.labels(*self._node)
@@ -113,7 +114,7 @@ class BrokerMetrics:
         )
 
     def stored(self, topic: str, count: int, size: int, message_type: str = "NORMAL") -> None:
-        """`count` messages of a producer; `size`: bytes of their bodies."""
+        """Count `count` messages of a producer; `size` is the bytes of their bodies."""
         self.messages_in += count
         messages, sizes = self._stored.get((topic, message_type)) or self._stored_counters(
             topic, message_type
@@ -123,7 +124,7 @@ class BrokerMetrics:
         self._mean_size.observe(size / count)
 
     def delivered(self, topic: str, consumer_group: str, count: int, size: int) -> None:
-        """`count` messages to a consumer; `size`: bytes of their records."""
+        """Count `count` messages to a consumer; `size` is the bytes of their records."""
         self.messages_out += count
         messages, sizes = self._delivered.get((topic, consumer_group)) or self._delivered_counters(
             topic, consumer_group
@@ -162,13 +163,13 @@ class BrokerMetrics:
         self._given_up.labels(*self._node, topic).inc()
 
     def half_messages(self, by_topic: Mapping[str, int]) -> None:
-        """Topic → half messages whose transaction is open; other topics have none."""
+        """Set topic → half messages whose transaction is open; other topics have none."""
         self._half_topics |= by_topic.keys()
         for topic in self._half_topics:
             self._half.labels(*self._node, topic).set(by_topic.get(topic, 0))
 
     def lite_topics_expired(self, parent: str, count: int, unsettled: Mapping[str, int]) -> None:
-        """`unsettled`: consumer group → messages that it had not settled."""
+        """Count expired lite topics; `unsettled` maps consumer group to unsettled messages."""
         self._lite_topics.labels(*self._node, parent).inc(count)
         for consumer_group, messages in unsettled.items():
             self._lite_unsettled.labels(*self._node, parent, consumer_group).inc(messages)
@@ -185,13 +186,13 @@ class BrokerMetrics:
         self.set("scrub_completed_seconds", now_ms / 1_000)
 
     def damage(self, ranges: int, damaged_bytes: int, repaired: int) -> None:
-        """What of the log is damaged, and records repaired since the last call."""
+        """Set the damage of the log, and count the records repaired since the last call."""
         self.set("damaged_log_ranges", ranges)
         self.set("damaged_log_bytes", damaged_bytes)
         self._repaired.labels(*self._node).inc(repaired)
 
     def set(self, name: str, value: float) -> None:
-        """A gauge without labels of its own, by its name without the prefix."""
+        """Set a gauge without labels of its own, by its name without the prefix."""
         self._gauges[name].set(value)
 
     def lag(self, topic: str, consumer_group: str, messages: int) -> None:
@@ -204,8 +205,10 @@ def _flag(value: bool) -> str:
 
 
 def memory_limit() -> int:
-    """Bytes that this process may hold: of its control group as a container sees it, or all of the
-    machine's."""
+    """Return the bytes that this process may hold.
+
+    This is the limit of its control group as a container sees it, or the memory of the machine.
+    """
     limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         given = _MEMORY_MAX.read_text(encoding="ascii").strip()
@@ -215,7 +218,7 @@ def memory_limit() -> int:
 
 
 def resident_memory() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    """Return the bytes of memory that this process holds; 0 if the system does not report it."""
     try:
         pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

@@ -1,9 +1,9 @@
-"""Runs the scrub beside everything else: little enough that no send notices.
+"""Run the scrub beside all other work, slowly enough not to disturb sends.
 
-A piece takes the processor for a fraction of a millisecond, with a pause behind it: by `scrubRate`,
-and so long that a scrub takes 1 % of one processor at most. A round begins at once where the store
-was not closed in order, else when the last one is `scrubInterval` ago. Where a reader missed a
-record, the scrub looks within a second.
+A piece takes the processor for a fraction of a millisecond, with a pause after it. The pause keeps
+to `scrubRate`, and to at most 1 % of one processor. A round begins at once if the store was not
+closed in order, otherwise when the last one is `scrubInterval` ago. If a reader missed a record,
+the scrub looks there within a second.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ from aerobee_chassis.clock import Clock
 
 LOOK_S = 0.5
 SMALLEST_PIECE, LARGEST_PIECE = 64 << 10, 512 << 10  # bytes
-PIECE_RECORDS = 500  # 0.7 ms of the processor: the loop waits for no more
-RECORD_S = 130e-6  # of pause for each record, which takes 1.3 µs of the processor
-HURRY = 8  # times as fast once a round has found damage: the rest is worth more than a few sends
+PIECE_RECORDS = 500  # 0.7 ms of the processor, which is the longest wait of the loop
+RECORD_S = 130e-6  # seconds of pause for each record, which takes 1.3 µs of the processor
+# Times as fast after a round has found damage: the rest is more important than a few sends.
+HURRY = 8
 
 
 class Scrubbing:
-    """`find_store`: the one that is open; None while there is none. It may be another one later."""
+    """Scrub the open store.
+
+    `find_store` returns it, or None while there is none. Another store may be open later.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class Scrubbing:
         worker: Worker,
         metrics: BrokerMetrics,
     ) -> None:
-        """`worker`: a thread for this alone."""
+        """Create it. `worker` is a thread for the scrub alone."""
         self._find_store = find_store
         self._interval_ms = options.scrub_interval
         self._rate = options.scrub_rate
@@ -49,10 +53,10 @@ class Scrubbing:
         self._store: MessageStore | None = None
         self._scrub: Scrub | None = None
         self._last_ms = clock.monotonic_ms()
-        self._repaired = 0  # of this store, as it was measured last
+        self._repaired = 0  # of this store, at the last measurement
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Scrub until it is cancelled."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -101,12 +105,12 @@ class Scrubbing:
         while not scrub.is_done:
             try:
                 read = await self._worker(partial(scrub.read, piece_bytes))
-            except OSError as error:  # a shortage of the process: the next round begins again
+            except OSError as error:  # a shortage of the process: the next round starts again
                 structlog.get_logger().warning("scrub_put_off", reason=str(error))
                 self._last_ms = self._clock.monotonic_ms()
                 return
             if self._find_store() is not store:
-                return  # it begins again with the other one
+                return  # it starts again with the other store
             scrub.take(read)
             size = max(0, read.piece.end - read.begin)
             self._metrics.scrubbed(size)

@@ -1,4 +1,4 @@
-"""Periodic work of a broker: saves tables, maintains the store, checks transactions, measures."""
+"""Run the periodic work of a broker: save tables, maintain the store, check, measure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ HEALTH_MS = 1_000
 LITE_UPKEEP_MS = 10_000
 LITE_TTL_MS = 30_000
 CLIENT_SCAN_MS = 10_000
-LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
+LEASE_SNAPSHOT_MS = 30_000  # a start reads the log of this time, which takes a second or two
 MEASURE_MS = 10_000
 
 
 def periodic_work(
     broker: Broker, tables: Tables, environment: Environment, server: Server
 ) -> list[PeriodicTask]:
-    """Its tasks. Delivery of delayed messages and expiry of leases have loops of their own."""
+    """Return the periodic tasks of a broker.
+
+    Delivery of delayed messages and expiry of leases have their own loops.
+    """
     options, store = environment.options, broker.store
 
     async def scan_clients() -> None:

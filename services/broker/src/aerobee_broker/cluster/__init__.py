@@ -1,1 +1,1 @@
-"""The other processes of a cluster: name servers, to which a broker registers, and brokers."""
+"""Communicate with name servers, where this broker registers, and with other brokers."""

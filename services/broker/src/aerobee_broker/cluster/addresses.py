@@ -1,4 +1,4 @@
-"""The addresses of this broker: the one that clients dial, and the one in offset message ids."""
+"""Find this broker's addresses: that for clients, and that in offset message ids."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 
 
 def advertised_host(chosen: str, bound: str, namesrvs: Sequence[str]) -> str:
-    """The host that clients dial: the operator's choice (brokerIP1), else the bound address, else
-    our end of a connection to a name server. May ask DNS."""
+    """Return the host that clients dial.
+
+    This is the operator's choice (brokerIP1), else the bound address, else the local end of a
+    connection to a name server. May query DNS.
+    """
     if chosen:
         return chosen
     if bound not in _WILDCARDS:
@@ -27,7 +30,7 @@ def advertised_host(chosen: str, bound: str, namesrvs: Sequence[str]) -> str:
 
 
 def store_ip(host: str) -> str:
-    """The IP address of a host, for offset message ids; loopback when it has none."""
+    """Return the IP address of a host, for offset message ids; loopback if it has none."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -39,8 +42,10 @@ def store_ip(host: str) -> str:
 
 
 def free_port(host: str) -> int:
-    """A port that is free now. Another process may take it before we do. Raises PortInUse when
-    this host has no such address."""
+    """Return a port that is free now. Another process may take it before it is used.
+
+    Raises PortInUse when this host has no such address.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         try:
@@ -52,7 +57,10 @@ def free_port(host: str) -> int:
 
 
 def _own_address(namesrv: str) -> str | None:
-    """Our address for connections to a name server. Connecting a datagram socket sends nothing."""
+    """Return our address for connections to a name server.
+
+    Connecting a datagram socket sends nothing.
+    """
     host, _, port = namesrv.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)

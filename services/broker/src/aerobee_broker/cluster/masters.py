@@ -1,4 +1,4 @@
-"""Who is master of a broker group, as the name servers have it."""
+"""Find the master of a broker group at the name servers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ TIMEOUT_S = 3.0
 
 
 class GroupAtNameServer(NamedTuple):
-    """`addresses`: broker id → "host:port"; `epoch`: the newest that a member registered with."""
+    """A broker group at a name server.
+
+    `addresses` maps broker id to "host:port". `epoch` is the newest one that a member registered.
+    """
 
     epoch: int
     addresses: dict[int, str]
 
     @property
     def master(self) -> str:
-        """ "" where none is registered."""
+        """Return the address of the master; "" if none is registered."""
         return self.addresses.get(MASTER_ID, "")
 
 
 class Masters:
-    """Asks all name servers, and believes the highest epoch: they share nothing."""
+    """Query all name servers, and use the highest epoch, because they share no data."""
 
     def __init__(self, namesrvs: Sequence[str], cluster: str, broker_name: str) -> None:
         self._namesrvs = namesrvs
@@ -41,7 +44,7 @@ class Masters:
         self._caller = Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server"))
 
     async def group(self) -> GroupAtNameServer:
-        """Of epoch 0 and without addresses where no name server that answers knows it."""
+        """Return the group; with epoch 0 and no addresses if no reachable name server knows it."""
         answers = await asyncio.gather(*(self._ask(namesrv) for namesrv in self._namesrvs))
         found = [answer for answer in answers if answer is not None]
         return max(

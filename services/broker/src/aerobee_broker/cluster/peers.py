@@ -1,7 +1,7 @@
-"""A topic that a send creates here is created on the other brokers too, so that load spreads.
+"""Create a topic on the other brokers when a send creates it here, so that load spreads.
 
-A name server says which brokers have TBW102, the topic that marks brokers where a send may create
-topics; the new topic is put on each master that does not have it. A failure is logged: a first
+A name server reports which brokers have TBW102, the topic that marks brokers where a send may
+create topics. The new topic is created on each master that lacks it. A failure is logged: a first
 message creates the topic there as well.
 """
 
@@ -37,7 +37,10 @@ class Peers:
     make_caller: Callable[[], Caller] = broker_caller
 
     async def create(self, config: TopicConfig) -> None:
-        """Never raises: this broker serves the topic without them."""
+        """Create the topic on the other brokers. Never raises.
+
+        This broker serves the topic even if the others do not have it.
+        """
         try:
             addresses = await self._others()
         except MqError as error:
@@ -75,7 +78,7 @@ class Peers:
             )
 
     async def _create_new(self, caller: Caller, address: str, config: TopicConfig) -> bool:
-        """False, and nothing changed, when the topic is there."""
+        """Create the topic there; return False and change nothing if it exists."""
         get = admin_pb2.GetTopicRequest(topic=config.topic)
         try:
             await caller.call(address, rpcs.GET_TOPIC, get, timeout_s=TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""Registers this broker and its topics with every name server, and keeps it registered.
+"""Register this broker and its topics with every name server, and keep it registered.
 
-One link per name server; name servers share nothing, so each link knows what its own has. A link
-registers, then holds the stream WatchRegistration open, whose end is the first sign that the name
-server is gone. Without any name server the broker serves, and keeps trying.
+There is one link per name server. Name servers share no data, so each link knows what its own
+server has. A link registers, then holds the stream WatchRegistration open; its end is the first
+sign that the name server is gone. Without any name server the broker serves, and keeps retrying.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, error_from
 
 FIRST_BACK_OFF_S = 0.2
-LONGEST_BACK_OFF_S = 1.0  # until then a name server that restarted gives routes without it
-# How long a change of topics waits for a name server that does not answer.
+# For up to this time, a restarted name server returns routes without this broker.
+LONGEST_BACK_OFF_S = 1.0
+# Seconds that a change of topics waits for a name server that does not answer.
 ANNOUNCE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_S = 2.0
 SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
@@ -44,8 +45,10 @@ class Timing:
 
 
 def unreachable(code: Code, kind: str) -> ErrorOf:
-    """The error of a call to a name server or a broker (`kind`) that failed: the one that it
-    answered with, else `code`."""
+    """Return the error factory for failed calls to a name server or a broker (`kind`).
+
+    The error is the one in the answer, otherwise `code`.
+    """
 
     def error_of(address: str, failure: CallFailed) -> MqError:
         details = failure.message or failure.status
@@ -57,7 +60,7 @@ def unreachable(code: Code, kind: str) -> ErrorOf:
 
 
 class Link:
-    """The registration with one name server. Closes `caller` when it stops."""
+    """Keep the registration with one name server. Closes `caller` when it stops."""
 
     def __init__(
         self,
@@ -71,8 +74,11 @@ class Link:
         twins: Twins,
         epoch: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`twins`: hears whether another process has this broker's number. `epoch`: the newest of a
-        replicated log. A name server refuses an older master."""
+        """Create the link.
+
+        `twins` is notified whether another process has this broker's number. `epoch` returns the
+        newest epoch of a replicated log; a name server refuses an older master.
+        """
         self.address = address
         self.registered = False
         self.tried = asyncio.Event()
@@ -90,17 +96,18 @@ class Link:
         self._permission = permission
         self._timing = timing
         self._epoch = epoch
-        self._is_rejected = False  # another broker has this name and id, said the name server last
-        self._known_revision = -1  # of the topics, as the name server has them
+        # The name server last reported that another broker has this name and id.
+        self._is_rejected = False
+        self._known_revision = -1  # revision of the topics at the name server
         self._changed = asyncio.Event()
-        self._updated: asyncio.Future[None] | None = None  # of those that wait in `announce`
+        self._updated: asyncio.Future[None] | None = None  # waited for in `announce`
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=self.address)
 
     async def announce(self) -> bool:
-        """Waits until the name server has the topics as they are now. False: it has not."""
+        """Wait until the name server has the present topics; return whether it has them."""
         wanted = self._topics.revision
         try:
             async with asyncio.timeout(ANNOUNCE_TIMEOUT_S):
@@ -114,7 +121,7 @@ class Link:
         return self.registered
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute:
-        """Raises MqError, also TOPIC_NOT_EXIST."""
+        """Return the route of a topic. Raises MqError, also with code TOPIC_NOT_EXIST."""
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
         response = await self._caller.call(
             self.address, rpcs.GET_TOPIC_ROUTE, request, timeout_s=timeout_s
@@ -122,11 +129,11 @@ class Link:
         return response.route
 
     def refresh(self) -> None:
-        """Registers again at once: the epoch is another one."""
+        """Register again at once, because the epoch has changed."""
         self._changed.set()
 
     async def stop(self, *, unregister: bool = True) -> None:
-        """`unregister` False: another link of this broker follows, with another role."""
+        """Stop. With `unregister` False, a link of this broker with another role follows."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -164,7 +171,7 @@ class Link:
             back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
 
     async def _keep_registered(self) -> None:
-        """Registers changes at once and everything every period, until the stream ends or fails."""
+        """Register changes at once, and everything every period, until the stream ends or fails."""
         stream = asyncio.get_running_loop().create_task(self._watch())
         try:
             while not stream.done():
@@ -202,7 +209,7 @@ class Link:
         self._wake_announcers()
 
     def _wake_announcers(self) -> None:
-        """Whoever waits in `announce` checks again."""
+        """Let the callers that wait in `announce` check again."""
         updated, self._updated = self._updated, None
         if updated is not None:
             updated.set_result(None)
@@ -273,7 +280,7 @@ def holder_of(process: namesrv_pb2.BrokerProcess) -> Holder:
 
 
 def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicConfig:
-    """`permitted`: the permission bits that stay."""
+    """Return the message of a topic. `permitted` are the permission bits that stay."""
     return namesrv_pb2.TopicConfig(
         topic=config.topic,
         read_queue_count=config.read_queue_count,
@@ -286,7 +293,7 @@ def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicCon
 
 
 class Registration(Component):
-    """The links to all name servers. `make_link` is called by `start`."""
+    """Own the links to all name servers. `make_link` is called by `start`."""
 
     def __init__(self, addresses: Sequence[str], make_link: Callable[[str], Link]) -> None:
         self._addresses = addresses
@@ -294,12 +301,14 @@ class Registration(Component):
         self._links: list[Link] = []
 
     async def start(self) -> None:
-        """Returns when each link has tried once, or after ANNOUNCE_TIMEOUT_S."""
+        """Start the links; return when each has tried once, or after ANNOUNCE_TIMEOUT_S."""
         await self._begin(lambda: False)
 
     async def start_anywhere(self) -> None:
-        """As `start`, but does not wait for further name servers once one knows this broker: one
-        whose machine is lost must not delay an election."""
+        """Start the links; return once one name server knows this broker, else as `start`.
+
+        A name server whose machine is lost must not delay an election.
+        """
         await self._begin(lambda: any(link.registered for link in self._links))
 
     async def _begin(self, is_enough: Callable[[], bool]) -> None:
@@ -316,20 +325,23 @@ class Registration(Component):
                 while waiting and not is_enough():
                     _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            pass  # the links go on trying
+            pass  # the links keep trying
         finally:
             for task in waiting:
                 task.cancel()
 
     async def announce(self) -> list[str]:
-        """Registers changed topics; returns the name servers that did not get them."""
-        links = self._links  # of another role, perhaps, once all have answered
+        """Register changed topics; return the name servers that did not get them."""
+        links = self._links  # may be those of another role once all have answered
         known = await asyncio.gather(*(link.announce() for link in links))
         return [link.address for link, knows in zip(links, known, strict=True) if not knows]
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute | None:
-        """From the first name server that answers; None when no broker serves the topic, or this
-        broker is registered nowhere. Raises MqError when all fail."""
+        """Return the route from the first name server that answers.
+
+        Returns None when no broker serves the topic, or this broker is not registered anywhere.
+        Raises MqError when all fail.
+        """
         failure: MqError | None = None
         for link in self._links:
             if link.registered:
@@ -344,7 +356,7 @@ class Registration(Component):
         return None
 
     def refresh(self) -> None:
-        """Tells every name server at once what is not a change of topics: the epoch."""
+        """Register again at every name server at once, because the epoch has changed."""
         for link in self._links:
             link.refresh()
 
@@ -352,6 +364,6 @@ class Registration(Component):
         await asyncio.gather(*(link.stop() for link in self._links))
 
     async def hand_over(self) -> None:
-        """Ends the links, and leaves this broker registered: another role registers it."""
+        """End the links but leave this broker registered, because another role registers it."""
         links, self._links = self._links, []
         await asyncio.gather(*(link.stop(unregister=False) for link in links))

@@ -1,8 +1,9 @@
-"""Another process that has the number of this broker: name servers reject the one that came second.
+"""Detect another process with the number of this broker, and stop the second one.
 
-A name server cannot tell a process that lives from one whose machine is lost, of which it takes up
-to 90 s to notice (`SERVER_OPTIONS` of the chassis). So this broker asks the other one itself. Only
-if that answers, this one is a twin, and stops; else it waits until it is registered.
+Name servers reject the process that came second. A name server cannot distinguish a living process
+from one whose machine is lost: noticing that takes up to 90 s (`SERVER_OPTIONS` of the chassis). So
+this broker asks the other process itself. Only if that answers, this one is a twin, and stops.
+Otherwise it waits until it is registered.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
-# A process that has just been killed, or is about to stop in order, is gone by then.
+# A process that was just killed, or is stopping in order, is gone by then.
 PATIENCE_MS = 10_000
 ANSWER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that a name server has registered. `store_id`: "" where the store has none.
-    `start_timestamp_ms`: by its own clock."""
+    """The process that a name server has registered.
+
+    `store_id` is "" if the store has none. `start_timestamp_ms` is by the clock of that process.
+    """
 
     address: str
     store_id: str
@@ -47,7 +50,7 @@ class BrokerIdInUse(MqError):
 
 
 class Twins:
-    """What name servers say of this process. Closes `caller` when it stops."""
+    """Handle what name servers report of this process. Closes `caller` when it stops."""
 
     def __init__(
         self,
@@ -56,24 +59,27 @@ class Twins:
         caller: Caller,
         stop: Callable[[BrokerIdInUse], None],
     ) -> None:
-        """`stop` ends the process."""
+        """Create it. `stop` ends the process."""
         self._identity = identity
         self._clock = clock
         self._caller = caller
         self._stop = stop
-        self._registered: set[str] = set()  # name servers that had this process at any time
+        # Name servers that have registered this process at any time.
+        self._registered: set[str] = set()
         self._rejected_ms: dict[str, int] = {}  # since when a name server rejects it
         self._waits: set[str] = set()  # name servers whose holder does not answer; for the log
 
     def registered(self, namesrv: str) -> None:
-        """This name server has registered this process."""
+        """Record that this name server has registered this process."""
         self._registered.add(namesrv)
         self._rejected_ms.pop(namesrv, None)
         self._waits.discard(namesrv)
 
     async def rejected(self, namesrv: str, holder: Holder) -> None:
-        """This name server rejects this process because of `holder`. Ends the process if it is the
-        second one, and the other one lives."""
+        """Record that this name server rejects this process because of `holder`.
+
+        Ends the process if it is the second one, and the other one lives.
+        """
         now_ms = self._clock.monotonic_ms()
         if namesrv not in self._rejected_ms:
             self._rejected_ms[namesrv] = now_ms
@@ -100,15 +106,21 @@ class Twins:
             )
 
     def _came_second(self, namesrv: str, holder: Holder) -> bool:
-        """A process that some name server has registered may be the one that clients use: it stops
-        for an earlier one alone, and never where it was registered itself."""
+        """Return whether this process is the second one, which must stop.
+
+        A process that some name server has registered may be the one that clients use. So it stops
+        only for an earlier process, and never because of a name server that has registered it.
+        """
         if namesrv in self._registered:
             return False
         own_ms = self._identity.start_timestamp_ms
         return not self._registered or holder.start_timestamp_ms < own_ms
 
     async def _answers(self, address: str) -> bool:
-        """A replica that is no master answers with an error, which counts."""
+        """Return whether the other process answers.
+
+        An error counts as an answer: a replica that is not master returns one.
+        """
         request = admin_pb2.GetBrokerStatusRequest()
         try:
             status = await self._caller.call(

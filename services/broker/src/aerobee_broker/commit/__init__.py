@@ -1,1 +1,1 @@
-"""From an append to its flush: when it is durable, and what waits for it."""
+"""Decide when an append is durable, and end the waits for it."""

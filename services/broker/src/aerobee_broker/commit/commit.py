@@ -1,9 +1,9 @@
-"""When an append counts: what synchronous and asynchronous flush have in common.
+"""Decide when an append counts: the common part of synchronous and asynchronous flush.
 
-Two things let it count: the disk, and the replicas (`replicas.py`) of a broker that has some. A
-commit keeps its own watermarks. The store's `flushed_offset` would not do: the flusher's thread
-sets it before the loop confirms, and a reader that asked between the two would not find the message
-yet. Its `confirmed_offset` ends with the last record, so it leaves out a blank behind that.
+Two things let an append count: the disk, and the replicas (`replicas.py`) if the broker has any. A
+commit keeps its own watermarks. The store's `flushed_offset` is not suitable: the flusher's thread
+sets it before the loop confirms. A reader that asks between the two would not find the message yet.
+Its `confirmed_offset` ends with the last record, so it excludes a blank after that record.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ OnArrivals = Callable[[list[Arrival]], None]
 
 
 class Commit(ABC):
-    """Makes appends durable, then visible. Two exist: GroupCommit and IntervalCommit.
+    """Make appends durable, then visible. Implemented by GroupCommit and IntervalCommit.
 
-    `on_arrivals` is called with what has become visible. `timeout_ms`: of each wait, which then
-    ends with FlushTimeout, or with FlushSlaveTimeout where only replicas are waited for.
+    `on_arrivals` is called with what has become visible. Each wait ends after `timeout_ms` with
+    FlushTimeout, or with FlushSlaveTimeout if only replicas are waited for.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Commit(ABC):
         self._settle_waiters = CommitWaiters(timeout_ms, self._expired)
         self._flush_waiters = CommitWaiters(timeout_ms, self._flush_expired)
         self._show_waiters = CommitWaiters(timeout_ms, self._flush_expired)
-        self._task: asyncio.Task[None] | None = None  # while something is to be flushed
+        self._task: asyncio.Task[None] | None = None  # set while a flush is pending
         self.check_sends = replicas.check_sends
         self._given_up: MqError | None = None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for a flush."""
+        """Return whether any caller waits for a flush."""
         return any(self._waiters)
 
     @property
@@ -67,40 +67,46 @@ class Commit(ABC):
     @property
     @abstractmethod
     def _own(self) -> int:
-        """What this broker holds as its flush type demands it."""
+        """Return the end of what this broker holds as its flush type demands."""
 
     # ---- waits ----
 
     async def durable(self, end_offset: int) -> None:
-        """Returns when sends up to this physical offset may be acknowledged.
+        """Return when sends up to this physical offset may be acknowledged.
 
-        Raises MqError: StoreWriteError, StoreFlushError, DiskFull, StoreReadOnly: it was rolled
-        back; FlushTimeout: it stands in the log, and may become durable later.
+        Raises StoreWriteError, StoreFlushError, DiskFull or StoreReadOnly when the append was
+        rolled back. Raises FlushTimeout when it stands in the log, and may become durable later.
         """
         if end_offset > self._sent:
             await self._wait(self._send_waiters, end_offset)
 
     async def settled(self, end_offset: int) -> None:
-        """`durable` for what is no send: it does not wait for more replicas than there are."""
+        """Return as `durable` does, for appends that are not sends.
+
+        It waits only for the present replicas, even if sends require more.
+        """
         if end_offset > self._settled:
             await self._wait(self._settle_waiters, end_offset)
 
     async def flushed(self, end_offset: int) -> None:
-        """Returns when everything below is on the disk, whatever the flush type, and all replicas
-        that are waited for have it. Raises like `durable`.
+        """Return when everything below is on the disk and on all replicas that are waited for.
+
+        The flush type does not matter. Raises like `durable`.
         """
         if end_offset > self._counted:
             await self._wait(self._flush_waiters, end_offset)
 
     async def shown(self, end_offset: int) -> None:
-        """Returns when everything below is visible. Raises like `durable`."""
+        """Return when everything below is visible. Raises like `durable`."""
         if end_offset > self._visible:
             await self._wait(self._show_waiters, end_offset)
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
-        """`flushed` as a future, whose wait begins with this call. A coroutine may begin to wait
-        only after the append was rolled back; it would then wait for another append that has taken
-        the same offsets."""
+        """Return `flushed` as a future, whose wait begins with this call.
+
+        A coroutine might begin to wait only after the append was rolled back. It would then wait
+        for another append that has taken the same offsets.
+        """
         if end_offset <= self._counted:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
@@ -129,24 +135,30 @@ class Commit(ABC):
 
     @abstractmethod
     def schedule(self) -> None:
-        """Schedules the write of what was appended, and its flush."""
+        """Schedule the write of what was appended, and its flush."""
 
     async def drain(self) -> None:
-        """Flushes everything, to stop. What cannot be flushed is logged. Does not wait for
-        replicas."""
-        # One that is cancelled before it began takes nothing out of the way.
+        """Flush everything before a stop. Does not wait for replicas.
+
+        What cannot be flushed is logged.
+        """
+        # A task that is cancelled before it began does not clear `_task`.
         while (task := self._task) is not None and not task.done():
             await asyncio.wait([task])
 
     def give_up(self, error: MqError) -> None:
-        """Ends every wait with this error, those to come too: what is waited for is decided by
-        another broker now."""
+        """End every present and future wait with this error.
+
+        Another broker now decides the outcome of what is waited for.
+        """
         self._given_up = error
         self._fail_waiters(error, above=-1)
 
     def advance(self) -> None:
-        """Shows what the watermarks have passed, and ends the waits for it: after a flush, and when
-        a replica has moved or the set of replicas has changed."""
+        """Show what the watermarks have passed, and end the waits for it.
+
+        Call it after a flush, and when a replica has progressed or the set of replicas has changed.
+        """
         sent, settled, counted, visible = self._replicas.watermarks(self._own, self._flushed)
         arrivals: list[Arrival] = []
         if visible > self._visible:
@@ -166,14 +178,15 @@ class Commit(ABC):
             self._on_arrivals(arrivals)
 
     def _fail_waiters(self, error: Exception, above: int) -> None:
-        # Callbacks that roll back what is in memory (DurableLog.when_flushed) are of the first.
+        # The first are callbacks that roll back what is in memory (DurableLog.when_flushed).
         for waiters in self._waiters:
             waiters.fail(error, above)
 
     def _fail(self, error: MqError, above: int) -> None:
-        """Fails every waiter above this offset, and refuses appends for one turn of the loop, so
-        that they can first roll back what they did in memory: an entry that builds on it would stay
-        in the log.
+        """Fail every waiter above this offset, and refuse appends for one turn of the loop.
+
+        The waiters can then first roll back what they did in memory. Otherwise an entry that builds
+        on it would stay in the log.
         """
         self._fail_waiters(error, above)
         self._store.flush.block_appends(error)
@@ -181,13 +194,16 @@ class Commit(ABC):
 
 
 class CommitWaiters:
-    """The futures that wait for a physical offset. Offsets only grow, so they are a queue.
+    """Keep the futures that wait for a physical offset, as a queue because offsets only grow.
 
     One timer watches the oldest waiter: a timer for each would cost more than the wait.
     """
 
     def __init__(self, timeout_ms: int, expired: Callable[[int], Exception]) -> None:
-        """`expired`: the error with which the wait for an offset ends after `timeout_ms`."""
+        """Create an empty queue.
+
+        `expired` returns the error with which the wait for an offset ends after `timeout_ms`.
+        """
         self._timeout_ms = timeout_ms
         self._expired = expired
         self._queue: deque[tuple[int, float, asyncio.Future[None]]] = deque()
@@ -206,7 +222,7 @@ class CommitWaiters:
         return future
 
     def release_up_to(self, offset: int) -> None:
-        """Ends the waits for `offset` or less."""
+        """End the waits for `offset` or less."""
         queue = self._queue
         while queue and queue[0][0] <= offset:
             future = queue.popleft()[2]
@@ -214,7 +230,7 @@ class CommitWaiters:
                 future.set_result(None)
 
     def fail(self, error: Exception, above: int) -> None:
-        """Ends the waits for more than the offset `above` with the error."""
+        """End the waits for more than the offset `above` with the error."""
         queue = self._queue
         self._queue = deque(waiter for waiter in queue if waiter[0] <= above)
         for end_offset, _, future in queue:

@@ -1,6 +1,6 @@
-"""The commit log as policy sees it: append, then wait until that is flushed.
+"""Append to the commit log, then wait until the append is flushed.
 
-A flush timeout is no failure: the append stands in the log, and storing the messages again would
+A flush timeout is not a failure: the append stands in the log, and storing the messages again would
 deliver them twice. So a wait that must know the outcome is begun again, unless the append was
 rolled back between the timeout and now.
 """
@@ -18,32 +18,36 @@ from aerobee_broker.errors import FlushTimeout, TooMuchUnflushed
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, AppendedBatch, NewBatch, NewMessage
 
-# Senders wait for the disk, each with its messages in memory: above this they are refused, and so
-# are pops and send-backs. Acknowledgements are not: they are small, and each is stored once.
+# Senders wait for the disk, each with its messages in memory: above this limit they are refused,
+# and so are pops and send-backs. Acknowledgements are accepted: they are small, and each is stored
+# once.
 MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
 
 Flushed = Callable[[BaseException | None], None]
 
 
 class DurableLog:
-    """The store and its commit. A caller with work between append and wait appends to `store`, then
-    calls `durable`, `settled`, `flushed`, `shown` or `when_flushed`: each covers what was appended
-    before.
+    """Combine the store and its commit.
+
+    A caller with work between append and wait appends to `store`. Then it calls `durable`,
+    `settled`, `flushed`, `shown` or `when_flushed`: each covers what was appended before.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:
         self.store = store
         self._commit = commit
-        # Before what counts as a send is stored. Raises TooFewReplicas.
+        # Call it before a send is stored. Raises TooFewReplicas.
         self.check_replicas = commit.check_sends
 
     # ---- append and wait ----
 
     async def put(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[Appended]:
-        """Appends messages of a client; they may be acknowledged when it returns. Without `wait`
-        it returns at once, and the flush is only scheduled.
+        """Append messages of a client; they may be acknowledged when it returns.
 
-        Raises TooFewReplicas, TooMuchUnflushed; what MessageStore.append and Commit.durable raise.
+        Without `wait` it returns at once, and the flush is only scheduled.
+
+        Raises TooFewReplicas, TooMuchUnflushed, and the errors of MessageStore.append and
+        Commit.durable.
         """
         self.check_sends()
         appended = self.store.append(messages)
@@ -54,17 +58,17 @@ class DurableLog:
         return appended
 
     async def put_batch(self, batch: NewBatch) -> AppendedBatch:
-        """`put` for messages of one topic and queue."""
+        """Append messages of one topic and queue, as `put` does."""
         self.check_sends()
         appended = self.store.append_batch(batch)
         await self._commit.durable(self.store.end_offset)
         return appended
 
     async def put_accepted(self, messages: Sequence[NewMessage]) -> list[Appended]:
-        """Appends messages that were accepted before and move to another topic. Returns when they
-        are on the disk, however long that takes.
+        """Append messages that were accepted before and move to another topic.
 
-        Raises MqError: they are not in the log.
+        Returns when they are on the disk, however long that takes. Raises MqError when they are not
+        in the log.
         """
         appended = self.store.append(messages, reserve=True)
         end_offset = self.store.end_offset
@@ -81,44 +85,50 @@ class DurableLog:
                 return appended
 
     def check_sends(self) -> None:
-        """Before messages of clients are stored. Raises TooFewReplicas, TooMuchUnflushed."""
+        """Check that messages of clients may be stored. Raises TooFewReplicas, TooMuchUnflushed."""
         self.check_replicas()
         self.check_room()
 
     def check_room(self) -> None:
-        """Before clients add to the log. Raises TooMuchUnflushed."""
+        """Check that clients may add to the log. Raises TooMuchUnflushed."""
         unflushed = self.store.end_offset - self.store.confirmed_offset
         if unflushed > MAX_UNFLUSHED_BYTES:
             raise TooMuchUnflushed(unflushed)
 
     # ---- wait for what was appended ----
 
-    # Not coroutines of their own, since every pop and acknowledgement waits here.
+    # These are not coroutines, because every pop and acknowledgement waits here.
 
     def durable(self) -> Coroutine[Any, Any, None]:
-        """Returns when it may be acknowledged as a send. Raises like Commit.durable."""
+        """Return when it may be acknowledged as a send. Raises like Commit.durable."""
         return self._commit.durable(self.store.end_offset)
 
     def settled(self) -> Coroutine[Any, Any, None]:
-        """Returns when it may be acknowledged and is no send. Raises like Commit.durable."""
+        """Return when an append that is not a send may be acknowledged. Raises like `durable`."""
         return self._commit.settled(self.store.end_offset)
 
     def flushed(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
-        """Returns when it is on the disk, whatever the flush type; with `end_offset` only what is
-        below. Raises like Commit.flushed."""
+        """Return when it is on the disk, whatever the flush type. Raises like Commit.flushed.
+
+        With `end_offset` it covers only what is below.
+        """
         return self._commit.flushed(self.store.end_offset if end_offset is None else end_offset)
 
     def shown(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
-        """Returns when it is visible, and no failover takes it back; with `end_offset` only what is
-        below. Raises like Commit.shown."""
+        """Return when it is visible, and no failover takes it back. Raises like Commit.shown.
+
+        With `end_offset` it covers only what is below.
+        """
         return self._commit.shown(self.store.end_offset if end_offset is None else end_offset)
 
     def when_flushed(self, then: Flushed) -> asyncio.Future[None]:
-        """Calls `then(None)` when it is on the disk, or `then(error)` when it was rolled back; the
-        latter before anything is appended again, so that `then` can roll back what is in memory.
+        """Call `then(None)` when it is on the disk, or `then(error)` when it was rolled back.
+
+        The latter is called before anything is appended again, so that `then` can roll back what is
+        in memory.
 
         Returns the first wait, which may end with FlushTimeout. Await it with `asyncio.shield`:
-        to cancel it would cancel the call of `then`.
+        cancelling it would cancel the call of `then`.
         """
         return self._watch(self.store.end_offset, then)
 
@@ -135,10 +145,13 @@ class DurableLog:
         return flushing
 
     def _is_rolled_back(self, end_offset: int) -> bool:
-        """Exact in the turn of the loop in which a wait has ended: appends are blocked until then
-        (Commit._fail), so no other append can have reached the offset."""
+        """Return whether the append was rolled back.
+
+        This is exact in the turn of the loop in which a wait has ended. Appends are blocked until
+        then (Commit._fail), so no other append can have reached the offset.
+        """
         return self.store.end_offset < end_offset
 
     def schedule_flush(self) -> None:
-        """After an append that nothing waits for."""
+        """Schedule a flush after an append that no caller waits for."""
         self._commit.schedule()

@@ -1,12 +1,12 @@
-"""Synchronous flush: one write and one disk flush make every append before them durable.
+"""Flush synchronously: one write and one disk flush make every append before them durable.
 
-Where the log is shipped as soon as it is written, beside this broker's own flush, write and flush
-are two jobs. Otherwise they are one, which spares the loop two turns.
+If the log is shipped as soon as it is written, beside this broker's own flush, write and flush are
+two jobs. Otherwise they are one, which spares the loop two turns.
 
-The flush begins at the end of the loop turn in which something was appended, so that whatever else
-the turn appends shares it; what is appended while the disk works shares the next. Write and flush
-run on the flusher's thread: the loop takes in messages meanwhile. Measured, 64 senders: 10 times
-the acknowledgements of one sender.
+The flush begins at the end of the loop turn in which something was appended, so that other appends
+of that turn share it. Appends during the disk's work share the next flush. Write and flush run on
+the flusher's thread: the loop accepts messages meanwhile. Measured with 64 senders: 10 times the
+acknowledgements of one sender.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class GroupCommit(Commit):
         try:
             while self._store.end_offset > self._flushed:
                 await self._flush()
-                # The waiters just released, and new senders, may append to the next group.
+                # The released waiters, and new senders, may append to the next group.
                 await asyncio.sleep(0)
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
-            # What is flushed stands in the log, and may wait for replicas.
+            # What is flushed stays in the log, and may wait for replicas.
             self._fail(error, above=self._flushed)
         except Exception as error:
             self._fail_waiters(error, above=-1)
@@ -57,14 +57,16 @@ class GroupCommit(Commit):
                 self._flushed = await self._flusher(self._store.flush.write_and_sync)
                 self._replicas.written(self._flushed)
         except MqError:
-            # Rolls back what was appended meanwhile too: it would lie behind a gap.
+            # This also rolls back what was appended meanwhile: it would lie after a gap.
             self._store.flush.roll_back()
             raise
         self.advance()
 
     async def _write_then_sync(self) -> int:
-        """Both jobs are given at once: the disk does not wait for the loop between them. After a
-        failed write the sync makes durable what was written before."""
+        """Queue both jobs at once, so that the disk does not wait for the loop between them.
+
+        After a failed write the sync makes durable what was written before.
+        """
         flush = self._store.flush
         writing = asyncio.ensure_future(self._flusher(flush.write_sealed))
         syncing = asyncio.ensure_future(self._flusher(flush.sync))

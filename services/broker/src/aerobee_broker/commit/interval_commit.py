@@ -1,4 +1,4 @@
-"""Asynchronous flush: acknowledged once written, flushed to the disk by time and by amount.
+"""Flush asynchronously: acknowledge once written, flush to disk by time and by amount.
 
 What is not flushed yet is not visible either: a power cut then loses only messages that no consumer
 saw. So a consumer that waits in a long poll makes the next interval flush, however little there is.
@@ -22,7 +22,9 @@ PAGE_BYTES = 4_096
 
 
 class FlushTiming(NamedTuple):
-    """Each `interval_ms` it is flushed if `least_pages` are written, or if the last flush was
+    """The timing of flushes.
+
+    Every `interval_ms` it is flushed if `least_pages` are written, or if the last flush was
     `thorough_interval_ms` ago.
     """
 
@@ -32,7 +34,7 @@ class FlushTiming(NamedTuple):
 
 
 class IntervalCommit(Commit):
-    """Flushes as `timing` says, and when `is_awaited`: a reader waits for messages."""
+    """Flush as `timing` says, and when `is_awaited`: a reader waits for messages."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class IntervalCommit(Commit):
             self._written = self._store.flush.write()
         except MqError as error:
             structlog.get_logger().error("write_failed", reason=error.message)
-            # What earlier writes took stands in the log, and is flushed as before.
+            # What earlier writes took stays in the log, and is flushed as before.
             self._fail(error, above=self._written)
             return
         self._replicas.written(self._written)
@@ -85,7 +87,7 @@ class IntervalCommit(Commit):
             self._task = asyncio.get_running_loop().create_task(self._run(), name="interval commit")
 
     async def _run(self) -> None:
-        """Runs while something is written and not flushed."""
+        """Flush while there is written data that is not flushed."""
         try:
             while self._written > self._flushed:
                 if not self._draining:

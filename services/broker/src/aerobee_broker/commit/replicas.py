@@ -1,19 +1,19 @@
-"""What a commit asks of the replicas of this broker, and what it tells them.
+"""Define what a commit asks of the replicas of this broker, and what it reports to them.
 
-`Replicas` is the interface; whoever replicates the log implements it and calls `Commit.advance`
-when a replica has moved. `ALONE` is a broker without replicas: what is on its own disk counts.
+`Replicas` is the interface. `replication.leader.Leader` implements it, and calls `Commit.advance`
+when a replica has progressed. `ALONE` is a broker without replicas: what is on its own disk counts.
 
 Four watermarks, all physical offsets that never fall:
 
-    sent      sends that end at or below may be acknowledged
+    sent      sends that end at or below it may be acknowledged
     settled   so may everything else that a client waits for: leases, acknowledgements of messages,
-              transactions that are rolled back. These go on where too few replicas are left for
+              transactions that are rolled back. These continue when too few replicas are left for
               sends, so it may be ahead of `sent`
-    flushed   what waits for the disk whatever the flush type counts below: it is durable here, and
-              all replicas that are waited for have it
-    visible   the confirm offset: everything below may be shown, for no failover takes it back. At
-              most `flushed`; it stays behind where a replica may become master that is not waited
-              for
+    flushed   what waits for the disk whatever the flush type counts below it: it is durable here,
+              and all replicas that are waited for have it
+    visible   the confirm offset: everything below may be shown, because no failover takes it back.
+              At most `flushed`; it stays behind if a replica that is not waited for may become
+              master
 """
 
 from __future__ import annotations
@@ -32,23 +32,27 @@ class Watermarks(NamedTuple):
 class Replicas(Protocol):
     @property
     def ship_at_once(self) -> bool:
-        """Whether what is written leaves at once. Then a write is told before it is synced, so that
-        it is shipped meanwhile; else with its sync."""
+        """Return whether what is written is shipped at once.
+
+        If so, `written` is called before the sync, so that the data is shipped meanwhile; otherwise
+        after it.
+        """
 
     def written(self, end_offset: int) -> None:
-        """The operating system has the log up to here: it may be shipped."""
+        """Record that the operating system has the log up to here: it may be shipped."""
 
     def watermarks(self, own: int, flushed: int) -> tuple[int, int, int, int]:
-        """The four that count now, as Watermarks or as a plain tuple. `own`: what this broker
-        holds as its flush type demands, `flushed` with synchronous flush, what is written with
-        asynchronous flush; `flushed`: what is durable here.
+        """Return the four present watermarks, as Watermarks or as a plain tuple.
+
+        `own` is what this broker holds as its flush type demands: `flushed` with synchronous flush,
+        what is written with asynchronous flush. `flushed` is what is durable here.
         """
 
     def check_sends(self) -> None:
-        """Before a message of a producer is stored. Raises TooFewReplicas: it is not stored."""
+        """Check that a message of a producer may be stored. Raises TooFewReplicas if not."""
 
     def slaves_at(self, physical_offset: int) -> Collection[int]:
-        """The ids, as name servers have them, of slaves that have the log at this place."""
+        """Return the ids, as name servers have them, of slaves that have the log at this offset."""
 
 
 class _Alone:

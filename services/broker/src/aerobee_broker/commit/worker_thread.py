@@ -1,4 +1,4 @@
-"""A thread for blocking calls, awaited on the loop. Not for computing."""
+"""Run blocking calls on a thread, awaited on the loop. Do not use it for computation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class Worker(Protocol):
-    """Runs a blocking function off the loop. Tests run it on the spot."""
+    """Run a blocking function off the loop. Tests run it in place."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class WorkerThread:
-    """Runs functions one at a time, in the order in which they are given.
+    """Run functions one at a time, in the order in which they are submitted.
 
-    Every flush passes here. `run_in_executor` takes twice the processor time, 60 µs: it has a
-    future on either side of the thread, and locks around both.
+    Every flush uses it. `run_in_executor` takes twice the processor time, 60 µs: it has a future on
+    either side of the thread, and locks around both.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,7 +33,7 @@ class WorkerThread:
         self._thread.start()
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Raises RuntimeError after `close`."""
+        """Run the function on the thread. Raises RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError(f"the thread {self._thread.name} is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -41,7 +41,7 @@ class WorkerThread:
         return future
 
     def close(self) -> None:
-        """Waits until everything that was given to it has run."""
+        """Wait until everything that was submitted has run."""
         self._closed = True
         self._jobs.put(None)
         self._thread.join()
@@ -54,10 +54,10 @@ class WorkerThread:
                 outcome = _set_result, future, function()
             except BaseException as error:
                 outcome = _set_exception, future, error
-            # The loop may be closed: then nothing awaits the result.
+            # The loop may be closed; then no task awaits the result.
             with contextlib.suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(*outcome)
-            del job, function, future, outcome  # not kept while the thread has nothing to do
+            del job, function, future, outcome  # not kept in memory while the thread is idle
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:

@@ -1,1 +1,1 @@
-"""Replication: copies of a broker's log on other brokers, and which of them may become master."""
+"""Replicate a broker's log to other brokers, and decide which of them may become master."""

@@ -1,4 +1,4 @@
-"""What a replica counts since its process has started, for its metrics. Owned by the loop."""
+"""Count events of a replica since its process started, for metrics. Owned by the event loop."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-_MARKS = 4_096  # flushes that wait for replicas at once; further ones are not measured
-_WAITS = 16_384  # between two looks
+_MARKS = 4_096  # flushes that wait for replicas at one time; further ones are not measured
+_WAITS = 16_384  # waits kept between two calls of `take`
 
 
 class Reason(StrEnum):
-    """Why a replica became master. START: by its options, or it was it last. NO_MASTER: the key of
-    the one before ended. PORT_REFUSES: its process had ended. LATE_ANSWER: it was elected by a
-    claim whose answer was lost. UNCLEAN: nobody of the in-sync set came back."""
+    """The reason for which a replica became master.
+
+    - START: its options say so, or it was the last master.
+    - NO_MASTER: the key of the previous master ended.
+    - PORT_REFUSES: the process of the previous master had ended.
+    - LATE_ANSWER: it was elected by a claim whose answer was lost.
+    - UNCLEAN: no member of the in-sync set came back.
+    """
 
     START = "start"
     NO_MASTER = "no_master"
@@ -26,9 +31,13 @@ class Reason(StrEnum):
 
 @dataclass(slots=True)
 class ReplicaCounts:
-    """`received_bytes`: of its masters' logs. `cuts`, `diverged_bytes`, `diverged_messages`: of its
-    own log, what it cut. `given_up_bytes`: of the logs of others, at least, by elections of this
-    replica that lost something. `elections`: how often it became master."""
+    """Counters of one replica.
+
+    - `received_bytes`: bytes of its masters' logs.
+    - `cuts`, `diverged_bytes`, `diverged_messages`: what it cut off its own log.
+    - `given_up_bytes`: bytes of other logs lost by elections of this replica, at least.
+    - `elections`: how often it became master.
+    """
 
     received_bytes: int = 0
     cuts: int = 0
@@ -56,8 +65,10 @@ class ReplicaCounts:
 
 
 class ReplicaWaits:
-    """How long flushes of a master waited until all replicas in sync had what they covered, in ms
-    of one monotonic clock. Offsets are physical."""
+    """Measure how long flushes of a master waited until all in-sync replicas had the data.
+
+    Times are ms of one monotonic clock. Offsets are physical.
+    """
 
     def __init__(self) -> None:
         self._flushes: deque[tuple[int, int]] = deque()  # end, when
@@ -65,7 +76,7 @@ class ReplicaWaits:
         self._waits_ms: deque[int] = deque(maxlen=_WAITS)
 
     def flushed(self, end: int, now_ms: int) -> None:
-        """By this master, up to there."""
+        """Record that this master has flushed its log up to `end`."""
         if end > self._last and len(self._flushes) < _MARKS:
             self._flushes.append((end, now_ms))
             self._last = end
@@ -76,7 +87,7 @@ class ReplicaWaits:
             self._waits_ms.append(now_ms - flushes.popleft()[1])
 
     def take(self) -> list[int]:
-        """Those that ended since the last call."""
+        """Return the waits in ms that ended since the last call."""
         waits = list(self._waits_ms)
         self._waits_ms.clear()
         return waits

@@ -1,7 +1,7 @@
-"""What was cut off the log of a replica, as it is kept under `diverged`: listed, read, counted.
+"""List, read and count what was cut off the log of a replica (`diverged` folder).
 
-A file is the bytes of the log from a physical offset on: whole records, and the blanks that ended
-the log's files (`store/cut.py` writes it). It stays until somebody removes it. Blocks.
+A file has the bytes of the log from a physical offset on: whole records, and the blanks that ended
+the log's files. `store/cut.py` writes it. It stays until an operator removes it. All methods block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"(\d+)-(\d+)(?:\.\d+)?\.log")
 
 
 class DivergedFile(NamedTuple):
-    """`begin`: the physical offset of its first byte; `size`: in bytes."""
+    """A file: `begin` is the physical offset of its first byte, `size` is in bytes."""
 
     name: str
     epoch: int
@@ -33,13 +33,13 @@ class DivergedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DivergedFiles:
-    """Every method raises OSError."""
+    """Access the files below `folder`. Every method raises OSError."""
 
     disk: Disk
     folder: Path
 
     def files(self) -> list[DivergedFile]:
-        """By epoch and offset."""
+        """Return the files, sorted by epoch and offset."""
         found = []
         for name in self.disk.list(self.folder):
             match = _NAME.fullmatch(name)
@@ -49,8 +49,10 @@ class DivergedFiles:
         return sorted(found, key=lambda file: (file.epoch, file.begin, file.name))
 
     def read(self, name: str, position: int) -> bytes:
-        """Whole records and blanks from there on: READ_BYTES at most, or one record; nothing at the
-        end. Raises MessageNotFound, MessageCorrupted."""
+        """Return whole records and blanks from `position` on; empty at the end.
+
+        Returns at most READ_BYTES, or one larger record. Raises MessageNotFound, MessageCorrupted.
+        """
         if not _NAME.fullmatch(name) or not self.disk.exists(self.folder / name):
             raise MessageNotFound(
                 f"this replica keeps no {name[:64]!r} under diverged: list what it keeps "
@@ -72,7 +74,7 @@ class DivergedFiles:
             size, _ = BLANK.unpack_from(data, end)
             if size < BLANK.size or size > left - end:
                 if end:
-                    break  # the answer before the damage
+                    break  # return what lies before the damage
                 reason = f"it says that it has {size} bytes"
                 raise MessageCorrupted(file.path, _begin(file.path) + position, reason)
             if end + size > len(data):
@@ -81,8 +83,10 @@ class DivergedFiles:
         return data[:end]
 
     def count_messages(self, name: str) -> int:
-        """The messages of clients in a file; what waited and was delivered counts twice. Raises as
-        `read`."""
+        """Return the number of client messages in a file. Raises as `read` does.
+
+        A message that waited and was then delivered counts twice.
+        """
         messages = position = 0
         while data := self.read(name, position):
             at = 0

@@ -1,8 +1,8 @@
-"""What a store remembers of its group's coordinator: `config/enrollment.json`.
+"""Keep what a store remembers of its group's coordinator: `config/enrollment.json`.
 
-`generation` rises at each start, here first and then at the coordinator. A copy of the disk that is
-put back has a lower one than the coordinator knows. `seen` is the highest version of a state that
-this replica has read: a coordinator that shows a lower one has lost what came between.
+`generation` rises at each start, first here and then at the coordinator. So a restored older copy
+of the disk has a lower one than the coordinator knows. `seen` is the highest version of a state
+that this replica has read: a coordinator with a lower version has lost the changes between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from aerobee_wire.checked_json import decode, encode
 
 
 class EnrollmentFile:
-    """`generation`, `seen`: as they are on the disk, since `load`; 0 where there is no file."""
+    """Read and write the file.
+
+    `generation` and `seen` are the values on the disk, valid after `load`; 0 without a file.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.generation = 0
@@ -24,7 +27,7 @@ class EnrollmentFile:
         self._path = path
 
     def load(self) -> None:
-        """Raises ConfigFileDamaged, OSError."""
+        """Load the file. Raises ConfigFileDamaged, OSError."""
         try:
             content = decode(read_file(self._disk, self._path))
             self.generation, self.seen = int(content["generation"]), int(content["seen"])

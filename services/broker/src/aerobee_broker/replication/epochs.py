@@ -1,19 +1,19 @@
-"""The epochs of a log: which master wrote which part of it.
+"""Keep the epochs of a log: which master wrote which part of it.
 
-A master takes a new epoch at each start: the next number. A promotion by a person takes the next
-multiple of PROMOTION_STEP, which no master reaches by its own starts: one that was cut off
+A master takes a new epoch at each start: the next number. A promotion by an operator takes the next
+multiple of PROMOTION_STEP, which no master reaches by its own starts. So a master that was cut off
 meanwhile stays below its successor, however often it starts.
 
-An entry says where its part of the log begins; it ends where the next entry begins, or with the
-log. Two logs that have one entry alike are alike up to the lower of its two ends, so the entries
-say where logs part, without reading them (`handshake.py`).
+An entry says where its part of the log begins. The part ends where the next entry begins, or with
+the log. If two logs have an equal entry, they are alike up to the lower of the two ends of that
+part. So the entries show where logs diverge, without reading the logs (`handshake.py`).
 
-Epoch 0 is the log as its first master found it, mostly empty. Its entry is never dropped: two logs
+Epoch 0 is the log as its first master found it, usually empty. Its entry is never dropped: two logs
 of one origin may have no byte in common, and no other entry.
 
-The history is a value, `EpochFile` keeps it: `config/epochs.json`, synced before anything of a
-new epoch is written or confirmed. The file has no backup beside it: an older history would let a
-replica confirm an epoch that it has left.
+The history is a value. `EpochFile` keeps it in `config/epochs.json`, and syncs it before anything
+of a new epoch is written or confirmed. The file has no backup beside it: an older history would let
+a replica confirm an epoch that it has left.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ PROMOTION_STEP = 1_000_000
 
 
 def promotion_epoch(highest: int) -> int:
-    """That of a promotion by a person, where `highest` is the highest that anybody knows of."""
+    """Return the epoch of a promotion by an operator; `highest` is the highest known epoch."""
     return (highest // PROMOTION_STEP + 1) * PROMOTION_STEP
 
 
 class EpochEntry(NamedTuple):
-    """`store_id`: of the epoch's master; of epoch 0 that of the first. `start`: the log's end, a
-    physical offset, when that master began; of epoch 0 it is 0."""
+    """One epoch of a log.
+
+    `store_id` is that of the epoch's master; for epoch 0 that of the first master. `start` is the
+    end of the log, a physical offset, when that master began; for epoch 0 it is 0.
+    """
 
     epoch: int
     store_id: str
@@ -46,12 +49,13 @@ class EpochEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochHistory:
-    """`entries`: none, or epoch 0 and others behind it. Epochs ascend, and so do starts but for
-    that of epoch 0: of other entries with one start only the last counts, for the epochs before it
-    have no byte. Entries of a master that a slave copies may begin behind the slave's end.
+    """The epochs of one log, and the highest epoch that its replica knows.
 
-    `highest`: the highest epoch that this replica has heard of. It takes part in no lower one.
-    Raises ValueError for entries that are no history.
+    `entries` is empty, or begins with epoch 0. Epochs ascend, and so do starts, except that of
+    epoch 0. Of other entries with the same start only the last is kept, because the earlier epochs
+    have no byte. Entries that a slave copies from its master may begin after the slave's end.
+
+    The replica takes part in no epoch below `highest`. Raises ValueError for invalid entries.
     """
 
     entries: tuple[EpochEntry, ...] = ()
@@ -70,37 +74,42 @@ class EpochHistory:
 
     @property
     def newest_epoch(self) -> int:
-        """0: this log has had no master."""
+        """Return the newest epoch; 0 if this log has had no master."""
         return self.entries[-1].epoch if self.entries else 0
 
     def begin(self, epoch: int, store_id: str, end: int) -> EpochHistory:
-        """This replica becomes master of `epoch` with a log that ends at `end`. Raises ValueError
-        when it knows of that epoch already."""
+        """Return the history with this replica as master of `epoch`, with a log that ends at `end`.
+
+        Raises ValueError when it knows of that epoch already.
+        """
         if epoch <= self.highest:
             raise ValueError(f"epoch {epoch} is not above {self.highest}")
         before = self._before(end) or (EpochEntry(0, store_id, 0),)
         return EpochHistory((*before, EpochEntry(epoch, store_id, end)), epoch)
 
     def adopt(self, entries: Iterable[EpochEntry]) -> EpochHistory:
-        """This replica follows a master with those entries, once its log is cut to where both are
-        alike: a master's entries hold for every log that is the beginning of its own."""
+        """Return the history of a replica that follows a master with those entries.
+
+        Its log must be cut to where both logs are alike. The entries of a master hold for every log
+        that is a prefix of its own.
+        """
         adopted = tuple(entries)
         newest = adopted[-1].epoch if adopted else 0
         return EpochHistory(adopted, max(self.highest, newest))
 
     def note(self, epoch: int) -> EpochHistory:
-        """This replica has heard of `epoch`."""
+        """Return the history with `epoch` noted as known."""
         return EpochHistory(self.entries, max(self.highest, epoch))
 
     def end_of(self, epoch: int, log_end: int) -> int:
-        """Where the part of an epoch ends in a log that ends at `log_end`. Raises KeyError."""
+        """Return where an epoch ends in a log that ends at `log_end`. Raises KeyError."""
         for entry, following in zip(self.entries, [*self.entries[1:], None], strict=True):
             if entry.epoch == epoch:
                 return log_end if following is None else min(following.start, log_end)
         raise KeyError(epoch)
 
     def newest_common(self, other: EpochHistory) -> EpochEntry | None:
-        """The newest entry that both have alike: the same epoch, of one store, from one start."""
+        """Return the newest equal entry of both: the same epoch, of one store, from one start."""
         known = frozenset(other.entries)
         return next((entry for entry in reversed(self.entries) if entry in known), None)
 
@@ -109,7 +118,10 @@ class EpochHistory:
 
 
 class EpochFile:
-    """`history`: as it is on the disk, since `load`. Raises OSError when the disk fails."""
+    """Keep the history on disk. Raises OSError when the disk fails.
+
+    `history` is what is on the disk, valid after `load`.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.history = EpochHistory()
@@ -117,7 +129,10 @@ class EpochFile:
         self._path = path
 
     def load(self) -> EpochHistory:
-        """Empty where there is no file: this log was never replicated. Raises ConfigFileDamaged."""
+        """Load the history. Raises ConfigFileDamaged.
+
+        It is empty if there is no file: this log was never replicated.
+        """
         try:
             self.history = _history(decode(read_file(self._disk, self._path)))
         except FileNotFoundError:
@@ -127,14 +142,17 @@ class EpochFile:
         return self.history
 
     def change(self, change: Callable[[EpochHistory], EpochHistory]) -> None:
-        """Returns once what `change` makes of the history is durable. On one thread alone: then no
-        change is lost to another. Raises what `change` raises."""
+        """Apply `change` to the history, and make the result durable.
+
+        Call it on one thread only, so that no change is lost to another. Raises what `change`
+        raises.
+        """
         changed = change(self.history)
         if changed != self.history:
             self.save(changed)
 
     def save(self, history: EpochHistory) -> None:
-        """Returns once the history is durable."""
+        """Make the history durable."""
         entries = [
             {"epoch": entry.epoch, "storeId": entry.store_id, "start": entry.start}
             for entry in history.entries

@@ -1,12 +1,13 @@
-"""Why a replica is not made master, and why a master takes nothing. The code crosses the wire, the
-class does not.
+"""Define why a replica is not made master, and why a master rejects requests.
 
-NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged messages
-LogDamaged         MESSAGE_CORRUPTED      none follows before the damaged log is repaired
-NotCaughtUp        FLUSH_SLAVE_TIMEOUT    nobody can take over without a loss yet
-NotPromoted        SERVICE_NOT_AVAILABLE  it is not master, and may be tried again
-ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    what an asynchronous master would take may be lost
-NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the number of this one
+The code crosses the wire, the class does not.
+
+    NotElectable       ILLEGAL_OPERATION      as master it might lack acknowledged messages
+    LogDamaged         MESSAGE_CORRUPTED      no replica follows before the damaged log is repaired
+    NotCaughtUp        FLUSH_SLAVE_TIMEOUT    no replica can take over without a loss yet
+    NotPromoted        SERVICE_NOT_AVAILABLE  it is not master; the promotion may be retried
+    ReplicaNotRemoved  SLAVE_NOT_AVAILABLE    an asynchronous master might lose what it accepts
+    NumberInUse        SERVICE_NOT_AVAILABLE  another replica follows with the number of this one
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class LogDamaged(MqError):
-    """`replica`: whose log is damaged."""
+    """The log of `replica` is damaged at a physical offset."""
 
     def __init__(self, replica: str, physical_offset: int) -> None:
         super().__init__(
@@ -30,7 +31,7 @@ class LogDamaged(MqError):
 
 
 class NotElectable(MqError):
-    """`reason`: and what to do instead."""
+    """The replica may not become master; `reason` also says what to do instead."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.ILLEGAL_OPERATION, f"not made master: {reason}", about="brokerId")
@@ -54,7 +55,7 @@ class NotPromoted(MqError):
 
 
 class ReplicaNotRemoved(MqError):
-    """Of an asynchronous group. `late`: ids of the replicas."""
+    """An asynchronous group cannot remove late replicas; `late` are their ids."""
 
     def __init__(self, late: Sequence[int]) -> None:
         names = ", ".join(map(str, late))
@@ -68,7 +69,7 @@ class ReplicaNotRemoved(MqError):
 
 
 class NumberInUse(MqError):
-    """`holder`, `replica`: number and store id of each."""
+    """Two replicas have one number; `holder` and `replica` are number and store id of each."""
 
     def __init__(self, holder: str, replica: str) -> None:
         super().__init__(

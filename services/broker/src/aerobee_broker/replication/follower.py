@@ -1,12 +1,12 @@
-"""The slave's side: agrees with its master, then takes in the log and reports what is on its disk.
+"""Run the slave's side of replication: agree with the master, receive the log, report.
 
     hello → welcome → cut or copy, synced → epochs, synced → report
     chunk → checked → appended (memory) → written and synced (flusher's thread) → report → derived
 
-Chunks that come while the disk works are the next write: one report may settle many. Nothing is
-derived before the master has said that it is confirmed, so a cut touches the log alone.
+Chunks that arrive while the disk works form the next write: one report may settle many chunks.
+Nothing is derived before the master has confirmed it, so a cut touches the log alone.
 
-Knows no transport; owned by the loop.
+This module does not depend on a transport. It is owned by the event loop.
 """
 
 from __future__ import annotations
@@ -44,39 +44,45 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
-MAX_UNWRITTEN_BYTES = 16 << 20  # taken in ahead of the disk; then the master is left waiting
-COPIED_BYTES = 4 << 20  # behind the master's end, so that chunks come from its disk
-READ_AGAIN_S = 1.0  # after a read of the log that failed
+# Received ahead of the disk. At this limit the slave stops reading from the master.
+MAX_UNWRITTEN_BYTES = 16 << 20
+COPIED_BYTES = 4 << 20  # behind the master's end: chunks then come from the master's disk
+READ_AGAIN_S = 1.0  # seconds after a read of the log has failed
 
 
 class MasterLink(Protocol):
-    """A stream to the master, which `hello` has opened."""
+    """A stream to the master that was opened with a `Hello`."""
 
     async def receive(self) -> Welcome | LogChunk | None:
-        """None: the master has ended the stream. Raises MqError."""
+        """Return the next message; None if the master has ended the stream. Raises MqError."""
 
     async def send(self, report: Report) -> None:
-        """Raises MqError."""
+        """Send a report. Raises MqError."""
 
 
 class Preparation(Protocol):
-    """What an agreement asks of the store before it follows. Durable when it returns."""
+    """Prepare the store as the agreement demands, before it follows; durable on return."""
 
     def require(self, features: frozenset[str]) -> None:
-        """The master's log uses these features. Raises MqError."""
+        """Record that the master's log uses these features. Raises MqError."""
 
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
-        """Cuts, wipes, takes the master's snapshot: then the log ends at `agreement.begin`. Raises
-        MqError, OSError."""
+        """Cut or wipe the log and take the snapshot; the log then ends at `agreement.begin`.
+
+        Raises MqError, OSError.
+        """
 
     @property
     def is_due(self) -> bool:
-        """Whether an earlier one is not finished: then it is asked whatever the agreement."""
+        """Return whether an earlier one is unfinished; then it runs whatever the agreement is."""
 
 
 class Follower:
-    """`describe`: this broker as slave. `on_arrivals` hears of what was derived, and again and
-    again while the store is halted, until it has resumed it. One stream at a time."""
+    """Follow a master, one stream at a time.
+
+    `describe` returns the hello of this slave. `on_arrivals` is called with what was derived. While
+    the store is halted, it is called repeatedly until it has resumed the store.
+    """
 
     def __init__(
         self,
@@ -91,11 +97,14 @@ class Follower:
         on_arrivals: OnArrivals,
         on_current: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`on_current` is called with the epoch whenever the disk has all that the master has
-        confirmed, as far as it has told."""
-        self.lowest_of_master = 0  # physical offset: log files reaching beyond it are kept
-        self.end_of_master = 0  # as it told last
-        self._received = 0  # bytes since they were last taken
+        """Create the follower.
+
+        `on_current` is called with the epoch when the disk has all that the master has confirmed,
+        by the master's last message.
+        """
+        self.lowest_of_master = 0  # physical offset; log files that reach beyond it are kept
+        self.end_of_master = 0  # as last reported
+        self._received = 0  # bytes since the last `take_received`
         self._store = store
         self._describe = describe
         self._epochs = epochs
@@ -105,24 +114,27 @@ class Follower:
         self._clock = clock
         self._on_arrivals = on_arrivals
         self._on_current = on_current
-        self._told_confirmed: int | None = None  # by the master of this stream
-        self._unwritten = asyncio.Event()  # something was appended
-        self._written = asyncio.Event()  # since it was last waited for
-        self._confirmed = asyncio.Event()  # the master has told an offset
+        self._told_confirmed: int | None = None  # as reported by the master of this stream
+        self._unwritten = asyncio.Event()  # set when something was appended
+        self._written = asyncio.Event()  # set when something was written since the last wait
+        self._confirmed = asyncio.Event()  # set when the master has reported a confirm offset
 
     def take_received(self) -> int:
-        """Bytes of the log that it was sent since the last call."""
+        """Return the bytes of the log received since the last call."""
         received, self._received = self._received, 0
         return received
 
     async def hello(self) -> Hello:
-        """What the stream is opened with. Raises as a flush does."""
+        """Return the message that opens the stream. Raises as a flush does."""
         await self._flush_rest()
         return self._describe()
 
     async def follow(self, link: MasterLink, hello: Hello) -> None:
-        """Until the stream ends. Raises ReplicaRefused, MasterOutdated, StreamBroken, what the
-        store and the link raise; OSError."""
+        """Follow the master until the stream ends.
+
+        Raises ReplicaRefused, MasterOutdated, StreamBroken, OSError, and what the store and the
+        link raise.
+        """
         self._told_confirmed = None
         welcome = await self._receive(link)
         if not isinstance(welcome, Welcome):
@@ -160,7 +172,7 @@ class Follower:
         except MessageCorrupted as error:
             raise LogDamaged(str(slave), error.physical_offset) from None
         finally:
-            self._flusher(shipper.close)  # behind the read, also where that was left alone
+            self._flusher(shipper.close)  # runs after the read, also if that was cancelled
         raise ReplicaRefused(
             f"the log of replica {slave} differs from that of the master, {master}, before "
             f"physical offset {checked[1]}: both have the same epochs, and every record there "
@@ -201,7 +213,7 @@ class Follower:
             self._confirmed.set()
 
     async def _flush(self, link: MasterLink, epoch: int) -> None:
-        """Writes and syncs what was taken in, and reports it; reports every heartbeat."""
+        """Write and sync what was received, and report it; report at least every heartbeat."""
         while True:
             try:
                 async with asyncio.timeout(self._timing.heartbeat_ms / 1000):
@@ -218,7 +230,7 @@ class Follower:
         if store.end_offset == store.flushed_offset:
             return
         store.flush.seal()
-        # Not left alone when the stream ends: the next one must not write beside it.
+        # Wait for it also when the stream ends: the next stream must not write at the same time.
         flushing = asyncio.ensure_future(self._flusher(store.flush.write_and_sync))
         try:
             await asyncio.shield(flushing)
@@ -230,7 +242,7 @@ class Follower:
 
     async def _report(self, link: MasterLink, epoch: int) -> None:
         highest = self._epochs.history.highest
-        if highest > epoch:  # noted since: nothing is confirmed in this epoch any more
+        if highest > epoch:  # noted since: no data is confirmed in this epoch any more
             raise MasterOutdated("the master", epoch, highest)
         self._look_whether_current(epoch)
         store, time_ms = self._store, self._clock.now_ms()
@@ -242,7 +254,7 @@ class Follower:
             self._on_current(epoch)
 
     async def _derive(self) -> None:
-        """What is confirmed: large pieces at once, and the rest when it has waited long enough."""
+        """Derive what is confirmed: large pieces at once, the rest after PIECE_MS."""
         follower = self._store.follower
         while True:
             self._confirmed.clear()

@@ -1,13 +1,14 @@
-"""The handshake of a slave with its master: where their logs part, and what the slave then does.
+"""Find where the logs of a slave and its master diverge, and what the slave then does.
 
-Pure: both sides' descriptions in, an agreement out. The master computes it to send the checksum of
-what lies before the agreed point, the slave to act on it; both come to the same.
+The functions are pure: they map the descriptions of both sides to an agreement. The master computes
+it to send the checksum of what lies before the agreed point, the slave to act on it. Both get the
+same result.
 
     slave's log                                    the slave
-    ends where the agreed point is                 follows on from there
-    goes on behind it                              keeps that tail in a file, cuts it off, follows
+    ends at the agreed point                       follows from there
+    continues after the agreed point               keeps that tail in a file, cuts it off, follows
     is empty                                       copies the master's log from its lowest offset
-    has an epoch in common, but the point is       keeps what lies behind the point, is wiped,
+    has an epoch in common, but the point is       keeps what lies after the point, is wiped,
       below either log's lowest offset               and copies
     has bytes, and no epoch in common              is refused: it may hold the only copy of them
 """
@@ -33,7 +34,7 @@ from aerobee_broker.store.format import (
 )
 
 PROTOCOL_VERSION = 1
-# Of a peer that names no features: brokers had replicas before they told them, and knew these.
+# The build of a peer that names no features: before brokers named features, they knew these.
 BEFORE_FEATURES = Build(
     "",
     {
@@ -41,11 +42,11 @@ BEFORE_FEATURES = Build(
         for feature in (REPLICATED_LOG, LITE_TOPICS, EXPONENTIAL_RETRY, SHRUNK_TOPICS)
     },
 )
-CHECKED_BYTES = 64 * 1024  # before the agreed point: their CRC-32 must be the same on both sides
+CHECKED_BYTES = 64 * 1024  # bytes before the agreed point whose CRC-32 must be equal on both sides
 
 
 class Action(Enum):
-    """What a slave does before it follows. All but FOLLOW begin with the master's snapshot."""
+    """The action of a slave before it follows. All but FOLLOW begin with the master's snapshot."""
 
     FOLLOW = "follow"
     CUT = "cut"
@@ -55,14 +56,15 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogDescription:
-    """What one side says of itself.
+    """The description that one side sends of its log.
 
-    `epoch`: of a master the one that it serves in, of a slave the highest that it has heard of.
-    Offsets are physical: `lowest` is the first byte that the log has, `end` is after its last,
-    below `confirmed` everything was confirmed, as far as this side knows. `settings`: options that
-    shape the log and what is derived from it, by RocketMQ's key. `from_last_file`: a slave with an
-    empty log wants the master's last file only. `build`: what this side runs; `required`: the
-    features that its store has used.
+    - `epoch`: for a master the one in which it serves, for a slave the highest that it knows.
+    - `lowest`: the physical offset of the first byte of the log; `end`: after its last byte.
+    - `confirmed`: the physical offset below which everything is confirmed, as far as this side
+      knows.
+    - `settings`: options that shape the log and what is derived from it, by RocketMQ's key.
+    - `from_last_file`: a slave with an empty log wants only the master's last file.
+    - `build`: what this side runs; `required`: the features that its store has used.
     """
 
     cluster: str
@@ -87,10 +89,13 @@ class LogDescription:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """`begin`: the physical offset of the first byte that the master sends. `agreed`: below it both
-    logs are alike; bytes of the slave from there on are not the master's, and are kept in a file
-    before they go. `rebuild`: confirmed bytes go (the master was elected although it lacked them),
-    so what the slave derived from them is built again.
+    """The point where two logs diverge, and what the slave does.
+
+    - `begin`: the physical offset of the first byte that the master sends.
+    - `agreed`: both logs are alike below it. Later bytes of the slave's log differ from the
+      master's; they are kept in a file before they are cut off.
+    - `rebuild`: confirmed bytes are cut off, because the master was elected although it lacked
+      them. What the slave derived from them is rebuilt.
     """
 
     action: Action
@@ -100,7 +105,7 @@ class Agreement:
 
     @property
     def starts_anew(self) -> bool:
-        """The slave's log begins at `begin`, without a byte."""
+        """Return whether the slave's log is empty and begins at `begin`."""
         return self.action in (Action.COPY, Action.WIPE)
 
     @property
@@ -109,7 +114,10 @@ class Agreement:
 
 
 def agree(slave: LogDescription, master: LogDescription) -> Agreement:
-    """Raises ReplicaRefused; MasterOutdated: the slave has heard of a higher epoch."""
+    """Return the agreement of a slave with its master.
+
+    Raises ReplicaRefused; MasterOutdated when the slave knows a higher epoch.
+    """
     check_group(slave, master)
     if slave.epoch > master.epoch:
         raise MasterOutdated(str(master.replica), master.epoch, slave.epoch)
@@ -137,8 +145,10 @@ def agree(slave: LogDescription, master: LogDescription) -> Agreement:
 
 
 def alike_below(one: LogDescription, other: LogDescription) -> int | None:
-    """The physical offset below which two logs are alike, by their epochs; None: they have none in
-    common."""
+    """Return the physical offset below which two logs are alike, by their epochs.
+
+    Returns None if they have no epoch in common.
+    """
     common = one.history.newest_common(other.history)
     if common is None:
         return None
@@ -148,14 +158,16 @@ def alike_below(one: LogDescription, other: LogDescription) -> int | None:
 
 
 def check_group(one: LogDescription, other: LogDescription) -> None:
-    """That both are replicas of one group, with logs of one shape. Raises ReplicaRefused."""
+    """Check that both are replicas of one group, with the same settings. Raises ReplicaRefused."""
     _check_identity(one, other)
     _check_settings(one, other)
 
 
 def checked_range(slave: LogDescription, master: LogDescription, agreed: int) -> tuple[int, int]:
-    """The physical offsets, from and to, of the bytes whose checksum both sides compare. Empty
-    where the logs have no bytes in common."""
+    """Return the physical offsets, from and to, of the bytes whose checksum both sides compare.
+
+    The range is empty if the logs have no bytes in common.
+    """
     start = max(agreed - CHECKED_BYTES, slave.lowest, master.lowest)
     return min(start, agreed), agreed
 
@@ -205,8 +217,11 @@ def _check_settings(slave: LogDescription, master: LogDescription) -> None:
 
 
 def _check_features(slave: LogDescription, master: LogDescription) -> None:
-    """A slave must know whatever its master may write, or it would derive it wrongly from the
-    moment when the master first does."""
+    """Check that the slave knows every feature that its master may write.
+
+    Otherwise it would derive wrong data as soon as the master uses the feature. Raises
+    ReplicaRefused.
+    """
     known = master.build.features
     missing = sorted(known.keys() - slave.build.features.keys() - NOT_REPLICATED)
     if not missing:

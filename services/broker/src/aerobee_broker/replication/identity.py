@@ -1,7 +1,7 @@
-"""Who a replica is: the number that an operator gives it, and the id that its store gave itself.
+"""Identify a replica: by the number that its operator gave it, and the id of its store.
 
-The store id tells an empty or exchanged disk from the one that was there before under the same
-number: it is a new replica, and what was known of the old one does not hold for it.
+The store id distinguishes an empty or exchanged disk from the previous disk under the same number.
+Such a disk is a new replica, and what was known of the old one does not apply to it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ _STORE_ID_BITS = 64
 
 
 class Replica(NamedTuple):
-    """`replica_id`: its number in the broker group, 0 or more, the same whatever its role.
-    `store_id`: 16 hexadecimal digits."""
+    """Identify a replica.
+
+    `replica_id` is its number in the broker group: 0 or more, and independent of its role.
+    `store_id` is 16 hexadecimal digits.
+    """
 
     replica_id: int
     store_id: str
@@ -29,8 +32,11 @@ class Replica(NamedTuple):
 
 
 class IdentityFile:
-    """`brokerIdentity.json`: the store id. Not a secret, and in no backup: a copy of the directory
-    is no second store, and is refused by its id."""
+    """Keep the store id in `brokerIdentity.json`.
+
+    It is not a secret, and it is not backed up. A copy of the directory must not count as a second
+    store, and is refused because of its id.
+    """
 
     def __init__(self, disk: Disk, path: Path, rng: random.Random) -> None:
         self._disk = disk
@@ -38,7 +44,7 @@ class IdentityFile:
         self._rng = rng
 
     def load(self) -> str:
-        """The store id; a new one, durable, where there is no file.
+        """Return the store id; create one durably if there is no file.
 
         Raises ConfigFileDamaged, OSError.
         """
@@ -50,8 +56,11 @@ class IdentityFile:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error}") from error
 
     def renew(self) -> str:
-        """Gives the store another id, durably: from now on it is a new replica, which is in no
-        in-sync set. For a store that may have lost what it confirmed. Raises OSError."""
+        """Give the store a new id, durably, and return it. Raises OSError.
+
+        The store is then a new replica, in no in-sync set. Use it for a store that may have lost
+        what it confirmed.
+        """
         store_id = f"{self._rng.getrandbits(_STORE_ID_BITS):016x}"
         self._disk.make_directory(self._path.parent)
         replace_file(self._disk, self._path, encode({"storeId": store_id}))

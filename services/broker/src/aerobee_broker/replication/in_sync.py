@@ -1,14 +1,16 @@
-"""The in-sync set of a master: what is confirmed, what may be acknowledged, who joins and leaves.
+"""Keep the in-sync set of a master: what is confirmed and acknowledged, who joins and leaves.
 
-Pure: times and ends in, decisions out. Physical offsets; times are of one monotonic clock, in ms.
+Pure: it maps times and log ends to decisions. Offsets are physical; times are ms of one monotonic
+clock.
 
-The set at the coordinator says who may be elected, and this master never waits for less:
+The set at the coordinator contains the replicas that may be elected. This master never waits for
+fewer:
 
     join    wait for the replica first, then write the set with it
     leave   write the set without it first, then stop waiting
-    a write whose outcome is not known counts as both, done and not done, until the set is read
+    a write whose outcome is unknown counts as both done and not done, until the set is read
 
-So whoever is elected has everything below `confirmed`, whatever happens to this master.
+So each elected replica has everything below `confirmed`, whatever happens to this master.
 """
 
 from __future__ import annotations
@@ -24,21 +26,23 @@ Members = frozenset[Replica]
 
 NEVER_MS = -(1 << 62)
 _MARK_INTERVAL_MS = 20
-_MARKS = 256  # five seconds of a log that grows all the time
+_MARKS = 256  # 256 × 20 ms: five seconds of a log that grows all the time
 
 
 @dataclass(frozen=True, slots=True)
 class InSyncRules:
-    """`synchronous`: acknowledge what the set has, on `in_sync_replicas` replicas at least; else
-    what this master has, while no replica of the set is late: no more than of that time can be
-    lost. `auto_in_sync_replicas`: then the size of the set will do, but not less than
-    `min_in_sync_replicas`.
+    """The rules of an in-sync set.
 
-    `elected`: only a replica of the set becomes master. Else a person may promote any, where
-    `in_sync_replicas` ensure that one which answers has all that was acknowledged.
-    `max_not_caught_up_ms`: a replica that has been behind for longer leaves. `join_within_ms`: one
-    that was up to date so short a time ago may join. `max_gap`: bytes that log files are kept for a
-    replica that is behind.
+    - `synchronous`: acknowledge what the whole set has, which must be at least `in_sync_replicas`
+      replicas. Otherwise acknowledge what this master has, while no replica of the set is late.
+      Then a failover can lose at most the messages of `max_not_caught_up_ms`.
+    - `auto_in_sync_replicas`: the size of the set is enough, if it is `min_in_sync_replicas` or
+      more.
+    - `elected`: only a replica of the set becomes master. Otherwise the operator may promote any
+      replica; `in_sync_replicas` ensures that one that answers has all that was acknowledged.
+    - `max_not_caught_up_ms`: a replica that has been behind for longer leaves.
+    - `join_within_ms`: a replica that was caught up at most this long ago may join.
+    - `max_gap`: bytes up to which log files are kept for a replica that is behind.
     """
 
     synchronous: bool = False
@@ -53,8 +57,11 @@ class InSyncRules:
 
 @dataclass(frozen=True, slots=True)
 class FollowerState:
-    """`synced`: its end, as last reported. `caught_up_ms`: when it last had all that the master
-    had."""
+    """The state of a follower.
+
+    `synced` is the end of its log as last reported. `caught_up_ms` is when it last had all that the
+    master had.
+    """
 
     replica: Replica
     lowest: int
@@ -65,11 +72,14 @@ class FollowerState:
 
 
 class InSyncSet:
-    """Of one epoch. It begins as this replica alone, so that its whole log counts at once; `start`:
-    where the log ended then."""
+    """The in-sync set of one epoch.
+
+    It begins as this replica alone, so that its whole log counts at once. `start` is the end of the
+    log at that time.
+    """
 
     def __init__(self, me: Replica, start: int, rules: InSyncRules) -> None:
-        self.confirmed = 0  # all of the set have what is below; never falls
+        self.confirmed = 0  # the whole set has what is below; never falls
         self.shown = 0  # visible below: no other master lacks it; never falls
         self.acknowledged = 0  # sends may be answered below; never falls
         self._me = me
@@ -80,17 +90,17 @@ class InSyncSet:
         self._synced = 0
         self._progress = _Progress()
         self._followers: dict[Replica, _Follower] = {}
-        self._certain: Members = frozenset({me})  # in the set at the coordinator, in any case
-        self._possible: Members = self._certain  # in it if a write under way took effect
-        self._joining: Members = frozenset()  # waited for, and not written yet
+        self._certain: Members = frozenset({me})  # certainly in the set at the coordinator
+        self._possible: Members = self._certain  # in the set if the current write takes effect
+        self._joining: Members = frozenset()  # waited for, and not yet written
         self._writing = False
-        self._now_ms = NEVER_MS  # when it was last told of anything
+        self._now_ms = NEVER_MS  # the time of the last event
 
-    # ---- what it says ----
+    # ---- queries ----
 
     @property
     def members(self) -> Members:
-        """The set, without those of whom it is not known whether they are in it."""
+        """Return the set, without replicas whose membership is uncertain."""
         return self._certain
 
     @property
@@ -107,7 +117,7 @@ class InSyncSet:
 
     @property
     def required(self) -> int:
-        """So many replicas, this one among them, must have what is acknowledged."""
+        """Return how many replicas, with this one, must have what is acknowledged."""
         rules = self._rules
         if not rules.synchronous:
             return 1
@@ -117,23 +127,28 @@ class InSyncSet:
 
     @property
     def suffices(self) -> bool:
-        """Whether the set has as many replicas as are required: else sends are refused."""
+        """Return whether the set has the required number of replicas; if not, sends are refused."""
         return len(self._certain) >= self.required
 
     def late(self, now_ms: int) -> list[Replica]:
-        """Replicas of the set that have been behind for longer than they may stay in it: it is to
-        be written without them first."""
+        """Return the replicas that have been behind for too long to stay in the set.
+
+        The set must be written without them before this master stops waiting for them.
+        """
         oldest_ms = now_ms - self._rules.max_not_caught_up_ms
         others = self.waited_for - {self._me}
         return [one for one in others if self._followers[one].caught_up_ms < oldest_ms]
 
     @property
     def is_unresolved(self) -> bool:
-        """A write ended without an answer: the set must be read before it can be changed."""
+        """Return whether a write ended without an answer; the set must then be read first."""
         return not self._writing and self._possible != self._certain
 
     def heard_of_all_ms(self) -> int | None:
-        """Until then every replica of the set had reported; None: this one is the whole set."""
+        """Return the time until which every replica of the set had reported.
+
+        Returns None if this replica is the whole set.
+        """
         others = self.waited_for - {self._me}
         return min((self._followers[replica].heard_ms for replica in others), default=None)
 
@@ -141,8 +156,11 @@ class InSyncSet:
         return [follower.state() for follower in self._followers.values()]
 
     def needed_from(self) -> int:
-        """Files of the log that end at or below this offset are needed by no replica of the set and
-        by none that follows, but for those that are more than `max_gap` behind."""
+        """Return the offset below which no replica needs the log.
+
+        Log files that end at or below it are needed neither by the set nor by followers. Replicas
+        that are more than `max_gap` behind do not count.
+        """
         ends = [
             follower.position
             for replica, follower in self._followers.items()
@@ -151,11 +169,13 @@ class InSyncSet:
         ]
         return min([self._synced, *ends])
 
-    # ---- what it is told ----
+    # ---- events ----
 
     def stored(self, lowest: int, end: int, synced: int, now_ms: int) -> None:
-        """The log of this master: from `lowest` to `end`, and below `synced` it counts as stored
-        (on the disk; with asynchronous flush: written)."""
+        """Record that the log of this master goes from `lowest` to `end`.
+
+        Below `synced` it counts as stored: on the disk, or with asynchronous flush written.
+        """
         self._now_ms = now_ms
         if end > self._end:
             self._progress.note(self._end, now_ms)
@@ -163,22 +183,28 @@ class InSyncSet:
         self._advance()
 
     def began(self, replica: Replica, lowest: int, begin: int, *, learner: bool = False) -> None:
-        """A replica follows in this epoch, from `begin` on; its log is from `lowest` on, and has
-        what this one has. `learner`: it never joins. Before its stream `ended` it has no other."""
+        """Record that a replica follows in this epoch, from `begin` on.
+
+        Its log begins at `lowest` and has what this log has. A `learner` never joins. A replica has
+        one stream at a time: the previous one must have `ended`.
+        """
         follower = _Follower(replica, lowest, begin, learner=learner)
         if (known := self._followers.get(replica)) is not None:
             follower.take_over(known)
         self._followers[replica] = follower
 
     def reported(self, replica: Replica, synced: int, now_ms: int) -> None:
-        """A follower has everything below `synced` on its disk."""
+        """Record that a follower has everything below `synced` on its disk."""
         caught_up_ms = now_ms if synced >= self._end else self._progress.reached_ms(synced)
         self._followers[replica].report(synced, caught_up_ms, now_ms)
         self._now_ms = now_ms
         self._advance()
 
     def ended(self, replica: Replica) -> None:
-        """A replica follows no more. In the set it is waited for until it has left."""
+        """Record that a replica no longer follows.
+
+        If it is in the set, it is waited for until it has left.
+        """
         follower = self._followers[replica]
         follower.disconnect()
         self._joining -= {replica}
@@ -189,8 +215,10 @@ class InSyncSet:
     # ---- changes of the set ----
 
     def next_change(self, now_ms: int) -> Members | None:
-        """The set that the coordinator is to get now in place of `members`, or None. `change_ended`
-        must follow. Joining replicas are waited for from here on."""
+        """Return the set that the coordinator must get in place of `members`, or None.
+
+        `change_ended` must follow. From this call on, joining replicas are waited for.
+        """
         if self._writing or self.is_unresolved:
             return None
         self._joining = frozenset(
@@ -218,8 +246,10 @@ class InSyncSet:
         return wanted
 
     def change_ended(self, members: Iterable[Replica] | None) -> None:
-        """The set as the coordinator has it now; None: nobody knows whether it was changed. Raises
-        ValueError for a set that this master did not write."""
+        """Record the set that the coordinator has now; None if the outcome is unknown.
+
+        Raises ValueError for a set that this master did not write.
+        """
         self._writing = False
         if members is None:
             return
@@ -242,7 +272,7 @@ class InSyncSet:
             return False
         if follower.lowest > self._lowest:
             return False
-        # One that is waited for already has longer to come up to `confirmed`, which stands still.
+        # A replica that is already waited for has longer to reach `confirmed`, which stands still.
         rules = self._rules
         joining = follower.replica in self._joining
         within_ms = rules.max_not_caught_up_ms if joining else rules.join_within_ms
@@ -265,7 +295,7 @@ class InSyncSet:
 
 
 class _Progress:
-    """When the master's log ended where: marks of (time, end at that time)."""
+    """Remember when the master's log ended where, as marks of (time, end at that time)."""
 
     def __init__(self) -> None:
         self._times: deque[int] = deque(maxlen=_MARKS)
@@ -277,13 +307,13 @@ class _Progress:
             self._ends.append(end)
 
     def reached_ms(self, offset: int) -> int:
-        """The latest time known at which the log did not go beyond `offset`."""
+        """Return the latest known time at which the log did not go beyond `offset`."""
         found = bisect_right(self._ends, offset)
         return self._times[found - 1] if found else NEVER_MS
 
 
 class _Follower:
-    """One replica that follows, or that followed and is in the set."""
+    """A replica that follows, or that followed and is in the set."""
 
     def __init__(self, replica: Replica, lowest: int, begin: int, *, learner: bool) -> None:
         self.replica = replica
@@ -301,8 +331,11 @@ class _Follower:
         return max(self.synced, self._begin)
 
     def take_over(self, before: _Follower) -> None:
-        """Its stream is another one. Its log is the same, unless its disk went back in time: then
-        it counts from where it begins."""
+        """Continue from the previous stream of this replica.
+
+        Its log is the same, unless its disk went back in time. In that case it counts from where it
+        begins.
+        """
         self.synced, self.heard_ms = min(before.synced, self._begin), before.heard_ms
         if self.synced == before.synced:
             self.caught_up_ms = before.caught_up_ms

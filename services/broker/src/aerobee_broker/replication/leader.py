@@ -1,14 +1,15 @@
-"""The master's side: ships the log to each slave, hears what they have, and says what counts.
+"""Run the master's side of replication: ship the log, collect reports, say what counts.
 
     write (operating system) → chunks to all slaves ┐
               └ sync (this disk)                    ├→ in-sync set → confirm → answered, visible
                                        reports ─────┘
 
-A chunk leaves when the bytes are written, beside this broker's own sync; what is written while a
-chunk is on its way is the next one. Nothing leaves before it is written: what a failed write takes
-back must have reached nobody.
+A chunk leaves when the bytes are written, at the same time as this broker's own sync. What is
+written while a chunk is being sent forms the next one. Nothing leaves before it is written: bytes
+that a failed write takes back must not have reached any replica.
 
-One epoch. Knows no transport; owned by the loop.
+An instance serves one epoch. This module does not depend on a transport. It is owned by the event
+loop.
 """
 
 from __future__ import annotations
@@ -46,36 +47,38 @@ from aerobee_broker.store.ship import LogShipper
 from aerobee_chassis.background import until_one_ends
 from aerobee_chassis.clock import Clock
 
-HOT_BYTES = 4 << 20  # of the log's end: in the page cache, and read on the loop
-COPY_BYTES = 256 << 10  # of a copy in one chunk: each takes the loop from the senders for a moment
-LARGE_BYTES = 64 << 10  # a chunk of so many: whole batches are written
-GATHER_MS = 10  # behind a large chunk for which no send waits, so long the next one is gathered
-CLOCKS_DIFFER_MS = 500  # a failover then moves delivery times by more than that
-ROUND_MS = 100  # between two looks at who joins and leaves, when nothing happens
+HOT_BYTES = 4 << 20  # of the end of the log: in the page cache, and read on the event loop
+COPY_BYTES = 256 << 10  # of a copy in one chunk: each chunk delays the senders for a moment
+LARGE_BYTES = 64 << 10  # a chunk of this size means that whole batches are written
+GATHER_MS = 10  # after a large chunk that no send waits for, the next one is gathered for this time
+CLOCKS_DIFFER_MS = 500  # above this, a failover moves delivery times by more than that
+ROUND_MS = 100  # between two checks of joining and leaving replicas, when nothing happens
 
 
 class SlaveLink(Protocol):
     """A stream that a slave has opened."""
 
     async def receive(self) -> Report | None:
-        """None: the slave has gone."""
+        """Return the next report; None if the slave has ended the stream."""
 
     async def send(self, message: Welcome | LogChunk) -> None: ...
 
 
 class SetAtCoordinator(Protocol):
-    """The in-sync set of this master's epoch. Neither raises."""
+    """The in-sync set of this master's epoch. Its methods do not raise."""
 
     async def write(self, members: Members, confirmed: int) -> Members | None:
-        """Returns the set as it is then; None: unknown."""
+        """Write the set and return it as it is then; None if the outcome is unknown."""
 
     async def read(self) -> Members | None: ...
 
 
 class Leader:
-    """`Replicas` of the commit. `describe`: this broker as master. `reader` reads what is not at
-    the end of the log. `on_outdated` is told a higher epoch that a slave knows: this master is to
-    resign."""
+    """Replicate the log of a master. Implements `Replicas` of the commit.
+
+    `describe` describes this broker as master. `reader` reads what is not at the end of the log.
+    `on_outdated` is called with a higher epoch that a slave knows; this master must then resign.
+    """
 
     def __init__(
         self,
@@ -100,14 +103,15 @@ class Leader:
         self._on_progress: list[Callable[[], None]] = []
         self._streams: dict[int, _Stream] = {}  # by replica id
         self._flushed = self._visible = 0
-        # So long it waits for its first slaves: a send in that time is stored, and waits for them.
-        self._patient_until_ms: int | None = None  # it does not serve yet
+        # Until then it waits for its first slaves: a send in that time is stored, and waits for
+        # them.
+        self._patient_until_ms: int | None = None  # None: it does not serve yet
         self._changed = asyncio.Event()
         self.waits = ReplicaWaits()
         self._clocks: dict[Replica, ClockOffset] = {}
 
     def on_progress(self, advance: Callable[[], None]) -> None:
-        """`advance` is called when a replica has moved or the set has changed."""
+        """Register `advance`, called when a replica has progressed or the set has changed."""
         self._on_progress.append(advance)
 
     # ---- Replicas of the commit ----
@@ -147,7 +151,7 @@ class Leader:
                 raise ReplicaNotRemoved(sorted(replica.replica_id for replica in late))
 
     def serves(self) -> None:
-        """From now on slaves can follow."""
+        """Record that slaves can follow from now on."""
         self._patient_until_ms = self._clock.monotonic_ms() + self.in_sync.max_not_caught_up_ms
 
     def _is_patient(self) -> bool:
@@ -164,7 +168,7 @@ class Leader:
     # ---- the in-sync set ----
 
     async def run(self) -> None:
-        """Keeps the set: who joins, who leaves. Until it is cancelled."""
+        """Maintain the set of replicas until it is cancelled."""
         while True:
             self._changed.clear()
             await self._keep_set()
@@ -199,15 +203,15 @@ class Leader:
     # ---- streams ----
 
     async def serve(self, hello: Hello, link: SlaveLink) -> None:
-        """Serve a slave until it goes.
+        """Serve a slave until it disconnects.
 
-        Raises ReplicaRefused, MasterOutdated, StreamBroken, NumberInUse; LogDamaged,
-        MessageNotFound, TransientReadError: the log cannot be read there.
+        Raises ReplicaRefused, MasterOutdated, StreamBroken, NumberInUse. Raises LogDamaged,
+        MessageNotFound or TransientReadError when the log cannot be read there.
         """
         master = self._describe()
         try:
             agreement = agree(hello.slave, master)
-        except MasterOutdated as error:  # a slave of this group: others are refused before
+        except MasterOutdated as error:  # a slave of this group; other slaves were refused before
             self._on_outdated(error.highest)
             raise
         shipper = self._store.shipper()
@@ -217,7 +221,7 @@ class Leader:
             crc = await self._reader(partial(shipper.crc, *checked))
             await link.send(Welcome(master, crc))
             check = ReportCheck(master.epoch, agreement.begin)
-            first = await link.receive()  # it may take a snapshot and cut its log before
+            first = await link.receive()  # the slave may first take a snapshot and cut its log
             if first is None:
                 return
             check.check(first)
@@ -228,13 +232,13 @@ class Leader:
         except MessageCorrupted as error:
             raise LogDamaged(str(master.replica), error.physical_offset) from None
         finally:
-            self._reader(shipper.close)  # behind a read that was left there when this was cancelled
+            self._reader(shipper.close)  # runs after a read that was cancelled
 
     async def _serve(
         self, hello: Hello, agreement: Agreement, stream: _Stream, synced: int
     ) -> None:
         replica, epoch = hello.slave.replica, stream.check.epoch
-        # More than one may wait for the same stream to end: the first takes its place.
+        # Several streams may wait for the same one to end: the first takes its place.
         while (before := self._streams.get(replica.replica_id)) is not None:
             if before.replica != replica:
                 raise NumberInUse(str(before.replica), str(replica))
@@ -242,7 +246,7 @@ class Leader:
         lowest = agreement.begin if agreement.starts_anew else hello.slave.lowest
         self._streams[replica.replica_id] = stream
         self.in_sync.began(replica, lowest, agreement.begin, learner=hello.learner)
-        # It may join by its first report, or a group would wait for the next one.
+        # It may join by its first report; otherwise a group would wait for the next one.
         self.in_sync.reported(replica, synced, self._clock.monotonic_ms())
         self._changed.set()
         log = structlog.get_logger().bind(replica=str(replica))
@@ -279,7 +283,7 @@ class Leader:
                         await stream.wake.wait()
                     continue
                 except TimeoutError:
-                    pass  # nothing was written: a chunk without data
+                    pass  # nothing was written: send a chunk without data
             chunk = LogChunk(
                 epoch,
                 position,
@@ -296,18 +300,24 @@ class Leader:
                 await stream.gather()
 
     def _gathers(self, sent: int, position: int) -> bool:
-        """Whether the next chunk may wait until it is large: fewer take less of both processes."""
+        """Return whether the next chunk may wait until it is large.
+
+        Fewer chunks need less processor time on both sides.
+        """
         if self.in_sync.is_synchronous or sent < LARGE_BYTES:
             return False
         return self._store.written_offset - position < LARGE_BYTES
 
     def _copies(self, stream: _Stream, position: int) -> bool:
-        """Whether the slave is far behind, and nobody waits for it."""
+        """Return whether the slave is far behind, and not waited for."""
         behind = self._store.written_offset - position
         return behind > HOT_BYTES and stream.replica not in self.in_sync.waited_for
 
     async def _paced(self, pace: CopyPace) -> bool:
-        """Waits until more of a copy may leave, a heartbeat at most. Whether it may not yet."""
+        """Wait until more of a copy may leave, up to a heartbeat.
+
+        Returns whether it still may not leave.
+        """
         wait_ms = pace.wait_ms(self._clock.monotonic_ms())
         if wait_ms > 0:
             await asyncio.sleep(min(wait_ms, self._timing.heartbeat_ms) / 1000)
@@ -337,8 +347,10 @@ class Leader:
     # ---- clocks ----
 
     def clock_offsets(self) -> dict[Replica, int]:
-        """How far the wall clocks of slaves are ahead of this one, in ms; of those that follow for
-        a few seconds."""
+        """Return how far the wall clocks of slaves are ahead of this one, in ms.
+
+        Slaves that have followed for less than 5 seconds are missing.
+        """
         return {
             replica: clock.ahead_ms
             for replica, clock in self._clocks.items()
@@ -346,7 +358,10 @@ class Leader:
         }
 
     def _compare_clocks(self, replica: Replica, report: Report) -> None:
-        """Times at which messages are delivered go by the master's clock, whoever that is."""
+        """Log when the clock of a slave differs.
+
+        Delivery times depend on the clock of the present master.
+        """
         if not report.time_ms:
             return
         clock = self._clocks.setdefault(replica, ClockOffset())
@@ -361,7 +376,7 @@ class Leader:
 
 
 class _Stream:
-    """One slave's."""
+    """The stream of one slave."""
 
     def __init__(
         self, replica: Replica, link: SlaveLink, shipper: LogShipper, check: ReportCheck
@@ -370,9 +385,9 @@ class _Stream:
         self.link = link
         self.shipper = shipper
         self.check = check
-        self.wake = asyncio.Event()  # something was written
+        self.wake = asyncio.Event()  # set when something was written
         self.ended = asyncio.Event()
-        self.gathers = False  # nothing leaves now, however much is written
+        self.gathers = False  # True: no chunk is sent now, even if much is written
         self._replaced = asyncio.Event()
 
     async def gather(self) -> None:
@@ -383,7 +398,7 @@ class _Stream:
             self.gathers = False
 
     async def replace(self) -> None:
-        """The slave has opened another one: returns once this one is over."""
+        """End this stream because the slave has opened another one; return when it has ended."""
         self._replaced.set()
         await self.ended.wait()
 

@@ -1,14 +1,16 @@
-"""What a replica gets besides the log: the tables of its master, as their files are, and what no
-record of the log tells any more.
+"""Define what a replica gets besides the log: its master's tables, and lost facts.
+
+The lost facts are those that no record of the log contains any more.
 
     topics.json subscriptionGroup.json consumerOffset.json   with their position in the journal
     delayOffset.json                                         a hint
     popLeases.json                                           with its queue offset in the journal
-    deletedTopics.json                                       of a copy
-    fronts.json                                              of a copy: where emptied queues go on
+    deletedTopics.json                                       for a copy
+    fronts.json                                              for a copy: next offsets of queues
+                                                             without messages
 
-Everything in it is confirmed. Whoever cut its log may have files of the part that is gone: it
-takes a snapshot before it applies anything. Pure, but for the clock of the stream.
+All contents are confirmed. A replica that cut its log may have files of the part that was cut, so
+it takes a snapshot before it applies anything. Pure, except for the stream of pieces.
 """
 
 from __future__ import annotations
@@ -45,13 +47,16 @@ class SnapshotEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`position`: physical; the files have what the log says below. `files`: name → content."""
+    """The files of a master, as content by name.
+
+    `position` is a physical offset: the files contain what the log says below it.
+    """
 
     position: int
     files: Mapping[str, bytes]
 
     def content(self, name: str) -> dict[str, Any]:
-        """Raises StreamBroken."""
+        """Return the decoded content of a file. Raises StreamBroken."""
         try:
             return decode(self.files[name])
         except ValueError as error:
@@ -59,7 +64,7 @@ class Snapshot:
 
     @property
     def fronts(self) -> Fronts:
-        """Raises StreamBroken."""
+        """Return the next offsets of emptied queues. Raises StreamBroken."""
         try:
             return {
                 (str(topic), int(queue_id)): int(offset)
@@ -70,7 +75,7 @@ class Snapshot:
 
     @property
     def deleted_topics(self) -> Mapping[str, int]:
-        """Topic → physical offset of its deletion. Raises StreamBroken."""
+        """Return topic → physical offset of its deletion. Raises StreamBroken."""
         try:
             return {topic: int(at) for topic, at in self.content(DELETED_TOPICS).items()}
         except (TypeError, ValueError) as error:
@@ -89,12 +94,15 @@ def encode_fronts(fronts: Fronts) -> bytes:
 
 @dataclass(slots=True)
 class SnapshotAssembly:
-    """The pieces of one, in the order in which they come."""
+    """Assemble the pieces of one snapshot, in the order in which they arrive."""
 
     _parts: dict[str, list[bytes]] = field(default_factory=dict)
 
     async def assemble(self, pieces: AsyncIterator[SnapshotPiece | SnapshotEnd]) -> Snapshot:
-        """Raises StreamBroken where something is missing or too much; what `pieces` raises."""
+        """Return the snapshot.
+
+        Raises StreamBroken when a file is missing or unknown, and what `pieces` raises.
+        """
         async for piece in pieces:
             if isinstance(piece, SnapshotEnd):
                 return self._ended(piece)
@@ -110,5 +118,5 @@ class SnapshotAssembly:
         files = {name: b"".join(parts) for name, parts in self._parts.items()}
         snapshot = Snapshot(end.position, files)
         for name in FILES:
-            snapshot.content(name)  # a piece that is missing, or twice, breaks its checksum
+            snapshot.content(name)  # a missing or repeated piece breaks its checksum
         return snapshot

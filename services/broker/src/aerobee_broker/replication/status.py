@@ -1,4 +1,4 @@
-"""What a replica says of itself: to an operator, and to a replica that is to become master."""
+"""Describe the state of a replica, for operators and for a replica that is being promoted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from aerobee_broker.replication.in_sync import NEVER_MS, InSyncSet
 
 
 class Role(StrEnum):
-    """REFUSED: a slave that follows nobody until somebody changes something. CANDIDATE: no role
-    yet."""
+    """The role of a replica.
+
+    REFUSED is a slave that no master accepts until the operator changes something. CANDIDATE has no
+    role yet.
+    """
 
     MASTER = "master"
     SLAVE = "slave"
@@ -23,9 +26,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """As its master sees it. `lag_bytes`: of the master's log, that it lacks; `behind_ms`: for so
-    long it has lacked any, -1 where it never was up to date. `clock_offset_ms`: how far its wall
-    clock is ahead of its master's; None: not known."""
+    """The state of a slave as its master sees it.
+
+    - `lag_bytes`: bytes of the master's log that it lacks.
+    - `behind_ms`: milliseconds since it was last caught up; -1 if it never was.
+    - `clock_offset_ms`: how far its wall clock is ahead of its master's; None if unknown.
+    """
 
     replica: Replica
     in_sync: bool
@@ -39,7 +45,7 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class MasterStatus:
-    """`required`: so many replicas must be in sync, or it takes no messages."""
+    """The state of a master. It rejects messages if fewer than `required` replicas are in sync."""
 
     synchronous: bool
     required: int
@@ -49,9 +55,12 @@ class MasterStatus:
 
 @dataclass(frozen=True, slots=True)
 class DamageStatus:
-    """`ranges`, `bytes`: of the log, known to be damaged and not repaired. `repaired_records`:
-    since the start. `scrubbed_ms`: when the whole log was last checked, since the epoch; 0: not
-    yet."""
+    """The known damage of a log.
+
+    - `ranges`, `bytes`: parts of the log that are known to be damaged and not repaired.
+    - `repaired_records`: records repaired since the start.
+    - `scrubbed_ms`: when the whole log was last checked, in ms since the epoch; 0: not yet.
+    """
 
     ranges: int = 0
     bytes: int = 0
@@ -61,13 +70,21 @@ class DamageStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """`synced`: the end of what is on its disk. `reason`: why it is refused, cannot write or may
-    not become master. `master_address`: "" while none is known. `total_replicas`: 1 where the
-    options do not say. `elected`: by etcd. `master_end`: of a slave, where its master's log
-    ended when it last told; 0: it has not. `learner`: it never joins the in-sync set.
-    `has_its_log`: all that it ever confirmed; while it is copying, it lacks tables alone then.
-    `coordinator_reachable`: None where there is none. `set_at_coordinator`: replica ids, as last
-    read there, its own only with the store that it has; empty: nothing is known."""
+    """The state of a replica.
+
+    - `synced`: the end of what is on its disk.
+    - `reason`: why it is refused, cannot write or may not become master.
+    - `master_address`: "" while no master is known.
+    - `total_replicas`: 1 if the options do not say.
+    - `elected`: etcd elects the master.
+    - `master_end`: for a slave, the end of its master's log as last reported; 0 if not reported.
+    - `learner`: it never joins the in-sync set.
+    - `has_its_log`: it has all that it ever confirmed; while it is copying, it then lacks only
+      tables.
+    - `coordinator_reachable`: None if there is no coordinator.
+    - `set_at_coordinator`: replica ids as last read there; its own only if the set has its present
+      store; empty if nothing is known.
+    """
 
     log: LogDescription
     address: str
@@ -91,8 +108,11 @@ class ReplicaStatus:
 def master_status(
     in_sync: InSyncSet, end: int, now_ms: int, clock_offsets: Mapping[Replica, int]
 ) -> MasterStatus:
-    """`end`: of the master's log. `now_ms`: of the clock that the set is told of. `clock_offsets`:
-    ms, as `FollowerStatus`."""
+    """Return the status of a master whose log ends at `end`.
+
+    `now_ms` is of the clock that the in-sync set uses. `clock_offsets` are ms, as in
+    `FollowerStatus`.
+    """
     followers = []
     for state in sorted(in_sync.followers(), key=lambda each: each.replica):
         lag = max(0, end - state.synced)

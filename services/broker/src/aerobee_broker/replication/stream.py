@@ -1,7 +1,7 @@
-"""What master and slave say to each other once they have agreed, and when they stop believing it.
+"""Define the messages of master and slave after the handshake, and when a stream is invalid.
 
-Pure. Anything that does not fit ends the stream: the slave begins again with a handshake, which
-finds out what both have.
+Pure. Any message that does not fit ends the stream. The slave then begins again with a handshake,
+which finds out what both sides have.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from aerobee_broker.store.log.recent_writes import Part
 
 CLOCK_WINDOW_MS = 5_000
 BESIDE_APPENDS_BYTES_S = 64 << 20  # of a copy, while the log grows
-RECENT_BYTES = 4 << 20  # of a copy, beside which it has grown or not
+RECENT_BYTES = 4 << 20  # of a copy: the period over which the growth of the log is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A slave's first message. `learner`: it never joins the in-sync set."""
+    """The first message of a slave. A `learner` never joins the in-sync set."""
 
     slave: LogDescription
     learner: bool = False
@@ -29,7 +29,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """A master's answer to it, with the CRC-32 of the bytes that `checked_range` names."""
+    """The master's answer to it, with the CRC-32 of the bytes that `checked_range` names."""
 
     master: LogDescription
     crc: int
@@ -37,7 +37,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Whole records of one file. Without data: the next begins at `offset`."""
+    """Whole records of one file. If `data` is empty, the next chunk begins at `offset`."""
 
     epoch: int
     offset: int
@@ -50,8 +50,11 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`written`: the end of the slave's log, `synced`: of what is on its disk. `time_ms`: the
-    slave's wall clock; 0: not told."""
+    """The progress of a slave.
+
+    `written` is the end of its log, `synced` the end of what is on its disk. `time_ms` is its wall
+    clock; 0 if not sent.
+    """
 
     epoch: int
     written: int
@@ -61,10 +64,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class StreamTiming:
-    """`batch_bytes`: of a chunk, unless one record is larger. Each side says something every
-    `heartbeat_ms`, and ends a stream on which it has heard nothing for `silence_ms`.
-    `copy_bytes_s`: bytes a second that a slave which is far behind is sent at most; None: no
-    bound."""
+    """The limits of a stream.
+
+    - `batch_bytes`: the size of a chunk, unless one record is larger.
+    - `heartbeat_ms`: each side sends a message at least this often.
+    - `silence_ms`: each side ends a stream on which it has received nothing for this time.
+    - `copy_bytes_s`: the most bytes per second for a slave that is far behind; None: unlimited.
+    """
 
     batch_bytes: int = 1 << 20
     heartbeat_ms: int = 500
@@ -73,23 +79,23 @@ class StreamTiming:
 
 
 class CopyPace:
-    """When the next chunk of a copy may leave. Times in ms of one monotonic clock.
+    """Decide when the next chunk of a copy may leave. Times are ms of one monotonic clock.
 
-    A bound is kept to. Beside appends a chunk also waits for a moment, which loop and disk have for
-    these; but not where the log grows at more than half of the pace of the copy, or that would
-    never come to its end.
+    A limit is always kept. While messages are appended, a chunk also waits for a moment, so that
+    the event loop and the disk have time for the appends. It does not wait if the log grows at more
+    than half of the pace of the copy: otherwise the copy would never end.
     """
 
     def __init__(self, bytes_s: int | None, end: int) -> None:
-        """`end`: of the master's log."""
+        """Create it. `end` is the end of the master's log."""
         self._bytes_s = bytes_s
-        self._free_ms = 0.0  # what has left by now has had its time until then
+        self._free_ms = 0.0  # when the time for what has been sent ends
         self._end = end
-        self._left_bytes = 0.0  # of late, of the copy,
-        self._grown_bytes = 0.0  # and of the log
+        self._left_bytes = 0.0  # recently sent bytes of the copy
+        self._grown_bytes = 0.0  # recent growth of the log
 
     def left(self, size: int, end: int, now_ms: int) -> None:
-        """So many bytes of a copy leave, while the master's log ends there."""
+        """Record that `size` bytes of a copy leave, while the master's log ends at `end`."""
         self._left_bytes += size
         self._grown_bytes += end - self._end
         self._end = end
@@ -102,13 +108,16 @@ class CopyPace:
             self._grown_bytes = self._grown_bytes / 2 if self._grown_bytes > 512 else 0
 
     def wait_ms(self, now_ms: int) -> float:
-        """0: the next chunk may leave now."""
+        """Return the ms until the next chunk may leave; 0: now."""
         return max(0.0, self._free_ms - now_ms)
 
 
 class ClockOffset:
-    """How far a slave's wall clock is ahead of its master's, by its reports, in ms. A report takes
-    time to come, and says that much too little: the highest of five seconds counts."""
+    """Measure how far a slave's wall clock is ahead of its master's, in ms, by its reports.
+
+    A report shows an offset that is too low by its travel time, so the highest of five seconds
+    counts.
+    """
 
     def __init__(self) -> None:
         self.ahead_ms: int | None = None  # None: not known yet
@@ -116,7 +125,7 @@ class ClockOffset:
         self._since_ms = 0
 
     def note(self, slave_ms: int, master_ms: int, now_ms: int) -> bool:
-        """Both wall clocks, and the master's monotonic one. Whether `ahead_ms` is a new one."""
+        """Record both wall clocks and the monotonic clock; return whether `ahead_ms` is new."""
         if self._highest is None:
             self._since_ms = now_ms
         ahead_ms = slave_ms - master_ms
@@ -128,7 +137,7 @@ class ClockOffset:
 
 
 class ReportCheck:
-    """Of one stream: a report tells of no more than was sent, and takes nothing back."""
+    """Check the reports of one stream: none exceeds what was sent, and none goes back."""
 
     def __init__(self, epoch: int, begin: int) -> None:
         self.epoch = epoch
@@ -136,11 +145,11 @@ class ReportCheck:
         self._last = Report(epoch, begin, 0)
 
     def sent(self, end: int) -> None:
-        """Before the chunk that ends there leaves."""
+        """Record the end of a chunk before it leaves."""
         self._sent = end
 
     def check(self, report: Report) -> None:
-        """Raises StreamBroken."""
+        """Check a report. Raises StreamBroken."""
         last = self._last
         if report.epoch != self.epoch:
             raise StreamBroken(f"a report of epoch {report.epoch} in epoch {self.epoch}")
@@ -152,15 +161,14 @@ class ReportCheck:
 
 
 class ChunkCheck:
-    """Of one stream: chunks are of its epoch and as they were sent. Their order is the log's to
-    check."""
+    """Check the chunks of one stream: they have its epoch, and arrive undamaged and in order."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._confirmed = 0
 
     def check(self, chunk: LogChunk, next_offset: int) -> None:
-        """Raises StreamBroken."""
+        """Check a chunk. Raises StreamBroken."""
         if chunk.epoch != self._epoch:
             raise StreamBroken(f"a chunk of epoch {chunk.epoch} in epoch {self._epoch}")
         if chunk.offset != next_offset:

@@ -1,1 +1,1 @@
-"""The roles of a broker that replicates: one process, master or slave, and what decides which."""
+"""Run a replicated broker as master or slave, in one process, and decide which."""

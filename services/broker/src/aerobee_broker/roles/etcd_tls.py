@@ -1,4 +1,4 @@
-"""The certificates by which a broker and etcd know each other, read once, at the start."""
+"""Read the certificates with which a broker and etcd authenticate, once at the start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from aerobee_chassis.rpc.transport import ChannelTls
 
 
 def etcd_tls(options: BrokerOptions) -> ChannelTls | None:
-    """None: etcd is spoken to in plaintext. Raises CertificateError that names the file."""
+    """Return the TLS settings for etcd; None for plaintext.
+
+    Raises CertificateError, which names the file.
+    """
     if not options.etcd_ca_path:
         return None
     authorities = _read("etcdCaPath", options.etcd_ca_path)
@@ -25,7 +28,8 @@ def etcd_tls(options: BrokerOptions) -> ChannelTls | None:
     certificate = _read("etcdCertPath", options.etcd_cert_path)
     key = _read("etcdKeyPath", options.etcd_key_path)
     try:
-        # An empty password: a key that has one is refused, and nobody is asked for it.
+        # An empty password: OpenSSL then rejects an encrypted key instead of asking for its
+        # password.
         context.load_cert_chain(options.etcd_cert_path, options.etcd_key_path, password="")
     except (ssl.SSLError, ValueError) as error:
         what = f"no key of the certificate {options.etcd_cert_path}, in PEM and without a password"

@@ -1,9 +1,9 @@
-"""A master, for one epoch: from its promotion, over the service of clients and slaves, to its end.
+"""Run a master for one epoch: promotion, service of clients and slaves, end.
 
-    what was taken in is synced → epoch entry, synced → all of the log confirmed, derived
-    → delivery restored → served → registered as id 0
+    flush the received log → write the epoch entry, sync → confirm and derive the whole log
+    → restore delivery → serve → register as id 0
 
-Everything in its log counts at once, for a new master is the whole in-sync set.
+Everything in the log of a new master counts at once, because it is the whole in-sync set.
 """
 
 from __future__ import annotations
@@ -35,19 +35,26 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service, bind
 
 MASTER_ID = 0
-DISK_S = 0.1  # between two looks whether the store takes writes
-SUCCESSION_S = 5.0  # a master that has handed over takes messages again where nobody followed it
+DISK_S = 0.1  # seconds between two checks of whether the store accepts writes
+# Seconds after a handover in which a successor must take over. Then sends are accepted again.
+SUCCESSION_S = 5.0
 _SERVICE = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 
 
 class MasterRole:
-    """`over`: done when a slave has told of a higher epoch, with that epoch, or when the store
-    takes no writes any more, with 0."""
+    """Serve clients and slaves as master of one epoch.
+
+    `over` is done when a higher epoch is known, with that epoch as result. It is done with 0 when
+    the store no longer accepts writes.
+    """
 
     def __init__(
         self, own: ReplicaStore, members: SetAtCoordinator, presence: Presence, reader: Worker
     ) -> None:
-        """`reader`: a thread that reads what slaves lack. To be made on the loop."""
+        """Create the role; call this on the event loop.
+
+        `reader` is the thread that reads the part of the log that slaves lack.
+        """
         self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._own = own
         self._members = members
@@ -57,14 +64,18 @@ class MasterRole:
         self._broker: Broker | None = None
         self._leader: Leader | None = None
         self._epoch = 0
-        self._succession: asyncio.TimerHandle | None = None  # while it waits for its successor
+        self._succession: asyncio.TimerHandle | None = None  # set while it waits for its successor
         self._deposed = False
-        self._progressed = asyncio.Event()  # a replica has moved since it was last waited for
-        self.for_slaves: list[Service] = []  # what slaves call, since it has started
+        # Set when a replica has made progress since the last wait.
+        self._progressed = asyncio.Event()
+        self.for_slaves: list[Service] = []  # the services that slaves call; set by `start`
 
     async def start(self, epoch: int, server: Server) -> list[Service]:
-        """Returns what it serves from now on. Raises what the store raises, OSError; ValueError
-        where this log knows of that epoch already; ReplicaRefused: this replica is unfinished."""
+        """Start the role and return the services of the port.
+
+        Raises ValueError when this log knows of that epoch already, and ReplicaRefused when this
+        replica is unfinished. Raises OSError and the errors of the store.
+        """
         own, store = self._own, self._own.store
         await own.flush_rest()
         own.check_finished()
@@ -93,7 +104,8 @@ class MasterRole:
         leader.on_progress(broker.commit.advance)
         leader.on_progress(self._progressed.set)
         broker.commit.advance()
-        # Stopped last: what the others still write reaches the slaves, and is confirmed.
+        # Stopped last: what the other components write while they stop still reaches the slaves,
+        # and is confirmed.
         await self._lifecycle.start(
             BackgroundTask("in-sync set", leader.run),
             Step(stop=self._until_replicated),
@@ -111,19 +123,26 @@ class MasterRole:
         return [*broker.services(), *self.for_slaves]
 
     async def stop(self) -> None:
-        """In order: what it has is flushed, and its tables are saved, while slaves still follow."""
+        """Flush the log and save the tables while slaves still follow, then stop."""
         self._take_messages()
         await self._lifecycle.stop()
 
     def _needed_from(self, leader: Leader) -> int | None:
-        """Slaves do without what they lack where the disk is about to be full."""
+        """Return the physical offset from which slaves need the log.
+
+        Returns None when the disk is about to be full: the log is then deleted although slaves lack
+        it.
+        """
         if self._own.store.cleaning.retention.forced:
             return None
         return leader.in_sync.needed_from()
 
     async def _until_replicated(self) -> None:
-        """All replicas of the set have everything: whoever is elected goes on without a cut. Those
-        that do not answer leave the set before the wait ends."""
+        """Wait until all replicas of the set have the whole log.
+
+        The next elected master then continues without a cut. Replicas that do not answer leave the
+        set before the wait ends.
+        """
         options = self._own.environment.options
         wait_s = (options.ha_max_time_slave_not_catchup + options.ha_send_heartbeat_interval) / 1000
         if self._deposed or self._own.store.flush.read_only_reason:
@@ -133,7 +152,7 @@ class MasterRole:
             structlog.get_logger().warning("stopped_ahead_of_slaves", bytes=behind)
 
     async def _unconfirmed(self, wait_s: float) -> int:
-        """Bytes of the log that the set lacks, after `wait_s` at the latest."""
+        """Return the bytes of the log that the set still lacks, after at most `wait_s`."""
         assert self._leader is not None, "it has started"
         store, in_sync = self._own.store, self._leader.in_sync
         try:
@@ -154,22 +173,26 @@ class MasterRole:
         return master_status(leader.in_sync, end, now_ms, leader.clock_offsets())
 
     def silent_ms(self) -> int:
-        """For so long not every replica of the in-sync set has reported; 0: this is the whole set,
-        and no other one can be elected."""
+        """Return for how many milliseconds at least one in-sync replica has not reported.
+
+        Returns 0 when this replica is the whole set: no other replica can be elected then.
+        """
         assert self._leader is not None, "it has started"
         heard_ms = self._leader.in_sync.heard_of_all_ms()
         now_ms = self._own.environment.clock.real.monotonic_ms()
         return 0 if heard_ms is None else now_ms - heard_ms
 
     def take_waits(self) -> list[int]:
-        """How long flushes waited for replicas, in ms, since the last call."""
+        """Return how long flushes waited for replicas, in ms, since the last call."""
         return [] if self._leader is None else self._leader.waits.take()
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
-        """Takes no more messages, and returns the log's end once the set, of which `successor` is,
-        has it. From then on this is a matter of SUCCESSION_S, or of another epoch.
+        """Stop accepting messages, and return the end of the log once the whole set has it.
 
-        Raises MasterOutdated, NotElectable, NotCaughtUp: then it goes on as before.
+        `successor` must be in the set. If no successor takes over within SUCCESSION_S, this master
+        accepts messages again.
+
+        Raises MasterOutdated, NotElectable, NotCaughtUp; this master then continues as before.
         """
         leader, store = self._leader, self._own.store
         assert leader is not None, "it has started"
@@ -181,7 +204,7 @@ class MasterRole:
             self._succession.cancel()
         structlog.get_logger().warning("hands_over", successor=str(successor))
         store.flush.close_to_appends(f"this broker hands over to replica {successor}")
-        # Also where this call is given up while it waits.
+        # The timer also covers a call that is cancelled while it waits.
         loop = asyncio.get_running_loop()
         wait_s = timeout_ms / 1000
         self._succession = loop.call_later(wait_s + SUCCESSION_S, self._take_messages)
@@ -205,7 +228,7 @@ class MasterRole:
             )
 
     def _take_messages(self) -> None:
-        """Again, where nobody has followed this master."""
+        """Reopen the log for sends if no successor took over."""
         if self._succession is None:
             return
         self._succession.cancel()
@@ -215,13 +238,16 @@ class MasterRole:
             structlog.get_logger().warning("stays_master", epoch=self._epoch)
 
     def end(self, epoch: int) -> None:
-        """There is a higher epoch, this one: nothing is acknowledged any more."""
+        """End this role if `epoch` is higher than its own: acknowledge nothing from now on."""
         if epoch > self._epoch:
             self._acknowledge_nothing()
             self._end(epoch)
 
     async def stop_deposed(self) -> None:
-        """Another replica is master: what waits for replicas ends at once, unknown."""
+        """Stop after another replica became master.
+
+        Calls that wait for replicas end at once; their outcome is unknown.
+        """
         self._acknowledge_nothing()
         await self._lifecycle.stop()
 
@@ -234,7 +260,10 @@ class MasterRole:
             self._broker.commit.give_up(Deposed())
 
     async def _confirm_all(self, end: int) -> None:
-        """In slices: a blocked loop renews no lease."""
+        """Confirm and derive the log up to `end`.
+
+        It works in slices, because a blocked event loop renews no lease.
+        """
         clock, follower = self._own.environment.clock.real, self._own.store.follower
         replay = self._own.replay
         follower.confirm(end, clock.monotonic_ms())
@@ -244,7 +273,7 @@ class MasterRole:
             await asyncio.sleep(0)
         replay.apply()
         await self._own.leases.catch_up()
-        await self._own.lite.stop()  # whose files the master loads
+        await self._own.lite.stop()  # the master loads the files that this saves
 
     def _make_leader(self, end: int) -> Leader:
         own, options = self._own, self._own.environment.options

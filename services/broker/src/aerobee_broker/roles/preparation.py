@@ -1,10 +1,12 @@
-"""What a slave does to its store before it follows: cuts what its master does not have, or begins a
-log where its master's begins; then it takes its master's tables.
+"""Prepare the store of a slave before it follows a master.
+
+It cuts what the master does not have, or begins a log where the master's log begins. Then it takes
+over the tables of the master.
 
     unfinished.json → cut, or wipe → snapshot → begin, tables saved → unfinished.json
 
 A master deletes a topic before the log has the deletion. If the log never gets it, and another
-replica becomes master, the topic is there still: queues are then built again from the log.
+replica becomes master, the topic still exists. Its queues are then rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -25,19 +27,22 @@ from aerobee_broker.roles.unfinished import Unfinished
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import Code, MqError
 
-# Of the master of this epoch, for a log that begins at this physical offset.
+# Fetch the snapshot from the master of this epoch, for a log that begins at this physical offset.
 Fetch = Callable[[int, int], Awaitable[Snapshot]]
 
 
 class ReopenStore(MqError):
-    """The store is to be opened again, and another stream to be begun."""
+    """The store must be reopened, and a new stream started."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.SYSTEM_ERROR, f"the store opens again: {reason}", retryable=True)
 
 
 class Preparation:
-    """`is_under_way`: the store is being changed, or waits to be opened again: it is not read."""
+    """Prepare the store for a master, as the handshake agreed.
+
+    While `is_under_way`, the store is being changed or waits to be reopened; it must not be read.
+    """
 
     def __init__(self, own: ReplicaStore, fetch: Fetch) -> None:
         self.is_under_way = False
@@ -49,11 +54,14 @@ class Preparation:
         return self._own.is_unfinished or bool(unlogged_deletions(self._own.store))
 
     def require(self, features: frozenset[str]) -> None:
-        """Records them in the store's format. Raises DiskFull, StoreWriteError."""
+        """Record the features in the store's format. Raises DiskFull, StoreWriteError."""
         self._own.environment.format.require(features)
 
     async def prepare(self, agreement: Agreement, welcome: Welcome) -> None:
-        """Raises ReopenStore; CutRefused, StreamBroken, what the call raises; OSError."""
+        """Prepare the store to follow the master that sent `welcome`.
+
+        Raises ReopenStore, CutRefused, StreamBroken, OSError, and the errors of the call.
+        """
         self.is_under_way = True
         try:
             await self._prepare(agreement, welcome)
@@ -69,7 +77,7 @@ class Preparation:
         async with own.in_use:
             if agreement.action is Action.FOLLOW and not own.is_unfinished:
                 await self._undo_deletions()
-                return  # it may be in the set, and have all that the rest takes
+                return  # it may be in the set, and then has the rest already
             before = own.unfinished.current
             known = before if own.is_unfinished else None
             copies = agreement.starts_anew or (
@@ -78,7 +86,7 @@ class Preparation:
             since = own.unfinished.since
             if agreement.action is Action.COPY:
                 since = agreement.begin if agreement.begin > welcome.master.lowest else 0
-            # With an empty log it may be in the set: a mark would keep it from leading.
+            # With an empty log it may be in the set: a mark would keep it from being elected.
             if agreement.action is not Action.COPY or known is not None or before is None:
                 await self._mark(Unfinished(copies=copies, since=since))
             if agreement.action in (Action.CUT, Action.WIPE):
@@ -105,13 +113,16 @@ class Preparation:
             await self._mark(Unfinished(copies=copies, until=found.position, since=since))
 
     def _parents(self, found: Snapshot) -> list[str]:
-        """The topics of the type LITE of a snapshot. Raises StreamBroken."""
+        """Return the topics of type LITE in a snapshot. Raises StreamBroken."""
         topics = Topics(self._own.environment.clock)
         topics.load(found.content(snapshot.TABLES["topics"]))
         return [each.topic for each in topics.all() if each.message_type == LITE]
 
     async def _undo_deletions(self) -> None:
-        """Raises ReopenStore when there are any, OSError, StoreReadError."""
+        """Undo topic deletions that the log does not have.
+
+        Raises ReopenStore if there were any, OSError, StoreReadError.
+        """
         topics = unlogged_deletions(self._own.store)
         if topics:
             await self._own.environment.flusher(partial(self._own.store.undo_deletions, topics))
@@ -142,10 +153,10 @@ class Preparation:
             raise ReopenStore(f"confirmed messages behind physical offset {cut.begin} were cut")
 
     async def _install(self, found: Snapshot) -> None:
-        """Durably. Raises MqError, OSError."""
+        """Install the tables of the snapshot durably. Raises MqError, OSError."""
         own = self._own
         contents = {name: found.content(name) for name in snapshot.FILES}
-        # In one turn of the loop, so that no other save writes half of it.
+        # In one iteration of the event loop, so that no other save writes half of it.
         for name, file in own.saved.files.items():
             file.take(contents[snapshot.TABLES[name]])
         delay_offsets = own.tables.saved_delay_offsets

@@ -1,5 +1,7 @@
-"""How a replica is registered with the name servers: by one registration for each role, the next
-one of which begins before the one before it ends, so that the broker never disappears between.
+"""Register a replica with the name servers, with one registration for each role.
+
+The new role is registered before the old registration ends, so that the broker never disappears
+from routes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from aerobee_wire.status import Code
 
 
 class Presence:
-    """`identity`: of this broker, whose `broker_id` is that of its role."""
+    """Own the current registration of this process.
+
+    `identity` is that of this broker; `broker_id` in it depends on the role.
+    """
 
     def __init__(
         self,
@@ -28,7 +33,7 @@ class Presence:
         store_id: Callable[[], str],
         twins: Twins,
     ) -> None:
-        """`store_id`: known once the store is open."""
+        """Create it without a registration. `store_id` is called after the store is open."""
         self.identity = identity
         self._options = options
         self._store_id = store_id
@@ -39,7 +44,7 @@ class Presence:
         return replace(self.identity, broker_id=broker_id, store_id=self._store_id())
 
     def make(self, broker_id: int, tables: Tables, epoch: Callable[[], int]) -> Registration:
-        """A registration under this number, for `enter`."""
+        """Return a registration under this broker id, for `enter`."""
         options, identity = self._options, self.as_broker(broker_id)
         permission = BrokerPermission(options.broker_permission, tables.drain)
 
@@ -61,20 +66,20 @@ class Presence:
         return Registration(options.namesrvs, link)
 
     async def enter(self, registration: Registration) -> None:
-        """Registers so from now on, and no longer as before."""
+        """Register with `registration`, then end the previous registration."""
         before, self._registration = self._registration, registration
-        with real_time():  # whether this broker lives is no matter of a test's time
+        with real_time():  # liveness runs on real time, also in tests with a simulated clock
             await registration.start_anywhere()
         if before is not None:
             await before.hand_over()
 
     @property
     def is_registered(self) -> bool:
-        """Under whatever number."""
+        """Return whether this process is registered, under any broker id."""
         return self._registration is not None
 
     async def leave(self) -> None:
-        """This broker stops: name servers forget it."""
+        """Unregister this broker, because it stops."""
         registration, self._registration = self._registration, None
         if registration is not None:
             await registration.stop()

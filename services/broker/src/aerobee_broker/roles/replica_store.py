@@ -1,4 +1,4 @@
-"""What a replica keeps from role to role: its store, its tables, its identity and its epochs."""
+"""Keep what outlives a role: the store, tables, identity and epochs of a replica."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ from aerobee_wire.status import MqError
 
 
 class ReplicaStore:
-    """`open` before anything else. The store takes no appends until a master opens it to them.
+    """Own the store of a replica and the files beside it. Call `open` first.
 
-    `in_use`: held by whoever may block or replace the store beside its upkeep. `trouble`: why it
-    did not open again, "" where it did.
+    The store does not accept appends until a master opens it to them.
+
+    `in_use` is a lock for work beside upkeep that may block or replace the store. `trouble` is why
+    the store did not reopen; empty if it did.
     """
 
     def __init__(self, environment: Environment, store_host: str) -> None:
-        """`store_host`: "ip:port", in offset message ids."""
+        """Create it closed. `store_host` is the "ip:port" in offset message ids."""
         config, disk = environment.path / "config", environment.disk
         self.environment = environment
         self.in_use = asyncio.Lock()
@@ -76,7 +78,7 @@ class ReplicaStore:
 
     @property
     def replay(self) -> MetadataReplay:
-        """Of the journal, into the tables."""
+        """Return the replay of the journal into the tables."""
         assert self._replay is not None, "it is opened first"
         return self._replay
 
@@ -89,13 +91,13 @@ class ReplicaStore:
 
     @property
     def leases(self) -> WarmLeases:
-        """Of a slave. A master has its own, from the same file."""
+        """Return the leases of a slave. A master loads its own from the same file."""
         assert self._leases is not None, "it is opened first"
         return self._leases
 
     @property
     def lite(self) -> WarmLite:
-        """As `leases`, of lite topics."""
+        """Return the lite topics of a slave. A master loads its own from the same files."""
         assert self._lite is not None, "it is opened first"
         return self._lite
 
@@ -106,12 +108,15 @@ class ReplicaStore:
 
     @property
     def saved(self) -> SavedTables:
-        """The tables that are journalled."""
+        """Return the tables that are journalled."""
         assert self.tables.journalled is not None
         return self.tables.journalled
 
     async def open(self) -> None:
-        """Raises MqError, among them StoreOpenError and ConfigFileDamaged; OSError."""
+        """Open the store and load the tables.
+
+        Raises MqError, for example StoreOpenError and ConfigFileDamaged; OSError.
+        """
         await self.environment.flusher(self._open)
 
     def _open(self) -> None:
@@ -156,12 +161,14 @@ class ReplicaStore:
                 disk.sync_directory(file.parent)
         disk.sync_directory(path)
 
-    # ---- its disk, beside what the coordinator knows of it ----
+    # ---- the disk, compared with the coordinator's record ----
 
     @property
     def current_epoch(self) -> int:
-        """The last epoch in which this process had all that the master had confirmed; 0: none. A
-        process that has just started cannot know that: its disk may be an older copy."""
+        """Return the last epoch in which this process had all confirmed data; 0 if none.
+
+        A process that has just started cannot know that: its disk may be an older copy.
+        """
         return self._current_epoch
 
     def note_current(self, epoch: int) -> None:
@@ -169,47 +176,53 @@ class ReplicaStore:
 
     @property
     def reach(self) -> Reach:
-        """How far its log goes on the disk."""
+        """Return how far the log on the disk goes."""
         return Reach(self.epochs.history.newest_epoch, self.store.flushed_offset)
 
     @property
     def is_whole(self) -> bool:
-        """Whether its log has no damaged record, and nothing is to be taken from a master."""
+        """Return whether the log is undamaged and complete.
+
+        It is incomplete while something is still to be taken from a master.
+        """
         return not (self.damaged or self.is_unfinished or self.unfinished.since)
 
     async def renew_identity(self) -> None:
-        """Make this store a new replica, durably: it is in no in-sync set. Raises OSError."""
+        """Make this store a new replica, durably; it is in no in-sync set. Raises OSError."""
         store_id = await self.environment.writer(self._identity.renew)
         self.replica = Replica(self.replica.replica_id, store_id)
 
     async def raise_generation(self, known: int) -> int:
-        """Return the generation of this start: above its own last one, and above `known`. Durable
-        on return. Raises OSError."""
+        """Return the generation of this start: above its own last one, and above `known`.
+
+        It is durable on return. Raises OSError.
+        """
         generation = max(self.enrollment.generation, known) + 1
         await self.environment.writer(partial(self.enrollment.start, generation))
         return generation
 
     async def note_seen(self, version: int) -> None:
-        """The coordinator has a state of this version. Raises OSError."""
+        """Record that the coordinator has a state of this version. Raises OSError."""
         if version > self.enrollment.seen:
             await self.environment.writer(partial(self.enrollment.see, version))
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether this replica lacks what it was to take from its master, besides its log."""
+        """Return whether this replica lacks its master's tables, or the log that they need."""
         return self.unfinished.is_due(self.store.end_offset)
 
     @property
     def has_its_log(self) -> bool:
-        """Whether it has all of the log that it ever confirmed: a cut takes nothing of that, while
-        a copy begins with an empty log."""
+        """Return whether it has all of the log that it ever confirmed.
+
+        A cut removes nothing of that, but a copy begins with an empty log.
+        """
         current = self.unfinished.current
         return current is None or not (current.copies and self.is_unfinished)
 
     @property
     def damaged(self) -> bool:
-        """Whether its durable log has a record that fails its check, as far as is known, and that
-        is not repaired yet."""
+        """Return whether the durable log has a known damaged record that is not repaired yet."""
         return self.is_open and bool(self.store.damage.ranges)
 
     @property
@@ -223,7 +236,7 @@ class ReplicaStore:
         )
 
     def check_finished(self) -> None:
-        """Before it becomes master. Raises ReplicaRefused."""
+        """Check that this replica may become master. Raises ReplicaRefused."""
         if self.unfinished.is_due(self.store.end_offset):
             raise ReplicaRefused(
                 f"replica {self.replica} has not taken the tables of its master since it cut or "
@@ -239,17 +252,18 @@ class ReplicaStore:
             )
 
     async def close(self) -> None:
-        """A failure is logged: the next start recovers, as after a crash."""
+        """Close the store. A failure is logged; the next start recovers as after a crash."""
         store, self._store = self._store, None
         if store is None:
             return
         try:
-            await self.environment.flusher(store.close)  # behind what is still under way there
+            # It runs after the work that is still queued on that thread.
+            await self.environment.flusher(store.close)
         except MqError as error:
             structlog.get_logger().error("store_not_closed", reason=error.message)
 
     async def reopen(self) -> None:
-        """For another role, which begins with what is on the disk. Raises like `open`."""
+        """Reopen the store from disk, for another role. Raises like `open`."""
         try:
             await self.close()
             await self.open()
@@ -263,8 +277,11 @@ class ReplicaStore:
         needed_from: Callable[[], int | None],
         given_up_below: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Log files that reach beyond the first physical offset stay, whatever retention says;
-        those that end at or below the second one go."""
+        """Set what is kept of the log, whatever retention says.
+
+        Log files that reach beyond the offset of `needed_from` stay. Files that end at or below the
+        offset of `given_up_below` are deleted.
+        """
         self._needed_from, self._given_up_below = needed_from, given_up_below
 
     def _log_needed_from(self) -> int | None:
@@ -274,7 +291,7 @@ class ReplicaStore:
         return self._given_up_below()
 
     async def flush_rest(self) -> None:
-        """What was taken in is on the disk. Raises as a flush does."""
+        """Flush what was received. Raises as a flush does."""
         flusher, flush = self.environment.flusher, self.store.flush
         if self.store.end_offset == self.store.flushed_offset:
             return
@@ -285,7 +302,7 @@ class ReplicaStore:
             flush.roll_back()
             raise
 
-    # ---- what it says of itself ----
+    # ---- descriptions for other replicas ----
 
     def describe(self) -> LogDescription:
         store, history, options = self.store, self.epochs.history, self.environment.options

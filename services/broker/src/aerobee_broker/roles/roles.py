@@ -1,4 +1,4 @@
-"""The roles of one process, one at a time: what a role needs, what the port serves meanwhile."""
+"""Run the roles of one process, one at a time, and serve the port accordingly."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ Ended = Callable[[MasterRole], Awaitable[None]]
 
 
 class Roles:
-    """`own` is open. Either `lead` or `follow` runs. `epoch`: that in which this replica was master
-    last, 0 where it never was."""
+    """Run one role at a time: `lead` or `follow`, on the opened store `own`.
+
+    `epoch` is the last epoch in which this replica was master; 0 if it never was.
+    """
 
     def __init__(
         self, own: ReplicaStore, presence: Presence, switch: Switch, server: Server, reader: Worker
     ) -> None:
-        """`reader`: a thread on which masters read what slaves lack."""
+        """Create it without a role.
+
+        `reader` is the thread on which masters read the part of the log that slaves lack.
+        """
         self.own = own
         self._presence = presence
         self._switch = switch
@@ -38,16 +43,19 @@ class Roles:
         self._reader = reader
         self.slave: SlaveRole | None = None
         self.master: MasterRole | None = None  # while it serves
-        self._moved = asyncio.Event()  # this role is another one, since it was last waited for
-        self._served: list[Service] = []  # by that master
+        self._moved = asyncio.Event()  # set when the role has changed since the last wait
+        self._served: list[Service] = []  # the services of that master
         self.is_cut_off = False
         self.epoch = 0
-        self.taken = asyncio.Event()  # a role was, once at least
+        self.taken = asyncio.Event()  # set when the first role was taken
 
     @property
     def serves(self) -> bool:
-        """Whether this replica is of use: none is that its master refuses, whose store does not
-        open, or whose disk takes no writes any more."""
+        """Return whether this replica is healthy.
+
+        It is unhealthy if its master refuses it, its store does not open, or its disk does not
+        accept writes.
+        """
         if self.own.trouble or self.is_cut_off:
             return False
         if self.slave is not None and self.slave.refusal:
@@ -56,12 +64,14 @@ class Roles:
 
     @property
     def is_following(self) -> bool:
-        """Whether a stream to a master is open."""
+        """Return whether a stream to a master is open."""
         return self.slave is not None and self.slave.is_following
 
     async def lead(self, epoch: int, members: SetAtCoordinator, ended: Ended) -> None:
-        """Master of `epoch`, until `ended` returns or raises; then the store is opened again, for
-        another master's log may differ from this one's. Cancelled: stops in order, as for good.
+        """Serve as master of `epoch` until `ended` returns or raises.
+
+        Then the store is reopened, because the log of another master may differ from this one. If
+        the call is cancelled, the role stops in order, as at shutdown.
 
         Raises what `MasterRole.start` and `ReplicaStore.reopen` raise.
         """
@@ -88,8 +98,10 @@ class Roles:
         await self.own.reopen()
 
     async def cut_off(self, master: MasterRole, *, is_cut_off: bool) -> None:
-        """`master` may have been replaced, and would not hear of it: while that is so its clients
-        are to look elsewhere, and only its slaves are served."""
+        """Serve only slaves while `master` may have been replaced without noticing.
+
+        Its clients are meant to look for another master during that time.
+        """
         if master is not self.master or is_cut_off == self.is_cut_off:
             return
         self.is_cut_off = is_cut_off
@@ -102,7 +114,7 @@ class Roles:
             self._switch.serve(self._served)
 
     async def until_leading(self, epoch: int) -> None:
-        """Until this replica serves as master of `epoch`, or of a later one."""
+        """Wait until this replica serves as master of `epoch` or of a later one."""
         while self.master is None or self.epoch < epoch:
             self._moved.clear()
             await self._moved.wait()
@@ -113,8 +125,11 @@ class Roles:
         broker_id: int,
         on_broken: Callable[[], None] = lambda: None,
     ) -> None:
-        """Slave of whom `find_master` names, registered as `broker_id`, until it is cancelled.
-        `on_broken` is called when a stream has ended. Raises OSError, MqError: the disk fails."""
+        """Run as slave of the master that `find_master` returns, until it is cancelled.
+
+        The slave is registered as `broker_id`. `on_broken` is called when a stream has ended.
+        Raises OSError or MqError when the disk fails.
+        """
         own = self.own
         structlog.get_logger().info("role_taken", role="slave", epoch=own.highest_epoch())
         while True:
@@ -130,7 +145,7 @@ class Roles:
                 await own.reopen()
 
     async def _serve_reads(self, slave: SlaveRole) -> None:
-        """While it runs. Raises what `SlaveRole.run` raises."""
+        """Serve reads while the slave runs. Raises what `SlaveRole.run` raises."""
         self._switch.serve(slave.reads.services())
         try:
             await slave.run()
@@ -140,8 +155,10 @@ class Roles:
             await self._switch.end_calls()
 
     async def appear(self, broker_id: int) -> None:
-        """Registers a candidate, which may stay one: operators find it and clients wait for its
-        master. Nothing where an earlier role has registered this process."""
+        """Register a candidate, so that operators find it and clients wait for its master.
+
+        It may remain a candidate. Does nothing if an earlier role has registered this process.
+        """
         if not self._presence.is_registered:
             own = self.own
             await self._presence.enter(
@@ -149,7 +166,7 @@ class Roles:
             )
 
     def refusal(self) -> NotServed:
-        """Of a call that the role does not serve."""
+        """Return the error for a call that the role does not serve."""
         if self.own.trouble:
             return NotServed(f"a replica whose store does not open ({self.own.trouble})", "")
         if self.is_cut_off:

@@ -1,4 +1,4 @@
-"""A slave: looks for its master, follows it, keeps up its store, and lets clients read it."""
+"""Run a slave: find its master, follow it, maintain its store, and serve reads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,24 @@ from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire.rpcs import FOLLOW
 from aerobee_wire.status import Code, MqError
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0  # between two streams
-REFUSED_PAUSE_S = 10.0  # somebody is to change something first, or to make room
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0  # seconds between two streams
+# Seconds after a refusal or a full disk: the operator must change something first.
+REFUSED_PAUSE_S = 10.0
 STORE_UPKEEP_S = 1.0
 LEASES_S = 1.0
-SNAPSHOT_S = 30.0  # of the leases
+SNAPSHOT_S = 30.0  # seconds between two saves of leases and of lite topics
 
 FindMaster = Callable[[], Awaitable[str]]
 
 
 class SlaveRole:
-    """`find_master`: its "host:port", "" while nobody knows one. `on_change` is called within a
-    second of another epoch or other topics. `refusal`: why the master refuses this slave; "" while
-    it does not. `trouble`: why it followed nobody when it last tried; "" if it never failed."""
+    """Follow the master and serve reads.
+
+    - `find_master` returns the "host:port" of the master; "" while it is unknown.
+    - `on_change` is called within a second after the epoch or the topics have changed.
+    - `refusal` is why the master refuses this slave; "" if it does not.
+    - `trouble` is why the last stream ended or did not start; "" if none has failed.
+    """
 
     def __init__(
         self,
@@ -45,12 +50,13 @@ class SlaveRole:
         on_change: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
-        """`broker_id`: as name servers have it."""
+        """Create it. `broker_id` is the id that is registered with name servers."""
         self.refusal = ""
-        self.master_address = ""  # as it was found last
+        self.master_address = ""  # the last one found
         self.is_following = False
         self.trouble = ""
-        self._is_full = False  # its disk: it would join the set, and leave it with the next chunk
+        # The disk is full: this slave would join the set, and leave it with the next chunk.
+        self._is_full = False
         self._own = own
         self._find_master = find_master
         self._on_change = on_change
@@ -79,11 +85,11 @@ class SlaveRole:
 
     @property
     def _is_readable(self) -> bool:
-        """Whether what this replica shows is what its master has, as far as it got."""
+        """Return whether this replica shows what its master has, as far as it has caught up."""
         return not (self.refusal or self._preparation.is_under_way or self._own.is_unfinished)
 
     def not_served(self) -> NotServed:
-        """The error of a call that is the master's."""
+        """Return the error for a call that only the master serves."""
         role = "a replica that its master refuses" if self.refusal else "a slave"
         return NotServed(role, self.master_address)
 
@@ -93,13 +99,16 @@ class SlaveRole:
 
     @property
     def master_end(self) -> int:
-        """Where the master's log ended when it last told; 0: it has not."""
+        """Return the end of the master's log as last reported; 0 if it was not reported."""
         return self._follower.end_of_master
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises ReopenStore; OSError, and StoreReadOnly: the disk fails."""
+        """Follow a master until it is cancelled.
+
+        Raises ReopenStore; OSError and StoreReadOnly when the disk fails.
+        """
         own = self._own
-        # A learner keeps what its own retention says: it may have more than its master.
+        # A learner applies its own retention: it may have more of the log than its master.
         mirrors = not own.environment.options.is_learner
         own.keep_log_from(self._lowest_of_master, self._lowest_of_master if mirrors else lambda: 0)
         lifecycle = Lifecycle()
@@ -121,20 +130,22 @@ class SlaveRole:
             await own.saved.save()
             await own.leases.stop()
             await own.lite.stop()
-            # What a cancelled step left on the flusher's thread is over then.
+            # Wait for the work that a cancelled step left on the flusher's thread.
             await own.environment.flusher(lambda: None)
 
     def _lowest_of_master(self) -> int:
-        """Physical offset; 0: it has not told."""
+        """Return where the master's log begins (physical offset); 0 if it was not reported."""
         return self._follower.lowest_of_master
 
     def _registered(self) -> tuple[int, int]:
-        """What name servers know of a slave: epoch, and revision of its topics."""
+        """Return what name servers know of a slave: its epoch and the revision of its topics."""
         return self._own.highest_epoch(), self._own.tables.topics.revision
 
     async def _save_tables(self) -> None:
-        """With the place up to which the log was looked at: a journal without a record would keep
-        its files for ever."""
+        """Save the tables with the position up to which the log was read.
+
+        Without it, a journal without records would keep its files for ever.
+        """
         try:
             self._own.replay.apply()
         except MqError as error:  # the disk is full, or fails
@@ -187,7 +198,7 @@ class SlaveRole:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _follow(self, address: str) -> str:
-        """Returns why the stream has ended."""
+        """Follow the master at `address`, and return why the stream has ended."""
         try:
             async with self._caller.exchange(address, FOLLOW) as conversation:
                 link = MasterCall(conversation)
@@ -208,5 +219,5 @@ class SlaveRole:
             reason = error.message
         finally:
             self.is_following = False
-        await self._caller.drop(address)  # the next stream connects anew
+        await self._caller.drop(address)  # the next stream opens a new connection
         return reason

@@ -1,5 +1,7 @@
-"""What a slave serves of its own store: lookups by offset message id, and with `slaveReadEnable`
-pulls, queries, and what is asked of queues. Nothing of it writes; all else is the master's.
+"""Serve the reads that a slave may answer from its own store.
+
+These are lookups by offset message id, and with `slaveReadEnable` pulls, queries and queue offsets.
+None of them writes; all other calls belong to the master.
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ _OFFSETS = offset_pb2.DESCRIPTOR.services_by_name["OffsetService"]
 
 
 class SlaveReads:
-    """Of one store, from its opening to its end. `broker_id`: as name servers have this slave.
-    `is_readable`: not while the store is cut or copied. `refuse` names the master."""
+    """Serve reads of one store, from its opening until it is closed.
+
+    `broker_id` is the id of this slave at the name servers. `is_readable` returns False while the
+    store is cut or copied. `refuse` returns an error that names the master.
+    """
 
     def __init__(
         self,
@@ -88,7 +93,7 @@ class SlaveReads:
         self._polls.arrived(arrivals)
 
     def close(self) -> None:
-        """Pulls that wait end, with nothing."""
+        """End waiting pulls without messages."""
         self._polls.close()
 
     def _check(self) -> None:
@@ -102,14 +107,14 @@ class SlaveReads:
             self._check()
             try:
                 return await handler(request, call)
-            except TopicNotExist:  # its master may have it by now
+            except TopicNotExist:  # its master may have the topic by now
                 raise self._refuse() from None
 
         return replace(method, handler=handle)
 
 
 def _known_topics(own: ReplicaStore) -> TopicRegistry:
-    """Only to be asked: nothing is created on a slave."""
+    """Return a topic registry that is only queried: a slave creates no topics."""
 
     async def announce() -> list[str]:
         raise AssertionError("a slave creates no topic")

@@ -1,4 +1,4 @@
-"""The snapshot that a master gives to a replica which copies or cuts."""
+"""Take the snapshot that a master sends to a replica which copies or cuts its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee_wire.checked_json import encode
 
 
 class SnapshotSource:
-    """Of the master of one epoch."""
+    """Take snapshots of the master of one epoch."""
 
     def __init__(self, own: ReplicaStore, broker: Broker, epoch: int) -> None:
         self._own = own
@@ -21,9 +21,13 @@ class SnapshotSource:
         self._epoch = epoch
 
     async def take(self, epoch: int, log_begin: int) -> Snapshot:
-        """All of it as of one turn of the loop, once that is confirmed; for a replica whose log
-        begins at this physical offset, or where this one's does. Raises NotMaster: of
-        another epoch; what the store raises, FlushTimeout."""
+        """Return a snapshot from one iteration of the event loop, once it is confirmed.
+
+        It is for a replica whose log begins at the physical offset `log_begin`, or where this log
+        begins if that is higher.
+
+        Raises NotMaster when `epoch` is another one, FlushTimeout, and what the store raises.
+        """
         if epoch != self._epoch:
             raise NotMaster(f"this broker is master of epoch {self._epoch}, not of {epoch}")
         own, store = self._own, self._own.store

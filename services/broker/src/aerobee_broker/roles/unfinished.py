@@ -1,7 +1,7 @@
-"""What a slave has begun and must finish before it is a replica: `config/unfinished.json`.
+"""Record what a slave has begun and must finish: `config/unfinished.json`.
 
-It is on the disk before the first byte goes, so that a crash at any point leaves no replica whose
-log and tables are of two masters.
+The file is on the disk before the first byte is deleted. So no crash leaves a replica whose log and
+tables come from two masters.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from aerobee_wire.checked_json import decode, encode
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The tables of a master are to be taken. `until`: they were, with the position of the
-    snapshot; the log is still to reach it. `copies`: the log is copied from its master's
-    first byte. `wipes`: it is to be removed first. `since`: the log begins at this physical offset,
-    and its master's began before: until that has passed it, this replica only reads."""
+    """The tables of a master must still be taken over, or the log must still reach them.
+
+    - `copies`: the log is copied from the first byte of the master's log.
+    - `wipes`: the log must be removed first.
+    - `until`: the position of the tables that were taken; the log must still reach it. None: they
+      were not taken yet.
+    - `since`: the log begins at this physical offset, and the master's log began before it. This
+      replica only reads until the begin of the master's log has reached that offset.
+    """
 
     copies: bool = False
     wipes: bool = False
@@ -28,7 +33,7 @@ class Unfinished:
 
 
 class UnfinishedFile:
-    """`current`: since `load`."""
+    """Read and write the file. `current` is valid after `load`."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.current: Unfinished | None = None
@@ -36,7 +41,7 @@ class UnfinishedFile:
         self._path = path
 
     def load(self) -> None:
-        """Raises ConfigFileDamaged, OSError."""
+        """Load the file. Raises ConfigFileDamaged, OSError."""
         try:
             found = decode(read_file(self._disk, self._path))
             until = found["until"]
@@ -52,22 +57,24 @@ class UnfinishedFile:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error!r}") from None
 
     def write(self, unfinished: Unfinished) -> None:
-        """Durably. Raises OSError."""
+        """Write the file durably. Raises OSError."""
         replace_file(self._disk, self._path, encode(asdict(unfinished)))
         self.current = unfinished
 
     @property
     def since(self) -> int:
-        """Below this physical offset it lacks what its master has; 0: it lacks nothing."""
+        """Return the physical offset below which this replica lacks data; 0 if it lacks none."""
         return 0 if self.current is None else self.current.since
 
     def passed(self, lowest_of_master: int) -> None:
-        """Its master's log begins there now. Durably; nothing where that does not matter. Raises
-        OSError."""
+        """Record durably that the master's log now begins at `lowest_of_master`.
+
+        Does nothing if that is below `since`. Raises OSError.
+        """
         if self.current is not None and 0 < self.current.since <= lowest_of_master:
             self.write(replace(self.current, since=0))
 
     def is_due(self, end: int) -> bool:
-        """Whether something is still to be done; `end`: physical, of the log."""
+        """Return whether something is unfinished, for a log that ends at physical offset `end`."""
         current = self.current
         return current is not None and (current.until is None or end < current.until)

@@ -1,9 +1,11 @@
-"""What a slave keeps ready of lite topics: where the messages of each lie, where groups are in
-them, and what is on lease. So a new master reads the end of the lease journal, and no queue again.
+"""Keep the state of lite topics ready on a slave.
 
-Queues are followed only as far as the journal is known: an expiration in it changes how messages
-behind it are chained. A copy needs nothing from its master: a record of the journal lies behind the
-messages that it concerns, so it is in every log that has them.
+The state is where the messages of each lite topic lie, the positions of groups in them, and the
+leases. So a new master reads only the end of the lease journal, and does not read the queues again.
+
+Queues are followed only as far as the journal is known: an expiration in it changes how the
+messages after it are chained. A copy needs nothing from its master. A record of the journal lies
+after the messages that it concerns, so every log that has those messages also has the record.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ from aerobee_broker.wiring.tables import Tables
 from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
-MAX_UNITS = 4_096  # taken in at once, of one queue: some 40 ms
+MAX_UNITS = 4_096  # units applied at once for one queue: about 40 ms
 
 
 class WarmLite:
-    """`lines`: the parents, with their folders. All in here is confirmed."""
+    """Follow lite topics. `lines` holds the parent topics with their folders.
+
+    All state in here is confirmed.
+    """
 
     def __init__(self, environment: Environment, store: MessageStore, tables: Tables) -> None:
         folder, require = environment.path / "lite", environment.format.require
@@ -45,7 +50,10 @@ class WarmLite:
         self._file = PositionsFile(environment.disk, environment.path / "liteOffsets")
 
     def load(self, parents: Collection[str]) -> None:
-        """`parents`: the topics of the type LITE. Raises ConfigFileDamaged, OSError."""
+        """Load the files for `parents`, the topics of type LITE.
+
+        Raises ConfigFileDamaged, OSError.
+        """
         self.lines.open(sorted(parents))
         self._snapshot.load()
         loaded = self._file.load(self._positions)
@@ -53,7 +61,7 @@ class WarmLite:
         if loaded and position <= self._store.max_offset(self._topic, QUEUE_ID):
             self._position = position
             return
-        # All of the journal is applied: of a log that was cut, the files tell what is gone.
+        # Apply the whole journal: the files may contain state of a part of the log that was cut.
         self._positions.clear()
         self._table.load({"position": 0, "lastLeaseId": 0, "groups": []})
         if loaded:
@@ -62,15 +70,17 @@ class WarmLite:
     # ---- following ----
 
     async def catch_up(self) -> None:
-        """Everything that is visible, in slices: a blocked loop renews no lease. Raises
-        StoreReadError."""
+        """Apply everything that is visible, in slices. Raises StoreReadError.
+
+        It works in slices, because a blocked event loop renews no lease.
+        """
         more = self._step()
         while more:
             await asyncio.sleep(0)
             more = self._step()
 
     def _step(self) -> bool:
-        """True: there is more."""
+        """Apply one slice, and return whether there is more."""
         if not self.lines.parents and not self._position:
             return False
         if self._apply_records():
@@ -98,7 +108,7 @@ class WarmLite:
     # ---- files ----
 
     async def save(self, *, everything: bool = False) -> None:
-        """What has changed enough. A failure is logged."""
+        """Save what has changed enough; `everything`: all changes. A failure is logged."""
         if not self.lines.parents and not self._position:
             return
         try:
@@ -120,7 +130,7 @@ class WarmLite:
                 raise
 
     async def stop(self) -> None:
-        """Saves what is visible. A failure is logged."""
+        """Save what is visible. A failure is logged."""
         try:
             await self.catch_up()
         except MqError as error:

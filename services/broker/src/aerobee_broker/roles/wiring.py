@@ -1,4 +1,4 @@
-"""A broker that replicates, wired: its port, its store, its roles, and what decides them."""
+"""Wire a replicated broker: its port, its store, its roles, and what decides them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ _SERVICES = [
 
 
 class ReplicaProcess:
-    """`services`: of the port, whatever the role. `roles`: since `components`."""
+    """Connect the parts of a replica.
+
+    `services` are those of the port, whatever the role. `roles` is set by `components`.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class ReplicaProcess:
         reader: Worker,
         stop: Callable[[MqError], None],
     ) -> None:
-        """`stop` ends the process because of an error."""
+        """Create the parts. `stop` ends the process because of an error."""
         self._environment = environment
         own = self._own = ReplicaStore(environment, identity.store_host)
         twins = Twins(
@@ -114,7 +117,7 @@ class ReplicaProcess:
         return self.roles is not None and self.roles.serves
 
     def components(self, server: Server) -> tuple[Component, ...]:
-        """To be started behind the server."""
+        """Return the components to start after the server."""
         options, own = self._environment.options, self._own
         roles = self.roles = Roles(own, self._presence, self._switch, server, self._reader)
         decide = self._elected if options.is_elected else self._static
@@ -150,7 +153,7 @@ class ReplicaProcess:
         return ReplicaCalls(Caller(unreachable(Code.BROKER_UNREACHABLE, "the replica")), wait_s)
 
     async def _peers(self) -> list[str]:
-        """Where other replicas of the group listen, the master first, as far as is known."""
+        """Return the known addresses of other replicas of the group, the master first."""
         group = await self._masters.group()
         slave = None if self.roles is None else self.roles.slave
         found = [
@@ -204,7 +207,7 @@ class ReplicaProcess:
         return Step(stop=etcd.close), member
 
     def _measure(self, roles: Roles) -> None:
-        if self._metrics is None:  # not before the port is open, which may be tried twice
+        if self._metrics is None:  # only when the port is open: opening it may be tried twice
             options, registry = self._environment.options, self._environment.metrics.registry
             self._metrics = ReplicaMetrics(
                 registry, options.broker_cluster_name, options.broker_name, options.broker_id
@@ -237,13 +240,13 @@ class ReplicaProcess:
 
 
 class OpenedStore(Component):
-    """The store of a replica, from its start to its stop."""
+    """Keep the store of a replica open from start to stop."""
 
     def __init__(self, own: ReplicaStore) -> None:
         self._own = own
 
     async def start(self) -> None:
-        """Raises MqError."""
+        """Open the store. Raises MqError."""
         await self._own.open()
 
     async def stop(self) -> None:
@@ -254,8 +257,10 @@ class OpenedStore(Component):
 
 
 def refuse_replica(environment: Environment) -> None:
-    """A broker without replicas does not write a replica's log, whose masters would not know what.
-    Raises StoreOpenError."""
+    """Refuse to start an unreplicated broker on the store of a replica.
+
+    Its writes would be unknown to the masters of that replica. Raises StoreOpenError.
+    """
     epochs = environment.path / "config" / "epochs.json"
     if environment.disk.exists(epochs):
         raise StoreOpenError(

@@ -1,1 +1,1 @@
-"""Where a broker group keeps its epoch, its master and its in-sync set."""
+"""Keep the epoch, the master and the in-sync set of a broker group."""

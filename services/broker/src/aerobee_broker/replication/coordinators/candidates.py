@@ -1,7 +1,7 @@
-"""Which replica stands for election, and how long it lets others go first. Pure.
+"""Decide which replica stands for election, and how long it lets others go first. Pure.
 
-What makes an election safe is the coordinator's transaction over a state that can be trusted, and
-that the replica's disk has not gone back in time:
+An election is safe because of the coordinator's transaction over a trusted state, and because the
+replica's disk has not gone back in time:
 
     the state                          who is elected
     trusted; a member that was current the one that goes first; the others follow 0.3 s apart
@@ -23,14 +23,18 @@ from dataclasses import dataclass
 from aerobee_broker.replication.coordinators.coordinator import Candidacy, State, View
 from aerobee_broker.replication.identity import Replica
 
-RANK_MS = 300  # a candidate waits so long for each one that goes first
-FIRST_WAIT_MS = 10_000  # of empty replicas for others that may have messages
+RANK_MS = 300  # a candidate waits this long for each one that goes first
+FIRST_WAIT_MS = 10_000  # empty replicas wait this long for others that may have messages
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`wait_ms`: from when the group lost its master until a replica claims; None: it does not.
-    `reason`: why it waits or does not stand, and what is safe to do; "" if it just claims."""
+    """The decision of a replica in an election.
+
+    `wait_ms` is counted from when the group lost its master until this replica claims; None: it
+    does not claim. `reason` is why it waits or does not stand, and what is safe to do; "" if it
+    just claims.
+    """
 
     wait_ms: int | None
     reason: str = ""
@@ -38,8 +42,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a replica knows of itself. `is_current`: see above. `copies`: how many replicas the
-    group has by its options; 1: they do not say. `set_wait_ms`: electionWaitForSet."""
+    """The knowledge that a replica has of itself.
+
+    `is_current` is explained above. `copies` is the number of replicas in the group by its options;
+    1: unknown. `set_wait_ms` is electionWaitForSet.
+    """
 
     me: Candidacy
     is_current: bool
@@ -101,8 +108,10 @@ def _as_member(view: View, state: State, standing: Standing) -> Decision:
 
 
 def _without_a_state(view: View, standing: Standing) -> Decision:
-    """The coordinator has lost the state, or has an older one back: which replicas were in sync is
-    not known, but one of all copies has what was acknowledged."""
+    """Decide after the coordinator has lost the state, or has an older one back.
+
+    The in-sync set is unknown, but one of all copies has what was acknowledged.
+    """
     me, copies = standing.me, standing.copies
     what = "no state of this group" if view.state is None else "only an older state of this group"
     present = [each for each in view.candidacies.values() if not each.learner]
@@ -128,7 +137,8 @@ def _without_a_state(view: View, standing: Standing) -> Decision:
 def _in_a_new_group(view: View, standing: Standing) -> Decision:
     me, copies = standing.me.replica, standing.copies
     full = [each.replica for each in view.candidacies.values() if each.end > 0]
-    if full:  # whose log would be lost if another was elected; of two nobody knows whose counts
+    # Their logs would be lost if another was elected. With two, it is unknown which one counts.
+    if full:
         if full == [me]:
             return Decision(0)
         return Decision(None, f"replica {_names(full)} of this new group has messages already")
@@ -145,8 +155,10 @@ def _names(replicas: Iterable[Replica]) -> str:
 
 
 def rank(view: View, me: Replica) -> int:
-    """How many other candidates that seem to be alive go first: the master that `view` names is
-    none of them."""
+    """Return how many other living candidates go first.
+
+    The master that `view` names does not count.
+    """
     gone = view.master.replica if view.master is not None else None
     standing = [
         each
@@ -159,12 +171,12 @@ def rank(view: View, me: Replica) -> int:
 
 
 def place_among(candidacies: Iterable[Candidacy], number: int) -> int:
-    """How many of them go before that of replica `number`, which is one of them."""
+    """Return how many of the candidacies go before that of replica `number`, which is included."""
     places = sorted(candidacies, key=_preference)
     return [each.replica.replica_id for each in places].index(number)
 
 
 def _preference(candidacy: Candidacy) -> tuple[int, int, int, int]:
-    """The lowest goes first: newest epoch, longest log, lowest brokerElectionPriority."""
+    """Return the sort key: newest epoch, longest log, lowest brokerElectionPriority go first."""
     number = candidacy.replica.replica_id
     return -candidacy.epoch, -candidacy.end, candidacy.priority, number

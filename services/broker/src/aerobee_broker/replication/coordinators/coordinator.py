@@ -1,8 +1,8 @@
-"""What a broker group agrees on outside of its logs: the epoch, the master, the in-sync set.
+"""Define what a broker group agrees on outside of its logs: epoch, master, in-sync set.
 
-A coordinator keeps it, and changes it by comparing with what was read. It knows who seems to be
-alive, by keys that end with their writer; that is a hint when to elect, never a reason why nothing
-may be acknowledged or shown. Safety rests on the state alone.
+A coordinator stores it, and changes it only if it is still what was read. It knows which replicas
+seem to be alive, by keys that end with their writer. That is a hint when to elect; it never keeps
+data from being acknowledged or shown. Safety depends on the state alone.
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ from aerobee_broker.replication.identity import Replica
 
 
 class CoordinatorAway(Exception):
-    """No answer, or no lease to write under. A change that was asked for may have been made, or may
-    yet be: a later view says so."""
+    """The coordinator did not answer, or this replica has no lease to write under.
+
+    A requested change may have been made, or may be made later; a later view shows it.
+    """
 
 
 class CoordinatorDamaged(Exception):
-    """What the coordinator holds for this group cannot be read: nothing may be concluded from it.
-    The message names the key and the reason."""
+    """The data of the coordinator for this group cannot be read, so no decision may use it.
+
+    The message names the key and the reason.
+    """
 
 
 class StoreOpenedElsewhere(Exception):
-    """Another process has enrolled with a copy of this store since."""
+    """Another process has meanwhile enrolled with a copy of this store."""
 
 
 class Reach(NamedTuple):
-    """How far a log goes. Of two logs of one group the greater one has all that was confirmed in
-    the lesser one. `epoch`: the newest of its log; `end`: a physical offset."""
+    """How far a log goes: its newest epoch and its end, a physical offset.
+
+    Of two logs of one group, the greater one has all that was confirmed in the lesser one.
+    """
 
     epoch: int
     end: int
@@ -43,9 +49,10 @@ NOTHING = Reach(0, 0)
 class State:
     """The state of a group; it is never deleted.
 
-    `in_sync`: the replicas that may be elected; `master` is one of them. `version`: rises with each
-    write, also across elections, so that a state which went back in time is recognized. `floor`:
-    how far the log of each member goes at least.
+    - `in_sync`: the replicas that may be elected; `master` is one of them.
+    - `version`: rises with each write, also across elections, so that a state which went back in
+      time is recognized.
+    - `floor`: the log of each member goes at least this far.
     """
 
     epoch: int
@@ -57,8 +64,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class MasterKey:
-    """Who serves in `epoch`; it ends with its writer. `address`: "host:port". `nonce`: of the claim
-    that put it there, so that a claim without an answer is found again."""
+    """The key of the master that serves in `epoch`. It ends with its writer.
+
+    `address` is "host:port". `nonce` is that of the claim which wrote the key, so that a claim
+    without an answer is found again.
+    """
 
     replica: Replica
     address: str
@@ -68,12 +78,15 @@ class MasterKey:
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """What a replica that is alive says of itself.
+    """The state that a living replica publishes of itself.
 
-    `epoch`: the newest of its log; `end`: the end of its log on the disk, a physical offset; both
-    as of some moment. `priority`: the lower is preferred among equals. `heard`: the highest epoch
-    that it has heard of. `seen`: the highest version of a state that it has read. `whole`: its log
-    has no damaged record, and its tables are complete. `learner`: it never joins the in-sync set.
+    - `epoch`: the newest epoch of its log; `end`: the end of its log on the disk, a physical
+      offset. Both may be out of date.
+    - `priority`: among equals, the lower one is preferred.
+    - `heard`: the highest epoch that it knows.
+    - `seen`: the highest version of a state that it has read.
+    - `whole`: its log has no damaged record, and its tables are complete.
+    - `learner`: it never joins the in-sync set.
     """
 
     replica: Replica
@@ -92,8 +105,11 @@ class Candidacy:
 
 
 class StoreRecord(NamedTuple):
-    """What the coordinator knows of a store, also while its replica is off. `generation`: of its
-    last start; 0: it has not started yet. `reach`: how far its log went, on the disk."""
+    """The coordinator's record of a store, which remains while its replica is off.
+
+    `generation` is that of its last start; 0: it has not started yet. `reach` is how far its log on
+    the disk went.
+    """
 
     generation: int = 0
     reach: Reach = NOTHING
@@ -101,9 +117,12 @@ class StoreRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All of it at one moment, `revision`; views that differ in nothing else are equal. A revision
-    of 0: there is no such key. `incarnation`: rises when the coordinator's data went back in time:
-    revisions of different incarnations do not compare."""
+    """All data of a group at one moment, `revision`.
+
+    Views that differ only in `revision` are equal. A key revision of 0 means that the key does not
+    exist. `incarnation` rises when the coordinator's data went back in time: revisions of different
+    incarnations cannot be compared.
+    """
 
     state: State | None = None
     state_revision: int = 0
@@ -130,12 +149,12 @@ class View:
         return one.replica in state.in_sync and one.reach >= state.floor
 
     def shows(self, replica: Replica) -> bool:
-        """Return whether the coordinator has its candidacy."""
+        """Return whether the coordinator has the candidacy of `replica`."""
         candidacy = self.candidacies.get(replica.replica_id)
         return candidacy is not None and candidacy.replica == replica
 
     def next_epoch(self, own: Candidacy) -> int:
-        """Return the epoch of an election by this view: no replica has heard of it yet."""
+        """Return the epoch of an election by this view, which no replica knows yet."""
         known = [self.state.epoch if self.state is not None else 0, own.epoch, own.heard]
         known += [max(each.epoch, each.heard) for each in self.candidacies.values()]
         return max(known) + 1
@@ -146,7 +165,7 @@ class View:
         return max([*known, *(each.seen for each in self.candidacies.values())]) + 1
 
     def in_sync_ids(self, own: Replica) -> frozenset[int]:
-        """Of the set; the id of `own` only where the set has the store that it has now."""
+        """Return the ids of the set; that of `own` only if the set has its present store."""
         members = frozenset() if self.state is None else self.state.in_sync
         others = {each for each in members if each.replica_id != own.replica_id}
         return frozenset(each.replica_id for each in others | (members & {own}))
@@ -154,7 +173,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Mastership:
-    """This process is master: by `state`, which no other has changed since `state_revision`.
+    """The mastership of this process, by `state`, which is unchanged since `state_revision`.
 
     `is_forgotten`: the coordinator has lost that state, or has an older one back.
     """
@@ -175,9 +194,9 @@ class Mastership:
         return self.incarnation, self.master_revision, self.state_revision
 
     def seen_in(self, view: View) -> Mastership | None:
-        """Return what is left of it by a view; None: another replica was elected.
+        """Return this mastership as a view shows it; None if another replica was elected.
 
-        If the master key is missing, its revision is 0. A view from before leaves it as it is.
+        If the master key is missing, its revision is 0. An earlier view changes nothing.
         """
         newest = max(self.master_revision, self.state_revision)
         if (view.incarnation, view.revision) < (self.incarnation, newest):
@@ -201,75 +220,92 @@ class Mastership:
 
 
 class Coordinator(Protocol):
-    """For one replica of one group. What is awaited may raise CoordinatorAway and
-    CoordinatorDamaged."""
+    """The coordinator of one group, as one replica uses it.
+
+    All coroutines may raise CoordinatorAway and CoordinatorDamaged.
+    """
 
     @property
     def view(self) -> View | None:
-        """As it was read last; None before the first time."""
+        """Return the view that was read last; None before the first read."""
 
     @property
     def is_reachable(self) -> bool:
-        """Whether it answered when this replica last renewed its lease."""
+        """Return whether it answered when this replica last renewed its lease."""
 
     def alive_until_ms(self) -> int:
-        """Until then, in monotonic milliseconds, no other replica takes this one for dead, provided
-        that the coordinator keeps time."""
+        """Return until when no other replica considers this one dead, in monotonic ms.
+
+        This requires that the clock of the coordinator is right.
+        """
 
     async def changed(self, seen: View | None) -> View:
-        """The first view that is not `seen`. Does not raise."""
+        """Return the first view that is not `seen`. Does not raise."""
 
     async def read(self) -> View:
-        """As it is now."""
+        """Return the present view."""
 
     async def recorded(self) -> StoreRecord:
         """Return what the coordinator knows of this replica's store."""
 
     async def enroll(self, generation: int) -> None:
-        """Record that the store of this replica has started, durably, for this and later processes.
+        """Record durably that the store of this replica has started, for this and later processes.
 
-        Raises:
-            StoreOpenedElsewhere: another process has enrolled it with this or a later generation.
+        Raises: StoreOpenedElsewhere: another process has enrolled it with this or a later
+        generation.
         """
 
     def announce(self, candidacy: Candidacy) -> None:
-        """Keep this replica known as alive, until `close`, and publish its candidacy from the next
-        renewal on. How far its log goes is recorded beyond its life."""
+        """Keep this replica known as alive, until `close`, and publish its candidacy.
+
+        The candidacy is published from the next renewal on. How far the log goes is recorded
+        permanently.
+        """
 
     async def elect(self, view: View, *, unclean: bool = False) -> Mastership | None:
-        """Claim to be master of the next epoch, as the only member of the set, provided that
-        neither state nor master has changed since `view`. A master that `view` names is replaced.
+        """Claim to be master of the next epoch, as the only member of the set.
+
+        The claim fails if the state or the master has changed since `view`. A master that `view`
+        names is replaced.
 
         If `view` has no state, or one that went back in time, the caller has made sure that this
         replica has all that was acknowledged.
 
-        Returns:
-            None if something has changed.
+        Returns: None if the state or the master has changed.
 
-        Raises:
-            CoordinatorAway: also if the claim is refused, or may be carried out yet.
-            ValueError: this replica may not be elected by `view`, and this is not `unclean`.
+        Raises: CoordinatorAway: also if the claim is refused, or may still be carried out.
+        ValueError: `view` does not allow the election of this replica, and `unclean` is False.
         """
 
     def claimed_in(self, view: View) -> Mastership | None:
-        """That of this process, by an election whose answer was lost. It is told once."""
+        """Return this process's mastership, won by a claim whose answer was lost.
+
+        It is returned once; otherwise None.
+        """
 
     async def change_in_sync(
         self, mastership: Mastership, in_sync: frozenset[Replica], floor: Reach
     ) -> Mastership | None:
-        """Replaces the set. None: another was elected, or the set is not that of `mastership` any
-        more; then it never will be changed by this call. `floor`: as `State`."""
+        """Replace the set. `floor` is as in `State`.
+
+        Returns None if another replica was elected, or if the set is no longer that of
+        `mastership`. Then this call will never change it.
+        """
 
     async def restore(self, mastership: Mastership) -> Mastership | None:
-        """Write the state and the master key of a living master back, where the coordinator has
-        forgotten them. None: something has changed meanwhile."""
+        """Write back the state and the master key of a living master that the coordinator has lost.
+
+        Returns None if the data has changed meanwhile.
+        """
 
     async def reclaim(self, mastership: Mastership) -> Mastership | None:
-        """Puts the master key back, in the same epoch, after it ended without an election. None:
-        there was an election, or the key is there."""
+        """Put the master key back, in the same epoch, after it ended without an election.
+
+        Returns None if there was an election, or the key exists.
+        """
 
     async def resign(self, mastership: Mastership) -> None:
-        """Takes the master key away, so that another replica is elected at once."""
+        """Remove the master key, so that another replica is elected at once."""
 
     async def close(self) -> None:
-        """This replica is not alive any more. Does not raise."""
+        """End the announcement: this replica is not alive any more. Does not raise."""

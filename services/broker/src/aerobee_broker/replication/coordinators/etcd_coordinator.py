@@ -1,4 +1,4 @@
-"""The coordinator on etcd: five kinds of keys below the prefix of a broker group.
+"""Implement the coordinator on etcd, with five kinds of keys below the prefix of a group.
 
     state           {epoch, master, inSync, version, floor}    permanent
     master          {replica, address, epoch, nonce}           lease of the master's process
@@ -7,13 +7,13 @@
     ends/STORE      {epoch, end}                               permanent: how far its log went
 
 Every change compares revisions of `master` and `state` in one transaction. A key is compared by the
-revision of its last put, not of its creation: an election over a master key that still stands puts
-that key without deleting it. One lease for each process, renewed every third of its duration; with
-each renewal the keys are read again, so that a watch which is silent delays news by that much.
+revision of its last put, not of its creation. An election over an existing master key puts that key
+without deleting it. Each process has one lease, renewed every third of its duration. The keys are
+read again with each renewal, so a silent watch delays news by at most that time.
 
 etcd may lose its data, or get an older copy of it back. A linearizable read never has a lower
-revision than one that was known before it was asked; if it has, the data is another one, and what
-was known of it before holds no more (`incarnation`).
+revision than one that was known before the request. If it has, the data was replaced, and what was
+known of it is no longer valid (`incarnation`).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from aerobee_chassis.clock import Clock, real_time
 
 _REPLICAS, _STORES, _ENDS = "replicas/", "stores/", "ends/"
 _NONCE_BITS = 64
-_RENEWALS = 3  # within the duration of a lease
-_REWATCH_S = 0.2  # after a watch broke
+_RENEWALS = 3  # renewals within the duration of a lease
+_REWATCH_S = 0.2  # seconds after a watch broke
 
 
 class EtcdCoordinator:
-    """`announce` starts it; `close` ends its lease."""
+    """Coordinate a group through etcd. `announce` starts it; `close` ends its lease."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class EtcdCoordinator:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """`prefix`: of the group's keys, with a slash at its end."""
+        """Create it. `prefix` is that of the group's keys, with a slash at its end."""
         self._etcd = etcd
         self._prefix = prefix
         self._key_of_master, self._key_of_state = prefix + "master", prefix + "state"
@@ -88,15 +88,15 @@ class EtcdCoordinator:
         self._read_revision = 0
         self._written_revision = 0
         self._incarnation = 0
-        self._store_revision = 0  # of the own record, as this process has written it
+        self._store_revision = 0  # revision of the own record, as this process wrote it
         self._generation = 0
-        self._recorded_end: Reach | None = None  # as it is in etcd, of the own log
+        self._recorded_end: Reach | None = None  # how far the own log goes, as recorded in etcd
         self._news = asyncio.Event()
         self._candidacy: Candidacy | None = None
-        self._announced: Candidacy | None = None  # as it is in etcd, under `_lease`
+        self._announced: Candidacy | None = None  # the candidacy in etcd, under `_lease`
         self._lease = 0
         self._alive_until_ms = 0
-        self._claims: dict[str, int] = {}  # nonce → epoch, while one may still be carried out
+        self._claims: dict[str, int] = {}  # nonce → epoch, while the claim may still be carried out
         self._wake = asyncio.Event()
         self._is_reachable = True
         self._tasks: list[asyncio.Task[None]] = []
@@ -125,12 +125,12 @@ class EtcdCoordinator:
             known = max(self._read_revision, self._written_revision)
             snapshot = await self._snapshot()
             if incarnation != self._incarnation:
-                continue  # asked before it was known that the data went back
+                continue  # requested before it was known that the data went back
             if snapshot.revision < known:
                 self._went_back(known, snapshot.revision)
             break
         view = _view_of(snapshot, self._prefix, self._incarnation)
-        if snapshot.revision >= self._read_revision:  # else a slow answer, after a newer one
+        if snapshot.revision >= self._read_revision:  # otherwise a slow answer, after a newer one
             self._read_revision = snapshot.revision
             self._publish(view)
         return view
@@ -166,8 +166,8 @@ class EtcdCoordinator:
         if not (trusted is None or view.may_be_elected(own) or unclean):
             raise ValueError(f"replica {self._replica} is not in sync")
         epoch = view.next_epoch(own)
-        # At most one of the claims of an epoch is carried out, so they have one nonce: a candidate
-        # claims again and again while etcd answers no write.
+        # At most one of the claims of an epoch is carried out, so they share one nonce: a candidate
+        # claims repeatedly while etcd answers no write.
         known = (nonce for nonce, at in self._claims.items() if at == epoch)
         nonce = next(known, None) or f"{self._rng.getrandbits(_NONCE_BITS):016x}"
         alone = frozenset({self._replica})
@@ -182,7 +182,7 @@ class EtcdCoordinator:
             revision = await self._write(conditions, master, self._put_state(state))
         except CoordinatorAway:
             mastership = self.claimed_in(await self.read())
-            if mastership is None:  # refused, or it may be carried out yet
+            if mastership is None:  # refused, or may still be carried out
                 raise
             return mastership
         if not revision:  # an earlier claim with this nonce may be what has changed
@@ -245,7 +245,10 @@ class EtcdCoordinator:
         ]
 
     def _put_master(self, epoch: int, nonce: str) -> Put:
-        """Under this process' lease. Raises CoordinatorAway when it has none."""
+        """Return the put of the master key, under this process's lease.
+
+        Raises CoordinatorAway if there is no lease.
+        """
         address = self._own_candidacy().address
         if not self._lease:
             raise CoordinatorAway("this replica has no lease at etcd yet")
@@ -278,8 +281,10 @@ class EtcdCoordinator:
             raise CoordinatorAway(str(error)) from error
 
     def _forget_claims(self, view: View) -> None:
-        """Those that can be carried out no more: the state that they compare with has been
-        replaced, and not by them."""
+        """Forget claims that cannot be carried out any more.
+
+        The state that they compare with has been replaced by another claim.
+        """
         epoch = view.state.epoch if view.state else 0
         self._claims = {nonce: at for nonce, at in self._claims.items() if at >= epoch}
 
@@ -301,7 +306,7 @@ class EtcdCoordinator:
         self._generation = generation
 
     async def _write_record(self, generation: int, *, is_first: bool) -> None:
-        """Raises CoordinatorAway, StoreOpenedElsewhere."""
+        """Write the record of this store. Raises CoordinatorAway, StoreOpenedElsewhere."""
         found = {item.key: item for item in (await self._snapshot()).items}
         store = found.get(self._key_of_store)
         known = 0 if store is None else int(json.loads(store.value)["generation"])
@@ -326,7 +331,7 @@ class EtcdCoordinator:
             raise CoordinatorAway("this replica has not announced itself to etcd yet")
         return self._candidacy
 
-    # ---- this replica as alive ----
+    # ---- lease and candidacy of this replica ----
 
     def announce(self, candidacy: Candidacy) -> None:
         self._candidacy = candidacy
@@ -351,8 +356,10 @@ class EtcdCoordinator:
                 _log().warning("lease_not_revoked", reason=str(error))
 
     async def _record_end(self) -> None:
-        """At the end of a process, which may have written its log since the last renewal. Raises
-        CoordinatorAway."""
+        """Record the end of the log when the process ends. Raises CoordinatorAway.
+
+        The process may have written its log since the last renewal.
+        """
         if self._candidacy is not None and self._candidacy.reach != self._recorded_end:
             await self._write([], self._put_end(self._candidacy.reach))
 
@@ -375,7 +382,7 @@ class EtcdCoordinator:
                     await self._wake.wait()
 
     async def _renew(self) -> None:
-        """Raises CoordinatorAway."""
+        """Renew the lease, and write what has changed. Raises CoordinatorAway."""
         asked_ms = self._clock.monotonic_ms()
         try:
             await self._renew_lease()
@@ -409,7 +416,7 @@ class EtcdCoordinator:
             self._lease = await self._etcd.grant(self._ttl_s)
 
     async def _watch(self) -> None:
-        """Reads again after each change."""
+        """Read the keys again after each change."""
         while True:
             try:
                 await self.read()
@@ -427,7 +434,7 @@ class EtcdCoordinator:
 
 
 def _view_of(snapshot: Snapshot, prefix: str, incarnation: int) -> View:
-    """Raises CoordinatorDamaged."""
+    """Return the view of a snapshot. Raises CoordinatorDamaged."""
     state: State | None = None
     master: MasterKey | None = None
     revisions = {"state": 0, "master": 0}

@@ -1,8 +1,9 @@
-"""What a master keeps at the coordinator: its key, and the in-sync set as it wants it.
+"""Keep the master key and the wanted in-sync set of a master at the coordinator.
 
-The rule for acknowledgements: the replicas that the master waits for contain the set at the
-coordinator, at every moment. So a replica that joins is waited for before the set is written, one
-that leaves until it has been, and while an answer is missing those of either outcome are.
+The rule for acknowledgements: at every moment, the replicas that the master waits for include the
+set at the coordinator. So a joining replica is waited for before the set is written. A leaving
+replica is waited for until the set without it was written. While an answer is missing, the replicas
+of both outcomes are waited for.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from aerobee_broker.replication.coordinators.coordinator import (
 )
 from aerobee_broker.replication.identity import Replica
 
-RETRY_S = 0.2  # after the coordinator was away
+RETRY_S = 0.2  # seconds after the coordinator was unreachable
 
 
 class MastershipKeeper:
-    """For one epoch. `run` keeps it until another replica is elected."""
+    """Keep the mastership of one epoch; `run` ends when another replica is elected."""
 
     def __init__(
         self,
@@ -33,18 +34,20 @@ class MastershipKeeper:
         mastership: Mastership,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called after each change of `awaited` that is not by `want`."""
+        """Create the keeper.
+
+        `on_change` is called after each change of `awaited` that is not by `want`.
+        """
         self._coordinator = coordinator
         self._mastership = mastership
         self._on_change = on_change
         self._wanted = mastership.state.in_sync
         self._floor = mastership.state.floor
-        # Sets whose writes have no answer: one of them may be at the coordinator, or may yet be.
+        # Sets whose writes have no answer: one of them may be at the coordinator, or be written
+        # later.
         self._unanswered: frozenset[Replica] = frozenset()
         self._asked = asyncio.Event()
-        self._moved = (
-            asyncio.Event()
-        )  # what is known of the coordinator, since it was last waited for
+        self._moved = asyncio.Event()  # set on news of the coordinator
 
     @property
     def mastership(self) -> Mastership:
@@ -52,43 +55,47 @@ class MastershipKeeper:
 
     @property
     def in_sync(self) -> frozenset[Replica]:
-        """As it was last known to be at the coordinator."""
+        """Return the set as it was last known to be at the coordinator."""
         return self._mastership.state.in_sync
 
     @property
     def awaited(self) -> frozenset[Replica]:
-        """Nothing may be acknowledged that one of these does not have."""
+        """Return the replicas that must all have what is acknowledged."""
         return self.in_sync | self._wanted | self._unanswered
 
     @property
     def is_settled(self) -> bool:
-        """Whether the set at the coordinator is the one that is wanted, and no write can change it
-        any more. Only then `in_sync` may be taken for the answer to what was wanted: a set that was
-        merely read may still be replaced by a write that is carried out late."""
+        """Return whether the coordinator has the wanted set, and no write can change it any more.
+
+        Only then is `in_sync` the answer to what was wanted. A set that was merely read may still
+        be replaced by a late write.
+        """
         known = self.in_sync == self._wanted and not self._unanswered
         held = self._mastership.master_revision != 0 and not self._mastership.is_forgotten
         return known and held
 
     def want(self, in_sync: frozenset[Replica], confirmed: int) -> None:
-        """From now on the set is to be this one; the master is a member of it.
+        """Set the wanted in-sync set; the master is a member of it.
 
-        Args:
-            in_sync: the set.
-            confirmed: a physical offset: each of the set has everything below it on its disk.
+        Args: in_sync: the set. confirmed: a physical offset: each member has everything below it on
+        its disk.
         """
         self._wanted = in_sync | {self._mastership.state.master}
         self._floor = Reach(self._mastership.epoch, confirmed)
         self._asked.set()
 
     async def settled(self) -> frozenset[Replica]:
-        """The set at the coordinator, once it is the one that is wanted, and stays."""
+        """Return the set at the coordinator, once it is the wanted one and stays so."""
         while not self.is_settled:
             self._moved.clear()
             await self._moved.wait()
         return self.in_sync
 
     async def run(self) -> None:
-        """Returns once another replica was elected. Cancelled: nothing more is written."""
+        """Keep the mastership, and return when another replica was elected.
+
+        After a cancellation nothing more is written.
+        """
         told = False
         while True:
             self._asked.clear()
@@ -106,7 +113,7 @@ class MastershipKeeper:
             self._take(current)
 
     async def _write(self) -> Mastership | None:
-        """One step to what is wanted, or what stands in its way."""
+        """Do one step toward the wanted set, and return the resulting mastership."""
         before = self._mastership
         if before.is_forgotten:
             written = await self._coordinator.restore(before)
@@ -118,7 +125,7 @@ class MastershipKeeper:
         return written or before.seen_in(await self._coordinator.read())
 
     async def _news(self) -> Mastership | None:
-        """By the next view, or as it is when another set is wanted before."""
+        """Wait for the next view or another wanted set, and return the mastership."""
         view = self._coordinator.view
         now = self._mastership if view is None else self._mastership.seen_in(view)
         if now != self._mastership:
@@ -138,7 +145,8 @@ class MastershipKeeper:
         before, awaited = self._mastership, self.awaited
         self._mastership = current
         if current.revisions != before.revisions:
-            # Each unanswered write compared with the revisions before: now none can be carried out.
+            # Each unanswered write compared with the earlier revisions: none can be carried out
+            # now.
             self._unanswered = frozenset()
         self._moved.set()
         if self.awaited != awaited:

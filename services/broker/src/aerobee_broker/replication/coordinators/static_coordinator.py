@@ -1,13 +1,14 @@
-"""The coordinator of a group without etcd: each replica has a file, `config/replicas.json`.
+"""Coordinate a group without etcd: each replica has a file, `config/replicas.json`.
 
     {"configured": "master", "epoch": 3, "master": {…}, "inSync": [{…}, …]}
 
-A master writes the epoch that it begins there, then its in-sync set at each change. Nobody elects:
-no other process ever writes the set of an epoch, and what is read is what was written last. A write
-that fails is unknown until one succeeds: the file may or may not have been replaced.
+A master writes the epoch that it begins, and then its in-sync set at each change. There are no
+elections: no other process writes the set of an epoch, so a read returns what was written last.
+After a failed write the outcome is unknown until a write succeeds: the file may or may not have
+been replaced.
 
-`configured` is what the options made of this replica at its last start. Where they say something
-else at the next one, a person has decided; else the epochs say who is master.
+`configured` is the role that the options gave this replica at its last start. If they give another
+role at the next start, the operator has decided; otherwise the epochs determine the master.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from aerobee_wire.checked_json import decode, encode
 
 
 class StaticCoordinator:
-    """`state`: as it is in the file, since `load`; None: this replica was never master.
-    `configured`: "master", "slave", or "" at the first start."""
+    """Keep the state of a group in a file.
+
+    `state` is the state in the file, valid after `load`; None: this replica was never master.
+    `configured` is "master", "slave", or "" at the first start.
+    """
 
     def __init__(self, disk: Disk, path: Path, writer: Worker) -> None:
         self.state: State | None = None
@@ -40,11 +44,11 @@ class StaticCoordinator:
 
     @property
     def epoch(self) -> int:
-        """In which this replica was master last, or was about to be; 0: in none."""
+        """Return the last epoch in which this replica was master or about to be; 0 if none."""
         return 0 if self.state is None else self.state.epoch
 
     def load(self) -> None:
-        """Raises ConfigFileDamaged."""
+        """Load the file. Raises ConfigFileDamaged."""
         try:
             content = decode(read_file(self._disk, self._path))
             self.state = _state(content) if "epoch" in content else None
@@ -55,17 +59,20 @@ class StaticCoordinator:
             raise ConfigFileDamaged(self._path, f"{self._path}: {error}") from error
 
     async def begin(self, epoch: int, me: Replica) -> None:
-        """This replica becomes master, and is the set. Durable on return. Raises OSError."""
+        """Make this replica master, as the only member of the set, durably. Raises OSError."""
         await self._save(State(epoch, me, frozenset({me})))
 
     async def configure(self, role: str) -> None:
-        """ "master" or "slave", durably. Raises OSError."""
+        """Record the role of the options, "master" or "slave", durably. Raises OSError."""
         if role != self.configured:
             await self._save(self.state, role)
             self.configured = role
 
     async def write(self, members: Members, confirmed: int = 0) -> Members | None:
-        """`confirmed` is not kept: no other process reads the file."""
+        """Write the set, and return it; None if the outcome is unknown.
+
+        `confirmed` is not stored, because no other process reads the file.
+        """
         state = self.state
         assert state is not None, "a master has begun its epoch"
         try:
@@ -78,7 +85,7 @@ class StaticCoordinator:
         return members
 
     async def read(self) -> Members | None:
-        """What is on the disk. A file that cannot be written again tells nothing."""
+        """Return the set on the disk; None if the file cannot be rewritten."""
         state = self.state
         assert state is not None, "a master has begun its epoch"
         return await self.write(state.in_sync)

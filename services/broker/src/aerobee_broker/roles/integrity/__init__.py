@@ -1,1 +1,1 @@
-"""The repair of a damaged log, in any role."""
+"""Repair a damaged log, in any role."""

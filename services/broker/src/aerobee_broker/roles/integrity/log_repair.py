@@ -1,7 +1,8 @@
-"""Repairs the damage of this replica's log from other replicas of its group, in any role.
+"""Repair damage in the log of this replica from other replicas of its group, in any role.
 
-damage is known → each replica that name servers know, the master first, is asked for the ranges
-→ what it has is checked, written in place and synced → no damage is known
+damage is known
+→ ask each replica that name servers know for the ranges, the master first
+→ check the received records, write them in place, sync → no damage is known
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.ship import Chunk
 from aerobee_wire.status import Code, MqError
 
-LOOK_S = 0.5  # between two looks whether damage is known
-AGAIN_S = 5.0  # after an attempt that repaired nothing
-ASKED_RANGES = 256  # in one call
+LOOK_S = 0.5  # seconds between two checks for damage
+AGAIN_S = 5.0  # seconds after an attempt that repaired nothing
+ASKED_RANGES = 256  # ranges in one call
 
-Addresses = Callable[[], Awaitable[Sequence[str]]]  # "host:port" of the others, the master first
+# "host:port" of the other replicas, the master first.
+Addresses = Callable[[], Awaitable[Sequence[str]]]
 
 
 class PeerLogs(Protocol):
     async def read_log(
         self, address: str, own: LogDescription, ranges: Sequence[DamagedRange]
     ) -> list[Chunk]:
-        """Raises MqError."""
+        """Return the records of these ranges. Raises MqError."""
 
 
 class LogRepairs:
@@ -42,14 +44,14 @@ class LogRepairs:
         self._told = ""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Repair known damage until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if self._own.damaged and not await self.attempt():
                 await asyncio.sleep(AGAIN_S)
 
     async def attempt(self) -> bool:
-        """Whether something was repaired."""
+        """Ask all peers once, and return whether something was repaired."""
         store = self._own.store
         before = store.repair.records, store.damage.damaged_bytes
         reasons = []
@@ -64,8 +66,8 @@ class LogRepairs:
         return store.damage.damaged_bytes < before[1]
 
     async def _repair_from(self, address: str, store: MessageStore) -> None:
-        """What that replica has. Raises MqError, OSError."""
-        below = 0  # physical offset: it has nothing more of what is damaged there
+        """Repair what the replica at `address` has. Raises MqError, OSError."""
+        below = 0  # physical offset below which it has no more of the damaged ranges
         while ranges := [each for each in store.damage.ranges if each.begin >= below]:
             asked = ranges[:ASKED_RANGES]
             try:
@@ -79,7 +81,7 @@ class LogRepairs:
                 continue
             async with self._own.in_use:
                 if not self._own.is_open or self._own.store is not store:
-                    return  # it was opened again meanwhile, and knows its damage itself
+                    return  # it was reopened meanwhile, and detects its damage itself
                 await self._own.environment.flusher(partial(store.repair.write, chunks))
                 store.repair.settle(chunks)
 

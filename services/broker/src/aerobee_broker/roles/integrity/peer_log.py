@@ -1,5 +1,6 @@
-"""What a replica reads of another one's log, to repair its own: whole records, where both logs are
-alike. Knows no transport.
+"""Read whole records of another replica's log, where both logs are alike, to repair one.
+
+This module does not depend on a transport.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ ANSWER_BYTES = 1 << 20
 def readable_ranges(
     caller: LogDescription, own: LogDescription, ranges: Sequence[DamagedRange]
 ) -> list[DamagedRange]:
-    """The parts of them that both logs have alike. Raises ReplicaRefused, MessageNotFound."""
+    """Return the parts of `ranges` in which both logs are alike.
+
+    Raises ReplicaRefused, MessageNotFound.
+    """
     check_group(caller, own)
     alike = alike_below(caller, own)
     if alike is None:
@@ -40,8 +44,11 @@ def readable_ranges(
 
 
 def read_ranges(shipper: LogShipper, ranges: Sequence[DamagedRange]) -> list[Chunk]:
-    """Blocks: reads ANSWER_BYTES, or one record more. Raises MessageCorrupted where no range begins
-    with a whole record here, TransientReadError."""
+    """Read up to ANSWER_BYTES from the ranges, or one record more. Blocks.
+
+    Raises TransientReadError. Raises MessageCorrupted when no range begins with a whole record
+    here.
+    """
     chunks: list[Chunk] = []
     size, error = 0, None
     for each in ranges:

@@ -1,1 +1,1 @@
-"""What decides who is master: elections by etcd, or options and a person."""
+"""Decide who is master: by elections through etcd, or by options and an operator."""

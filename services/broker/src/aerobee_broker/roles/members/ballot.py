@@ -1,8 +1,8 @@
-"""Whether a replica of a group without etcd may become master, by what the others say. Pure.
+"""Decide whether a replica of a group without etcd may become master. Pure functions.
 
-What was acknowledged is on `required` of `totalReplicas` replicas. So among any totalReplicas -
-required + 1 of them one has all of it, and it is the one whose log goes furthest in the newest
-epoch.
+An acknowledged message is on `required` of `totalReplicas` replicas. So among any totalReplicas -
+required + 1 of them, at least one has all acknowledged messages. It is the one with the longest log
+in the newest epoch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ GIVE_UP = "or give up what only they have (--unclean)"
 
 
 def master_among(found: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
-    """The one of the highest epoch, if one is master in it: a lower one is no master any more."""
+    """Return the master of the highest epoch, if there is one.
+
+    A master of a lower epoch has been replaced.
+    """
     highest = max((each.log.epoch for each in found), default=0)
     masters = [each for each in found if each.role is Role.MASTER and each.log.epoch == highest]
     return masters[0] if masters else None
 
 
 def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStatus) -> None:
-    """Raises NotElectable: as master this replica would acknowledge with fewer copies."""
+    """Check that this replica would acknowledge with as many copies as its master.
+
+    Raises NotElectable.
+    """
     asked = master.master
     assert asked is not None, "a master tells its set"
     alone = asked.synchronous and not options.is_synchronous
@@ -37,7 +43,10 @@ def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStat
 
 
 def check_electable(own: ReplicaStatus) -> None:
-    """Raises NotElectable: it was never in the in-sync set, and may lack anything."""
+    """Check that this replica is not a learner. Raises NotElectable.
+
+    A learner was never in the in-sync set, and may lack any message.
+    """
     if own.learner:
         raise NotElectable(
             f"replica {own.log.replica} only reads (asyncLearner, syncFromLastFile, or a brokerId "
@@ -46,7 +55,10 @@ def check_electable(own: ReplicaStatus) -> None:
 
 
 def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
-    """`found`: this replica and the others that answer. Raises NotElectable."""
+    """Check that enough replicas answer to know what was acknowledged. Raises NotElectable.
+
+    `found` is this replica and the other replicas that answer.
+    """
     total, required = options.total_replicas, _least(options)
     if total < 2:
         raise NotElectable(
@@ -68,17 +80,21 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
 
 
 def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) -> bool:
-    """Whether a replica that was master would have heard from `found`, the others that answer, of
-    one that was promoted without its word: `check_enough` let as many others note that as leave
-    fewer than these."""
+    """Return whether `found` would have reported a promotion that this former master missed.
+
+    `found` are the other replicas that answer. A promotion is noted by at least total - required +
+    1 replicas (`check_enough`). So at most required - 2 of the other replicas do not know of it.
+    """
     if options.total_replicas < 2 or not options.namesrvs or not options.is_synchronous:
         return True
     return sum(map(_has_what_it_confirmed, found)) >= _least(options) - 1
 
 
 def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
-    """Return a replica by which messages were confirmed that `own` does not have: the disk of this
-    replica is an older copy, or has lost something."""
+    """Return a replica that has confirmed messages which `own` lacks; None if there is none.
+
+    If there is one, the disk of this replica is an older copy, or has lost data.
+    """
     newer = (
         each
         for each in others
@@ -90,7 +106,7 @@ def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> Rep
 
 
 def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
-    """Raises NotElectable: another log goes further."""
+    """Check that no other log goes further. Raises NotElectable."""
     furthest = max(others, key=_reach, default=own)
     if _reach(furthest) > _reach(own):
         number = furthest.replica.replica_id
@@ -101,8 +117,11 @@ def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> Non
 
 
 def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
-    """Not a replica whose disk is another one, and has followed no master yet, or is copying its
-    log."""
+    """Return whether this replica still has what it confirmed.
+
+    It does not if it is a learner, is copying its log, or has a new disk and has followed no master
+    yet.
+    """
     lacks_log = found.copying and not found.has_its_log
     return bool(found.log.history.entries) and not (lacks_log or found.learner)
 
@@ -112,7 +131,7 @@ def _reach(log: LogDescription) -> tuple[int, int]:
 
 
 def _least(options: BrokerOptions) -> int:
-    """The fewest replicas that an acknowledged message is on."""
+    """Return the smallest number of replicas that have an acknowledged message."""
     if options.enable_auto_in_sync_replicas:
         return options.min_in_sync_replicas
     return options.required_replicas

@@ -1,10 +1,10 @@
-"""A member of a group with etcd: candidate, master or slave, as elections make it.
+"""Run a member of a group with etcd: candidate, master or slave, as elections decide.
 
-it has started               → enrolled at the coordinator, which may know that its disk is old
-a master is known            → its slave, until it is another one, or its port refuses
-none, and it may be elected  → candidate: after its wait, a claim at the coordinator
-elected                      → master, until another is elected, or its disk fails
-promoted                     → the master hands over, then this replica claims its key
+started                       → enroll at the coordinator, which may know that the disk is old
+a master is known             → follow it, until there is another one or its port refuses
+no master, and it may stand   → candidate: after a wait, claim mastership at the coordinator
+elected                       → master, until another is elected or its disk fails
+promoted                      → the master hands over, then this replica claims its key
 """
 
 from __future__ import annotations
@@ -56,17 +56,20 @@ from aerobee_chassis.background import PeriodicTask, until_one_ends
 from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_wire.status import Code, MqError
 
-AGAIN_S = 1.0  # after a role that could not be taken
-COORDINATOR_PAUSE_S = 0.2  # after an answer of the coordinator that did not come
-CANDIDACY_S = 1.0  # between two looks at what this replica says of itself
-CONTACT_S = 0.5  # between two looks whether a master is cut off
-ASK_AGAIN_MS = 300  # the others, how far their logs go
-CLAIMS = 5  # of a promotion: the in-sync set may change between a look and a claim
+AGAIN_S = 1.0  # seconds after a role could not be taken
+COORDINATOR_PAUSE_S = 0.2  # seconds after the coordinator did not answer
+CANDIDACY_S = 1.0  # seconds between two announcements of this replica's candidacy
+CONTACT_S = 0.5  # seconds between two checks of whether a master is cut off
+ASK_AGAIN_MS = 300  # milliseconds until the other replicas are asked again how far their logs go
+CLAIMS = 5  # attempts of a promotion: the in-sync set may change between a read and a claim
 
 
 class ElectedMember(Member):
-    """`make_coordinator`: for this replica, whose store is open then. `address`: "host:port" that
-    slaves dial."""
+    """Take the role that elections through the coordinator decide.
+
+    `make_coordinator` is called when the store of this replica is open. `address` is the
+    "host:port" that slaves dial.
+    """
 
     def __init__(
         self,
@@ -76,16 +79,16 @@ class ElectedMember(Member):
         calls: ReplicaCalls,
     ) -> None:
         super().__init__(roles, calls)
-        self._coordinator: Coordinator | None = None  # since it knows of this start
+        self._coordinator: Coordinator | None = None  # set when the coordinator knows of this start
         self._enrollment = Enrollment(roles.own, make_coordinator)
         self._claiming = asyncio.Lock()
-        self._won: Mastership | None = None  # by a promotion, until the role is taken
+        self._won: Mastership | None = None  # won by a promotion; set until the role is taken
         self._address = address
         self._options = roles.own.environment.options
         self._clock = roles.own.environment.clock.real
         self._lifecycle = Lifecycle()
         self._task: asyncio.Task[None] | None = None
-        self._vacant_since_ms: int | None = None  # the group has no master, as far as is known
+        self._vacant_since_ms: int | None = None  # since when the group has no known master
         self._told = ""
         self._waits_because = ""
         self._unclean = UncleanElection(self._options.broker_id)
@@ -178,12 +181,12 @@ class ElectedMember(Member):
                 await asyncio.sleep(AGAIN_S)
                 await self.until_open()
         finally:
-            if self._roles.own.is_open:  # with the end of the log, as it is after the last write
+            if self._roles.own.is_open:  # with the end of the log after the last write
                 coordinator.announce(self._candidacy())
             await coordinator.close()
 
     async def _take_role(self, coordinator: Coordinator) -> None:
-        """By the present view; returns when another one is to be looked at."""
+        """Take the role that the present view demands; return when the view must be read again."""
         view = coordinator.view or await coordinator.changed(None)
         await self._note_seen(view)
         async with self._claiming:
@@ -201,7 +204,7 @@ class ElectedMember(Member):
             await self._lead(coordinator, mastership)
 
     def _is_own(self, master: MasterKey) -> bool:
-        """Of a process before this one: its lease has not ended yet."""
+        """Return whether an earlier process of this replica is master; its lease has not ended."""
         return master.replica.replica_id == self._roles.own.replica.replica_id
 
     # ---- candidate ----
@@ -213,7 +216,7 @@ class ElectedMember(Member):
         decision = self._decide(view)
         self._waits_because = decision.reason
         if decision.wait_ms is None and not view.shows(self._roles.own.replica):
-            await coordinator.changed(view)  # this has started just now
+            await coordinator.changed(view)  # this replica has just started
             return None
         self._log_waiting(view, decision)
         if decision.wait_ms is None:
@@ -235,8 +238,10 @@ class ElectedMember(Member):
         return await self._elect(coordinator, view, Reason.NO_MASTER)
 
     async def _asked(self, view: View) -> View:
-        """Return the view with how far the logs of the others go now, without those that do not
-        answer: candidacies at etcd are some seconds old."""
+        """Return the view with the present log ends of the candidates, without silent ones.
+
+        The other replicas are asked, because candidacies at etcd are some seconds old.
+        """
         others = [
             each
             for each in view.candidacies.values()
@@ -259,11 +264,14 @@ class ElectedMember(Member):
         return decide(view, Standing(self._candidacy(), is_current, copies, wait_ms))
 
     def _is_current(self, view: View) -> bool:
-        """Whether this process has had all that was confirmed in the epoch of the state."""
+        """Return whether this process has had all data confirmed in the epoch of the state."""
         return view.state is not None and self._roles.own.current_epoch == view.state.epoch
 
     async def _stand_outside(self, coordinator: Coordinator, view: View) -> Mastership | None:
-        """Not in the set: master only where that may lose what was acknowledged."""
+        """Stand for election although this replica is not in the in-sync set.
+
+        It becomes master only if the options allow the loss of acknowledged messages.
+        """
         await self._roles.appear(self._options.broker_id)
         now_ms = self._clock.monotonic_ms()
         self._unclean.look(view, now_ms)
@@ -306,7 +314,7 @@ class ElectedMember(Member):
             coordinator.announce(self._candidacy())
             mastership = await coordinator.elect(view)
         if mastership is None:
-            # The view is an old one: the watch is late, and may be so for the time of a lease.
+            # The view is old: the watch may be late for up to the duration of a lease.
             await coordinator.read()
         else:
             self._tell_elected(mastership.epoch, reason)
@@ -320,7 +328,7 @@ class ElectedMember(Member):
 
     async def promote(self, *, unclean: bool) -> Promotion:
         coordinator = self._coordinator
-        if coordinator is None:  # the port is open before this has started
+        if coordinator is None:  # the port opens before this has started
             raise self._roles.refusal()
         async with self._promoting:
             if (promotion := self.as_master()) is not None:
@@ -334,7 +342,7 @@ class ElectedMember(Member):
         return Promotion(epoch, handed_over)
 
     async def _claim_by_hand(self, coordinator: Coordinator, *, unclean: bool) -> tuple[int, bool]:
-        """Returns the epoch, and whether the master has handed over."""
+        """Return the claimed epoch, and whether the master has handed over."""
         me = self._roles.own.replica
         for _ in range(CLAIMS):
             view = await coordinator.read()
@@ -358,15 +366,18 @@ class ElectedMember(Member):
         raise NotPromoted("the coordinator's state changes all the time")
 
     def _is_electable(self, view: View) -> bool:
-        """Whether an election of this replica loses nothing that was acknowledged."""
+        """Return whether an election of this replica loses no acknowledged messages."""
         own = self._candidacy()
         if view.trusted_state(own.seen) is not None:
             return view.may_be_elected(own)
         return self._decide(view).wait_ms is not None
 
     async def _ask_master(self, view: View, me: Replica, *, unclean: bool) -> bool:
-        """Whether it has handed over. One that does not answer is replaced all the same, which
-        loses nothing: whoever is elected from the set has what is acknowledged."""
+        """Ask the master to hand over, and return whether it has.
+
+        A master that does not answer is replaced anyway. This loses nothing, because every member
+        of the set has all acknowledged messages.
+        """
         master = view.master
         if master is None:
             return False
@@ -383,7 +394,7 @@ class ElectedMember(Member):
         raise NotElectable("etcd decides who is master of this group, not options")
 
     def _log_waiting(self, view: View, decision: Decision) -> None:
-        """Once for each reason and each in-sync set."""
+        """Log the decision once for each reason and in-sync set."""
         members = sorted(map(str, view.state.in_sync)) if view.state is not None else []
         if not decision.reason or (told := f"{members} {decision.reason}") == self._told:
             return
@@ -402,7 +413,7 @@ class ElectedMember(Member):
     async def _follow(
         self, coordinator: Coordinator, view: View, master: MasterKey
     ) -> Mastership | None:
-        """Until another master is known. Returns what it is elected for, if it is."""
+        """Follow `master` until another one is known; return a mastership if one was won."""
         broke, ended = asyncio.Event(), asyncio.Event()
 
         def on_broken() -> None:
@@ -433,9 +444,12 @@ class ElectedMember(Member):
     async def _until_another(
         self, coordinator: Coordinator, view: View, master: MasterKey, ended: asyncio.Event
     ) -> None:
-        """Until another master is known, or none. One whose key is gone and whose stream goes on
-        may put the key back, as after an outage of etcd: it has a lease's duration for that, and
-        more where etcd has lost the state."""
+        """Return when another master is known, or when the master is gone.
+
+        A master may have lost its key while its stream is open, for example after an outage of
+        etcd. It has the duration of a lease to put the key back, and more if etcd has lost the
+        state.
+        """
         while True:
             is_lost = view.trusted_state(self._roles.own.enrollment.seen) is None
             if view.master is not None and view.master.nonce != master.nonce and not is_lost:
@@ -463,13 +477,13 @@ class ElectedMember(Member):
             view = coordinator.view
 
     async def _until_news(self, coordinator: Coordinator, view: View, *, is_lost: bool) -> None:
-        """Until a master is known again; of a state that was lost, until anything has changed."""
+        """Wait until a master is known again; if the state was lost, until anything has changed."""
         before = view
         while view is before or (view.master is None and not is_lost):
             view = await coordinator.changed(view)
 
     async def _claim(self, coordinator: Coordinator, master: MasterKey) -> list[Mastership]:
-        """Over the key of a master whose port refuses: harmless if it lives."""
+        """Claim the key of a master whose port refuses; this is harmless if that master lives."""
         view, me = coordinator.view, self._roles.own.replica
         if view is None or view.master != master or not view.may_be_elected(self._candidacy()):
             return []
@@ -501,7 +515,7 @@ class ElectedMember(Member):
             finally:
                 await looking.stop()
             reason = self._roles.own.store.flush.read_only_reason
-            if reason:  # another is elected while this one pauses
+            if reason:  # another master is elected while this one pauses
                 raise StoreReadOnly(reason)
 
         superseded = False
@@ -515,14 +529,17 @@ class ElectedMember(Member):
                 await self._resign(coordinator, keeper.mastership)
 
     async def _look_for_contact(self, coordinator: Coordinator, role: MasterRole) -> None:
-        """Without a lease, and unheard of by a replica in sync, it may have been replaced."""
+        """Cut the master off if its lease has ended and an in-sync replica is silent.
+
+        Another master may have been elected then.
+        """
         lease_ms = self._options.etcd_lease_ttl * 1000
         lost = coordinator.alive_until_ms() < self._clock.monotonic_ms()
         is_cut_off = lost and role.silent_ms() > lease_ms
         await self._roles.cut_off(role, is_cut_off=is_cut_off)
 
     async def _resign(self, coordinator: Coordinator, mastership: Mastership) -> None:
-        """Stopped, or without a disk: another one is elected at once."""
+        """Give up the key on stop or disk failure, so that another replica is elected at once."""
         try:
             await coordinator.resign(mastership)
         except (CoordinatorAway, CoordinatorDamaged) as error:
@@ -530,7 +547,7 @@ class ElectedMember(Member):
 
 
 class KeptSet:
-    """`SetAtCoordinator` over what keeps the mastership: an answer is final."""
+    """The `SetAtCoordinator` of a mastership keeper: each answer is final."""
 
     def __init__(self, keeper: MastershipKeeper) -> None:
         self._keeper = keeper

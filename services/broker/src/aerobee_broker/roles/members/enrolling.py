@@ -1,11 +1,11 @@
-"""How the store of a replica becomes known to the coordinator at the start of its process.
+"""Make the store of a replica known to the coordinator when its process starts.
 
     the coordinator's record of this store    the replica
     none, or older than the disk              raises its generation, and is enrolled
     newer than the disk                       its disk is an older copy: the store gets another id,
                                               so the replica is in no in-sync set, and is enrolled
 
-The generation is durable here before the coordinator has it: a crash between both leaves a disk
+The generation is durable here before the coordinator has it. So a crash between both leaves a disk
 that is newer than the record.
 """
 
@@ -27,13 +27,16 @@ from aerobee_broker.replication.coordinators.coordinator import (
 from aerobee_broker.replication.identity import Replica
 from aerobee_broker.roles.replica_store import ReplicaStore
 
-AGAIN_S = 0.2  # after a coordinator that did not answer
-TWIN_S = 2.0  # after another process with a copy of this store
+AGAIN_S = 0.2  # seconds after the coordinator did not answer
+TWIN_S = 2.0  # seconds after another process was found with a copy of this store
 
 
 class Enrollment:
-    """`older_than`: how far the log went by the record of a store whose disk is an older copy; None
-    while that was not found. `is_reachable`: whether the coordinator answered last."""
+    """Enroll the store of this replica.
+
+    If the disk is an older copy, `older_than` is how far the log went by the coordinator's record;
+    otherwise None. `is_reachable` is whether the coordinator answered last.
+    """
 
     def __init__(
         self, own: ReplicaStore, make_coordinator: Callable[[Replica], Coordinator]
@@ -45,7 +48,7 @@ class Enrollment:
         self._make_coordinator = make_coordinator
 
     async def enrolled(self) -> Coordinator:
-        """Return a coordinator that knows of this start, however long that takes."""
+        """Return a coordinator that knows of this start. Retries until it succeeds."""
         while True:
             coordinator = self._make_coordinator(self._own.replica)
             pause_s, trouble = AGAIN_S, ""

@@ -1,4 +1,4 @@
-"""What members of a group have in common, whoever decides: they are promoted, and hand over."""
+"""Implement what all members of a group share: promotion and handover."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire.status import MqError
 
 REOPEN_S = 1.0  # between two attempts to open a store
-PROMOTED_S = 30.0  # a new master serves after it has restored what is delivered
+PROMOTED_S = 30.0  # seconds: a new master serves after it has restored the delivery state
 
 
 class Member(Component):
-    """Of a broker group. Raises MqError, OSError."""
+    """Take part in a broker group. `start` raises MqError, OSError."""
 
     def __init__(self, roles: Roles, calls: ReplicaCalls) -> None:
-        """`calls`: to the other replicas, closed with this one."""
+        """Create the member.
+
+        `calls` goes to the other replicas, and is closed with this member.
+        """
         self.calls = calls
         self._roles = roles
         self._promoting = asyncio.Lock()
@@ -32,33 +35,40 @@ class Member(Component):
 
     @property
     def coordinator_reachable(self) -> bool | None:
-        """None: nobody outside of the group decides."""
+        """Return whether the coordinator answers; None if the group has none."""
         return None
 
     @property
     def set_at_coordinator(self) -> frozenset[int]:
-        """As `ReplicaStatus` has it."""
+        """Return the set for `ReplicaStatus`."""
         return frozenset()
 
     @property
     def waits_because(self) -> str:
-        """Why this replica has no role, and what is safe to do; "" if it has one."""
+        """Return why this replica has no role, and what is safe to do; "" if it has one."""
         return ""
 
     async def promote(self, *, unclean: bool) -> Promotion:
-        """Returns once this replica serves as master. Raises NotElectable, NotPromoted,
-        ReplicaRefused (it is unfinished), what the master raises that hands over."""
+        """Make this replica master, and return when it serves.
+
+        Raises NotElectable, NotPromoted, ReplicaRefused when it is unfinished, and the errors of
+        the master's handover.
+        """
         raise NotImplementedError
 
     async def note_epoch(self, epoch: int) -> LogDescription:
-        """This replica takes part in no lower epoch from now on. Raises NotElectable where it does
-        not decide that, MasterOutdated where it knows of a higher one, EpochNotNoted: its disk is
-        full, or fails."""
+        """Record `epoch`, so that this replica takes part in no lower epoch.
+
+        Raises NotElectable when a coordinator decides instead, MasterOutdated when this replica
+        knows of a higher epoch, EpochNotNoted when its disk is full or fails.
+        """
         raise NotImplementedError
 
     async def until_open(self) -> None:
-        """Opens the store again, however often that fails: without it this replica takes no role,
-        and stands for no election."""
+        """Reopen the store, and retry until it opens.
+
+        Without its store this replica takes no role and does not stand for election.
+        """
         told = ""
         while True:
             try:
@@ -71,26 +81,29 @@ class Member(Component):
             await asyncio.sleep(REOPEN_S)
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
-        """Raises NotServed: this is no master; what `MasterRole.hand_over` raises."""
+        """Hand over to `successor`.
+
+        Raises NotServed if this replica is not master, and what `MasterRole.hand_over` raises.
+        """
         master = self._roles.master
         if master is None:
             raise self._roles.refusal()
         return await master.hand_over(epoch, successor)
 
     def as_master(self) -> Promotion | None:
-        """Where this replica is master already."""
+        """Return the promotion if this replica is master already."""
         if self._roles.master is None:
             return None
         return Promotion(self._roles.epoch, was_master=True)
 
     def check_finished(self) -> None:
-        """Raises ReplicaRefused, NotServed."""
+        """Check that this replica may become master. Raises ReplicaRefused, NotServed."""
         if not self._roles.own.is_open:
             raise self._roles.refusal()
         self._roles.own.check_finished()
 
     async def until_master(self, epoch: int) -> None:
-        """Raises NotPromoted."""
+        """Wait until this replica serves as master of `epoch`. Raises NotPromoted."""
         try:
             async with asyncio.timeout(PROMOTED_S):
                 await self._roles.until_leading(epoch)

@@ -1,4 +1,4 @@
-"""The metrics of a replica. Decides nothing."""
+"""Export the metrics of a replica. This module makes no decisions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GAUGES = {
     "copying": "1: it copies its master's log or tables.",
     "coordinator_reachable": "1: etcd answered last, or is not needed.",
 }
-# Names as in ReplicaCounts.
+# The names are those of ReplicaCounts.
 _COUNTERS = {
     "received_bytes": "Bytes of its masters' logs that it was sent.",
     "cuts": "Times that it cut its log.",
@@ -31,7 +31,7 @@ _WAIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2, 5)
 
 
 class ReplicaMetrics:
-    """`rocketmq_replica_…`, ours: RocketMQ has no metrics of its replication."""
+    """Export `rocketmq_replica_…`: our own names, as RocketMQ has no metrics of replication."""
 
     def __init__(self, registry: CollectorRegistry, cluster: str, name: str, number: int) -> None:
         self._node = (cluster, "broker", name, str(number))
@@ -91,8 +91,11 @@ class ReplicaMetrics:
                 self._clocks.labels(*slave).set(follower.clock_offset_ms / 1_000)
 
     def count(self, counts: ReplicaCounts, waits_ms: Iterable[int]) -> None:
-        """`counts`: all since the start. `waits_ms`: of the master for its replicas, since the last
-        call."""
+        """Add what has been counted since the last call.
+
+        `counts` are totals since the start. `waits_ms` are the waits of the master for its replicas
+        since the last call.
+        """
         before, self._counted = self._counted, counts.copy()
         for metric, total in self._counters.items():
             total.inc(getattr(counts, metric) - getattr(before, metric))

@@ -1,4 +1,4 @@
-"""Whether the process of a master has ended: its port, asked after its stream broke."""
+"""Probe the port of a master after its stream broke, to learn whether its process has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROBE_TIMEOUT_S = 1.0
 
 
 async def refuses(address: str) -> bool:
-    """Whether nobody listens there: of a process that has ended, on a machine that is up."""
+    """Return whether the port refuses connections: the process has ended, its machine is up."""
     host, port = split_address(address)
     for probe in range(PROBES):
         if probe:

@@ -1,8 +1,11 @@
-"""A member of a group without etcd: master or slave as its options say, until a person promotes
-another one; then as the epochs say, which outlive a restart.
+"""Run a member of a group without etcd.
 
-    promote → every replica that answers tells what it has → the master hands over, if it lives
-    → each notes the new epoch, so that the old one confirms nothing more → this one is master
+It is master or slave as its options say, until an operator promotes another replica. After that the
+epochs decide; they outlive a restart.
+
+    promote → ask every replica what it has → the master hands over, if it lives
+    → each replica notes the new epoch, so that the old master confirms nothing more
+    → this replica is master
 """
 
 from __future__ import annotations
@@ -40,12 +43,15 @@ from aerobee_broker.rpc.replication.replica import Promotion, ReplicaCalls
 from aerobee_chassis.background import until_one_ends
 from aerobee_wire.status import MqError
 
-AGAIN_S = 1.0  # after a role that could not be taken
+AGAIN_S = 1.0  # seconds after a role could not be taken
 
 
 class StaticMember(Member):
-    """Starts once the store is open, and has started when it has its role. Nobody is elected: a
-    master that hears of a higher epoch, which a person has begun elsewhere, follows."""
+    """Take the role that the options and promotions decide. There are no elections.
+
+    It starts when the store is open, and has started when it has its role. A master that learns of
+    a higher epoch becomes a slave: an operator has begun that epoch elsewhere.
+    """
 
     def __init__(
         self,
@@ -55,7 +61,7 @@ class StaticMember(Member):
         address: str,
         calls: ReplicaCalls,
     ) -> None:
-        """`address`: "host:port" of this replica."""
+        """Create the member. `address` is the "host:port" of this replica."""
         super().__init__(roles, calls)
         self._coordinator = coordinator
         self._masters = masters
@@ -64,12 +70,13 @@ class StaticMember(Member):
         self._clock = roles.own.environment.clock.real
         self._started_ms = self._clock.monotonic_ms()
         self._task: asyncio.Task[None] | None = None
-        self._tried = roles.taken  # set too once a role could not be taken
+        self._tried = roles.taken  # also set when a role could not be taken
         self._waits_told = False
-        self._known_at_first = 0  # the highest epoch that it had heard of when it was started
-        self._was_changed = False  # its role, by the options, since the start before
+        self._known_at_first = 0  # the highest epoch that it knew when it started
+        # Whether the options give it another role than at the previous start.
+        self._was_changed = False
         self._promoted = asyncio.Event()
-        self._promoted_to = 0  # the epoch of a promotion, until the role is taken
+        self._promoted_to = 0  # the epoch of a promotion; 0 after the role is taken
 
     async def start(self) -> None:
         self._coordinator.load()
@@ -118,8 +125,11 @@ class StaticMember(Member):
         await self._promoted.wait()
 
     async def _leads_at_first(self) -> bool:
-        """As far as this replica knows: by its options at first, and where they were changed; else
-        it was master last."""
+        """Return whether this replica begins as master, as far as it knows.
+
+        The options decide at the first start and after they were changed. Otherwise it leads if it
+        was the last master.
+        """
         by_options = self._options.broker_role != "SLAVE"
         role, before = "master" if by_options else "slave", self._coordinator.configured
         await self._coordinator.configure(role)
@@ -130,14 +140,14 @@ class StaticMember(Member):
         return self._led_last()
 
     def _led_last(self) -> bool:
-        """Whether it was master, or about to be, in the highest epoch that it has heard of."""
+        """Return whether it was master, or about to be, in the highest epoch that it knows."""
         own, state = self._roles.own, self._coordinator.state
         assert state is not None, "it was a master once"
         highest = own.highest_epoch()
         if highest > state.epoch:
             log = structlog.get_logger()
             log.warning("master_superseded", epoch=highest, own_epoch=state.epoch)
-        # An epoch that another one has taken too is in the history without this replica's entry.
+        # If another replica has taken that epoch too, the history lacks this replica's entry.
         entries = own.epochs.history.entries
         led = any(
             (each.epoch, each.store_id) == (state.epoch, own.replica.store_id) for each in entries
@@ -149,7 +159,7 @@ class StaticMember(Member):
         return promotion_epoch(highest) if self._was_changed else highest + 1
 
     def _highest_epoch(self) -> int:
-        """As far as this replica knows."""
+        """Return the highest epoch that this replica knows."""
         return max(self._roles.own.highest_epoch(), self._coordinator.epoch)
 
     async def _lead(self, epoch: int) -> None:
@@ -161,12 +171,15 @@ class StaticMember(Member):
         structlog.get_logger().warning("master_superseded", own_epoch=self._roles.epoch)
 
     async def _until_told(self, role: MasterRole) -> None:
-        """By a slave, or by a replica that is promoted."""
-        if not await asyncio.shield(role.over):  # its disk fails, and nobody elects another
-            await asyncio.Event().wait()  # it is read and told about
+        """Return when a slave or a promoted replica has reported a higher epoch."""
+        if not await asyncio.shield(role.over):  # its disk fails, and there are no elections
+            await asyncio.Event().wait()  # it still serves reads, and reports its state
 
     async def _until_known_elsewhere(self, role: MasterRole) -> None:
-        """A master that was cut off during a promotion has no slave that would tell it."""
+        """Return when other replicas or name servers know a higher epoch.
+
+        A master that was cut off during a promotion has no slave that would report it.
+        """
         while True:
             await asyncio.sleep(self._options.ha_housekeeping_interval / 1000)
             highest = max(await self._highest_elsewhere(), self._roles.own.highest_epoch())
@@ -175,7 +188,7 @@ class StaticMember(Member):
                 return
 
     async def _highest_elsewhere(self) -> int:
-        """The highest epoch that name servers, and the replicas that they know, tell."""
+        """Return the highest epoch that name servers and the replicas known to them report."""
         group = await self._masters.group()
         found, _ = await self._ask(group)
         return self._highest(group, found)
@@ -184,11 +197,14 @@ class StaticMember(Member):
         return max([group.epoch, *(each.log.epoch for each in found)])
 
     async def _may_lead(self) -> bool | None:
-        """Whether nobody else knows of a higher epoch than this replica, whose whole log is shown
-        then. None: too few answer to tell, of a group that has had a master."""
+        """Return whether no other replica knows a higher epoch than this one.
+
+        If it may lead, its whole log becomes visible. Returns None if the group has had a master,
+        and too few replicas answer to decide.
+        """
         group = await self._masters.group()
         found, _ = await self._ask(group)
-        # With what this replica has noted meanwhile, for one that is promoted.
+        # With what this replica has noted meanwhile for another promoted replica.
         heard = max(self._highest(group, found), self._roles.own.highest_epoch())
         highest = max(self._known_at_first, self._coordinator.epoch)
         if heard > highest:
@@ -215,8 +231,10 @@ class StaticMember(Member):
         return None
 
     def _waited_for_all(self, found: Sequence[ReplicaStatus]) -> bool:
-        """Whether all others answer, or have had time to: one of them may know that the disk of
-        this replica went back in time."""
+        """Return whether all other replicas answer, or have had time to.
+
+        One of them may know that the disk of this replica is an older copy.
+        """
         options = self._options
         if not (options.namesrvs and options.is_synchronous):
             return True
@@ -225,7 +243,7 @@ class StaticMember(Member):
         return others >= options.total_replicas - 1 or waited_ms >= options.election_wait_for_set
 
     async def _until_answers(self) -> None:
-        """Until others tell whether this replica may lead again."""
+        """Wait until other replicas report whether this one may lead again."""
         while True:
             await asyncio.sleep(AGAIN_S)
             if await self._may_lead() is not None:
@@ -236,7 +254,10 @@ class StaticMember(Member):
         await self._roles.follow(self._find_master, number)
 
     async def _find_master(self) -> str:
-        """haMasterAddress is where the master was at first: name servers know of promotions."""
+        """Return the address of the master.
+
+        Name servers know of promotions, while haMasterAddress is where the master was at first.
+        """
         group = await self._masters.group()
         registered = "" if group.master == self._address else group.master
         if registered and group.epoch >= self._roles.own.highest_epoch():
@@ -271,7 +292,8 @@ class StaticMember(Member):
                 check_furthest(
                     self._roles.own.describe(), [log for log in noted if log.replica in whole]
                 )
-            self.check_finished()  # the old master may be back, and this replica has cut its log
+            # The old master may be back, and this replica may have cut its log.
+            self.check_finished()
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
                 tell_given_up(self._roles.own, epoch, lacks, None)
@@ -283,14 +305,14 @@ class StaticMember(Member):
         return Promotion(epoch, handed_over=master is not None)
 
     async def _others(self) -> list[ReplicaStatus]:
-        """The replicas that the name servers know, or the options, and that answer."""
+        """Return the replicas that answer, of those known from name servers and options."""
         found, silent = await self._ask(await self._masters.group())
         for error in silent:
             structlog.get_logger().warning("replica_does_not_answer", reason=error.message)
         return [each for each in found if each.role is not Role.REFUSED]
 
     async def _ask(self, group: GroupAtNameServer) -> tuple[list[ReplicaStatus], list[MqError]]:
-        """What they say, one for each number, and why the others do not answer."""
+        """Return one status for each replica id that answers, and the errors of the silent ones."""
         addresses = {*group.addresses.values(), self._options.ha_master_address}
         asked = [self.calls.status(each) for each in sorted(addresses - {self._address, ""})]
         found: dict[int, ReplicaStatus] = {}
@@ -322,13 +344,13 @@ class StaticMember(Member):
             self.check_finished()
 
         def note(history: EpochHistory) -> EpochHistory:
-            if epoch <= history.highest:  # of another promotion, perhaps
+            if epoch <= history.highest:  # perhaps by another promotion
                 raise MasterOutdated("that is to be master", epoch, history.highest)
             return history.note(epoch)
 
         try:
             await own.environment.flusher(partial(own.epochs.change, note))
-        except OSError as error:  # it may be on the disk all the same, and hold after a restart
+        except OSError as error:  # it may still be on the disk, and be valid after a restart
             raise EpochNotNoted(str(own.replica), epoch, error) from error
         if self._roles.master is not None:
             self._roles.master.end(epoch)

@@ -1,4 +1,4 @@
-"""What a replica of this process is at the moment."""
+"""Describe the present state of this process as a replica."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def replica_status(
     set_at_coordinator: frozenset[int] = frozenset(),
     waits_because: str = "",
 ) -> ReplicaStatus:
-    """`address`: "host:port" of this replica. Raises NotServed while its store opens."""
+    """Return the status of this replica; `address` is its "host:port".
+
+    Raises NotServed while its store opens.
+    """
     own, options = roles.own, roles.own.environment.options
     if own.trouble:
         raise roles.refusal()
