@@ -181,9 +181,7 @@ class LiteDispatch:
             self.ready.offer(consumer_group, ready, holders)
 
     def _has_messages(self, consumer_group: str, topic: str, ready: ReadyLine) -> bool:
-        """Return whether a pop would find a message in a line: it is not leased, and not all
-        settled.
-        """
+        """Return whether a line has a message for a pop: it is not leased, and not all is settled."""
         queue = self.table.in_use(consumer_group, topic, ready.queue_id)
         parent = line(topic).parent
         last = self.lines.last_offset(parent, ready.queue_id, ready.code)

@@ -30,7 +30,7 @@ from aerobee_wire.record import iter_records
 _OPEN_FILES = 64
 _CACHED_LINES = 16_384
 _NAME = f"{LITE_TOPIC}\x01".encode()
-# the heads are saved after this number of units, or after one per lite topic if that is more
+# The heads are saved after this number of units, or after one per lite topic if that is more.
 CAPTURE_UNITS = 100_000
 
 
@@ -258,7 +258,7 @@ class LiteLines:
         return last.queue_offset if last is not None else -1
 
     def name_of(self, parent: str, queue_id: int, code: int) -> str | None:
-        """Return the name of a lite topic, read from its last message; None if that is unavailable."""
+        """Return the name of a lite topic, read from its last message; None if unavailable."""
         last = self.last_offset(parent, queue_id, code)
         found = self.named(parent, queue_id, last) if last >= 0 else None
         return found.name if found is not None and lite_code(found.name.encode()) == code else None
@@ -301,7 +301,7 @@ class LiteLines:
         max_bytes: int = 262_144,
         tags: frozenset[int] | None = None,
     ) -> ReadResult:
-        """Read a line like MessageStore.read. `tags` are ignored: lite topics do not support them."""
+        """Read a line like MessageStore.read, but ignore `tags`."""
         parent, name, code = line(topic)
         high = self._store.max_offset(parent, queue_id)
         if queue_offset > high:

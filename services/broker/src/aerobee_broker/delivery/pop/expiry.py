@@ -93,7 +93,7 @@ class LeaseDeadlines:
         return self._heap[0].deadline_ms - self._clock.monotonic_ms()
 
     def take_expired(self) -> list[LeasedMessage]:
-        """Return the messages whose deadline has passed, unless settled or changed in the meantime."""
+        """Return the messages whose deadline has passed, except settled or changed ones."""
         self._earlier.clear()
         now_ms = self._clock.monotonic_ms()
         expired: list[LeasedMessage] = []

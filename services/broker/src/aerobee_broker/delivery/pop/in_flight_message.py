@@ -107,8 +107,10 @@ class InFlightMessage:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was delivered and is not settled by its first lease, as that was given:
-        delivered again, visible again, or its invisible duration changed."""
+        """Return whether its first lease, as granted, failed to settle it.
+
+        True if it was delivered again, is visible again, or its invisible duration was changed.
+        """
         if self.attempt != 1 or self.state is not INVISIBLE:
             return self.attempt > 0
         return self.pop_time_ms > self.lease_id // LEASE_IDS_PER_MS

@@ -26,8 +26,12 @@ MAX_INVISIBLE_DURATION_MS = 43_200_000  # 12 h
 
 @dataclass(frozen=True, slots=True)
 class InvisibleChange:
-    """`invisible_duration_ms` None: the group's retry delay. `uncounted`: the next delivery has the
-    same attempt number. `unless_changed`: only if the lease still expires when its name says."""
+    """A change of a lease.
+
+    `invisible_duration_ms`: None for the group's retry delay. `uncounted`: the next delivery has
+    the same attempt number. `unless_changed`: only if the lease still expires at
+    `lease.expires_ms`.
+    """
 
     lease: LeaseName
     invisible_duration_ms: int | None

@@ -70,7 +70,7 @@ class LeaseJournal(Component):
             raise
 
     def append(self, record: JournalRecord) -> None:
-        """Append a record without waiting for the disk; it precedes all later appends in the log."""
+        """Append a record without waiting for the disk; it precedes all later appends."""
         self._append([record])
         self.log.schedule_flush()
 

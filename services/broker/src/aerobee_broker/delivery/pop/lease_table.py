@@ -86,7 +86,7 @@ class ReceiveAttempt:
 
 @dataclass(slots=True, eq=False)
 class GroupLeases:
-    """One consumer group in one topic."""
+    """The leases of one consumer group in one topic."""
 
     consumer_group: str
     topic: str

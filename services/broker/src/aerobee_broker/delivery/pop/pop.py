@@ -34,8 +34,11 @@ MAX_POLL_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class PopResult:
-    """`records` as they are stored, one after the other; `attempts`: the delivery attempt of each,
-    from 1 on. `pop_time_ms`: since the epoch."""
+    """The result of a pop.
+
+    `records`: as stored, concatenated. `attempts`: the delivery attempt of each, starting at 1.
+    `pop_time_ms`: since the epoch.
+    """
 
     records: bytes
     attempts: list[int]
@@ -153,10 +156,10 @@ def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
-    """Whether a pop would find a message, with a long poll. Leases nothing.
+    """Long polls that report whether a pop would find a message, without a lease.
 
-    For who waits for the messages of several brokers and pops from the one that has some. As in
-    RocketMQ a notification is no promise: when the pop comes, another may have been faster.
+    They serve a client that waits for messages of several brokers and pops from the one that has
+    some. As in RocketMQ, a notification does not reserve a message: another pop may lease it first.
     """
 
     selector: MessageSelector

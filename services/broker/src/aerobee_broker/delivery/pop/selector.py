@@ -395,7 +395,10 @@ class MessageSelector:
             batch.add(queue, message, raw)
 
     def _note_lost(self, batch: PopBatch) -> None:
-        """Write lost messages to the journal as settled: they are deleted by retention, or damaged."""
+        """Write lost messages to the journal as settled.
+
+        Retention has deleted them, or they are damaged.
+        """
         if not batch.lost:
             return
         structlog.get_logger().warning(

@@ -1,8 +1,8 @@
-"""Pull on a slave: messages that are confirmed and derived here, and nothing besides.
+"""Pull on a slave: reads only messages that are confirmed and derived here.
 
-It creates no group, takes no offset and knows no lock: these are the master's. What this slave
-cannot know, because it may lag, it does not decide: an offset outside of the queue as it is here is
-answered with "nothing new", a topic or group that is not here is the master's to refuse.
+It does not create groups, accept offsets or check locks: the master does. A slave may lag, so it
+does not decide what it cannot know. For an offset outside its queue, it returns "nothing new". For
+an unknown group, it refers the client to the master.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ class SlavePull:
     has_master: Callable[[], bool]
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
-        """As `Pull.pull`. Raises NotServed, NoPermission, InvalidParameter, SubscriptionNotExist,
-        MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises."""
+        """Read like `Pull.pull`.
+
+        Raises NotServed, NoPermission, InvalidParameter, SubscriptionNotExist, MqError
+        SUBSCRIPTION_PARSE_FAILED, and the errors of the store.
+        """
         self.check()
-        if request.locked:  # whether the caller holds the lock only the master knows
+        if request.locked:  # only the master knows whether the caller holds the lock
             raise self.refuse()
         self.access.check_broker()
         group = None if request.browse else self._group(request.consumer_group)
@@ -82,7 +85,8 @@ class SlavePull:
     def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
         result = self.reading.read(request, wanted)
         moved = result.status in (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_TOO_LARGE)
-        if moved or result.corrupted_count:  # the master may have what is damaged here
+        # the master may have the messages that are damaged here
+        if moved or result.corrupted_count:
             return replace(
                 result,
                 status=ReadStatus.NO_NEW,
