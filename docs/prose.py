@@ -30,6 +30,12 @@ CLEAN = (
     "docs/file_map.py",
     "docs/spark.md",
     "jobs/spark",
+    "services/broker/src/aerobee_broker/delivery/delay",
+    "services/broker/src/aerobee_broker/delivery/pop",
+    "services/broker/src/aerobee_broker/delivery/pull",
+    "services/broker/src/aerobee_broker/delivery/retry",
+    "services/broker/src/aerobee_broker/delivery/send",
+    "services/broker/src/aerobee_broker/delivery/transaction",
 )
 # word or phrase → what to write instead
 PHRASES = {

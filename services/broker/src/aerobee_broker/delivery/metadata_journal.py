@@ -4,13 +4,13 @@ Each change is a log record, so that each replica has all changes in their order
 
 When a table's file is written (`PersistentTable`), the table is compared with the journal, and the
 differences are logged. The file is written only after the record is confirmed. So a caller that
-waits for the file may acknowledge a change that no failover undoes, and the file contains no other
+waits for the file may acknowledge a change that no failover undoes. The file contains no other
 changes. Consumer offsets are written every `flushConsumerOffsetInterval`: after a failover, groups
 repeat at most the messages of that interval.
 
-The deletion of a topic, and the creation of a parent of lite topics, is logged in the same turn of
-the event loop, because its position in the log matters. If the log loses such a record, it is
-logged again before any other record of the journal.
+The position of two kinds of records in the log matters: the deletion of a topic, and the creation
+of a parent of lite topics. They are logged in the turn of the event loop in which the change
+happens. If the log loses such a record, it is logged again before any other record of the journal.
 """
 
 from __future__ import annotations

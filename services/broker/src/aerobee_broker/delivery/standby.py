@@ -65,10 +65,9 @@ class WarmLeases:
         return count == SLICE_RECORDS
 
     async def catch_up(self) -> None:
-        """Apply all visible records, in slices: a blocked event loop would not renew its etcd
-        lease.
+        """Apply all visible records.
 
-        Raises StoreReadError.
+        Runs in slices, because a blocked event loop could not renew leases. Raises StoreReadError.
         """
         more = self.step()
         while more:

@@ -86,7 +86,7 @@ class DeliveryLoop:
 
     @property
     def due_in_ms(self) -> float | None:
-        """Until the head of its queue is due; None while there is none."""
+        """Return the time until the head of the queue is due; None if there is none."""
         return self._queue.due_in_ms()
 
     def wake(self) -> None:

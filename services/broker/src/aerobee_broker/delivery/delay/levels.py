@@ -62,7 +62,7 @@ class DelayQueues:
             self._own.setdefault(delay_ms, queue_id)
 
     def arrived(self, queue_id: int) -> None:
-        """Record that the messages routed to a queue are confirmed, so that `is_empty` counts them."""
+        """Record that the messages routed to a queue are confirmed; `is_empty` now counts them."""
         self.unconfirmed = False
         self._unconfirmed_queues.discard(queue_id)
 

@@ -45,7 +45,7 @@ from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 
-# then the time of day is checked again, because the clock may have been set
+# After this time, the time of day is checked again, because the clock may have been set.
 LONGEST_SLEEP_MS = 10_000
 READ_UNITS = 16_384  # at a time
 READ_AGAIN_S = 1.0  # after a failed read of the queue
@@ -87,7 +87,7 @@ class TimerDelivery(Component):
 
     @property
     def waiting(self) -> int:
-        """Messages."""
+        """Return the number of waiting messages."""
         return len(self._table)
 
     # ---- startup and shutdown ----

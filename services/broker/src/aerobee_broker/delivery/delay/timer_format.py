@@ -28,7 +28,7 @@ _RECALL_BODY = b"0"
 
 # The properties that request a time, in the order of their precedence.
 TIME_PROPERTIES = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
-# of the properties that are relative to now
+# Milliseconds per unit of the properties that are relative to now.
 _MILLISECONDS = {props.TIMER_DELAY_SEC: 1_000, props.TIMER_DELAY_MS: 1}
 
 

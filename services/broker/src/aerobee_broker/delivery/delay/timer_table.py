@@ -24,7 +24,7 @@ from aerobee_broker.store.messages import Unit
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _BLOCK_BITS = 12
-# the number of queue offsets per block, by which waiting messages are counted
+# The number of queue offsets per block, by which waiting messages are counted.
 BLOCK_OFFSETS = 1 << _BLOCK_BITS
 MAX_MARKS = 64
 SLICE = 50_000  # keys that are processed at once: about 10 ms

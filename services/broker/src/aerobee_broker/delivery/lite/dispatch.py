@@ -69,7 +69,7 @@ class LiteDispatch:
             self._offer(consumer_group, parent, ReadyLine(each, code))
 
     def wake_pops(self, topic: str) -> None:
-        """Do nothing: `reset` and `LiteState.forget` already handle lines."""
+        """Do nothing: `reset` offers lines itself, and deleted lines have no messages."""
 
     def changed(self, change: Change) -> None:
         """Offer and withdraw lines after a client changed its subscription."""
@@ -181,7 +181,7 @@ class LiteDispatch:
             self.ready.offer(consumer_group, ready, holders)
 
     def _has_messages(self, consumer_group: str, topic: str, ready: ReadyLine) -> bool:
-        """Return whether a line has a message for a pop: it is not leased, and not all is settled."""
+        """Return whether a line has messages for a pop: not leased, and not all settled."""
         queue = self.table.in_use(consumer_group, topic, ready.queue_id)
         parent = line(topic).parent
         last = self.lines.last_offset(parent, ready.queue_id, ready.code)

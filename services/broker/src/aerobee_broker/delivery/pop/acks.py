@@ -109,7 +109,7 @@ class Acknowledgements:
         if settlement:
             await self.settle(settlement)
         elif len(failures) < sum(len(lease_set.queue_offsets) for lease_set in lease_sets):
-            # repeated acknowledgements: the first may not be durable yet
+            # Repeated acknowledgements: the first may not be durable yet.
             await self.journal.flush()
         return failures
 
@@ -123,7 +123,7 @@ class Acknowledgements:
         ended, settled, invalid = queue.acknowledge(offsets, lease_id, now_ms)
         if ended:
             settlement.add(queue, ended, settled)
-        # after expiry, a repeated acknowledgement fails
+        # After expiry, a repeated acknowledgement fails.
         if invalid and expires_ms > self.clock.now_ms():
             return [at for at in invalid if not queue.is_acknowledged(offsets[at], lease_id)]
         return invalid

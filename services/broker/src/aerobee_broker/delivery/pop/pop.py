@@ -120,7 +120,7 @@ class Pop:
                 self.deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
 
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
-        # other pops may get the rest
+        # Other pops may get the rest.
         if len(batch.attempts) >= request.max_messages or batch.is_cut:
             self.polls.wake_pop(request.consumer_group, request.topic)
         self.metrics.delivered(

@@ -242,8 +242,7 @@ class LongPolls:
                     _end(future, True)
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """Wake the longest waiting pop: a message of this queue (None: of any) became visible
-        again.
+        """Wake the longest waiting pop: a message of this queue (None: any) is visible again.
 
         If no pop waits for it, wakes every notification.
         """

@@ -107,7 +107,10 @@ class QueueQueries:
         return QueueBounds(queue_id, low, high, earliest_ms, latest_ms)
 
     def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
-        """Return the first offset at or after a store time; `upper`: the last one at or before it."""
+        """Return the first offset at or after a store time.
+
+        `upper`: return the last offset at or before it.
+        """
         self._queues(self.topics.get(topic), [queue_id])
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
 
@@ -276,8 +279,7 @@ class OffsetQueries(QueueQueries):
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
-        """Return the progress by queue, for all topics that the group subscribes to or has offsets
-        in.
+        """Return the progress by queue, for all topics with a subscription or offsets of the group.
 
         Empty for a group that broadcasts.
         """

@@ -2,7 +2,7 @@
 
 It does not create groups, accept offsets or check locks: the master does. A slave may lag, so it
 does not decide what it cannot know. For an offset outside its queue, it returns "nothing new". For
-an unknown group, it refers the client to the master.
+an unknown topic or group, it refers the client to the master.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from aerobee_broker.store.messages import ReadResult, ReadStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlavePull:
-    """`check` raises NotServed while this slave serves no reads; `refuse` is that error for what
-    its master is to answer. `has_master`: whether this slave follows one: the master then has what
-    is not here, and a pull that finds nothing does not wait here."""
+    """Serves pulls on a slave.
+
+    `check` raises NotServed while this slave does not serve reads. `refuse` returns that error for
+    requests that the master must answer. `has_master`: whether this slave follows a master. If so,
+    a pull that finds no messages does not wait here, because the master may have them.
+    """
 
     reading: QueueReading
     slow_readers: SlowReaders
@@ -85,7 +88,7 @@ class SlavePull:
     def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
         result = self.reading.read(request, wanted)
         moved = result.status in (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_TOO_LARGE)
-        # the master may have the messages that are damaged here
+        # The master may have the messages that are damaged here.
         if moved or result.corrupted_count:
             return replace(
                 result,

@@ -1,4 +1,4 @@
-"""Send-back: stores messages that a consumer failed to consume again, by the retry policy.
+"""Send-back: stores messages again, by the retry policy, after a consumer failed to consume them.
 
 Entries are independent: if one cannot be read, the others are stored. The stored messages are
 durable before the response, so the consumer may forget them.
