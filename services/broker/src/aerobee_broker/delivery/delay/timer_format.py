@@ -2,7 +2,7 @@
 
 No clock, no loop. The due time is in the waiting message (TIMER_OUT_MS) and, for speed, in the tags
 code of its consume-queue unit. A recall is a record of the same queue: the tags code of its unit is
--1 minus the queue offset of the recalled message. So the units alone contain which messages wait,
+-1 minus the queue offset of the recalled message. So the units alone define which messages wait,
 and until when.
 
 Difference from RocketMQ: times are exact to the millisecond, never rounded to an earlier second.

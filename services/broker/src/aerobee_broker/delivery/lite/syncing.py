@@ -25,7 +25,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class Action(Enum):
-    """How the lite topics of a request change those of the client."""
+    """The effect of the lite topics of a request on those of the client."""
 
     ADD = "they come to them"
     REMOVE = "they are taken away from them"

@@ -100,7 +100,7 @@ def _immunity_ms(properties: Mapping[str, str]) -> int | None:
     return min(seconds, MAX_IMMUNITY_S) * 1_000
 
 
-# ---- into the half topic ----
+# ---- storing half messages ----
 
 
 def is_transactional(properties: Mapping[str, str]) -> bool:
@@ -142,7 +142,7 @@ def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
     return NewMessage.copy_of(record, names.HALF_TOPIC, QUEUE_ID, properties)
 
 
-# ---- out of it ----
+# ---- ending half messages ----
 
 
 def destination(record: Record) -> tuple[str, int]:

@@ -27,9 +27,10 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
-# A half message this far behind the end of the log is copied forward, so that a start reads little;
+# A half message this far behind the end of the log is copied forward, so that a start reads little.
 COPY_BEHIND_BYTES = 256 * 1024 * 1024
-# and this multiple of the bytes of all open ones, so that copies do not trigger more copies.
+# It must also be behind by this multiple of the bytes of all open ones, so that copies do not
+# trigger more copies.
 COPY_BEHIND_TIMES = 4
 CHECKS_A_RECORD = 10_000  # after a broken disk, there may be more checks than fit into one record
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
