@@ -44,6 +44,12 @@ CLEAN = (
     "services/broker/src/aerobee_broker/roles/integrity",
     "services/broker/src/aerobee_broker/scrubbing.py",
     "services/broker/src/aerobee_broker/upkeep.py",
+    "services/broker/src/aerobee_broker/delivery/delay",
+    "services/broker/src/aerobee_broker/delivery/pop",
+    "services/broker/src/aerobee_broker/delivery/pull",
+    "services/broker/src/aerobee_broker/delivery/retry",
+    "services/broker/src/aerobee_broker/delivery/send",
+    "services/broker/src/aerobee_broker/delivery/transaction",
 )
 # word or phrase → what to write instead
 PHRASES = {

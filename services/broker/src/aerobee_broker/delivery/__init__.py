@@ -1,1 +1,4 @@
-"""Policy over topics: who gets which message, when, and how often. Knows no file and no wire."""
+"""Message delivery: the recipient, time and number of deliveries of each message.
+
+Does not access files or the network.
+"""

@@ -1,4 +1,4 @@
-"""Changing and deleting topics, deleting groups: what touches several tables, or the store too."""
+"""Administration across several tables and the store: change or delete topics, delete groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_SETTINGS = ("topic", "shrunk_from")
 class TopicUpdate:
     before: TopicConfig
     after: TopicConfig
-    # Queue id → its messages, of the queues that lose their readers.
+    # Queue id → number of messages, for queues that are no longer read.
     unreadable: Mapping[int, int]
     unreachable_namesrvs: Sequence[str] = ()
 
@@ -41,13 +41,13 @@ class Administration:
     saved_offsets: PersistentTable
     polls: LongPolls
     leases: Leases
-    journal: MetadataJournal | None  # of a broker whose log has replicas
+    journal: MetadataJournal | None  # None unless the broker's log has replicas
     lite: LiteState
 
     async def update_topic(
         self, given: TopicConfig, named: Collection[str], *, dry_run: bool, force: bool
     ) -> TopicUpdate:
-        """Changes the `named` settings to those of `given`; with `dry_run` nothing changes.
+        """Change the `named` settings to those of `given`; with `dry_run`, only check.
 
         Raises TopicNotExist, InvalidParameter, NoPermission, and, without `force`,
         MessagesUnreadable.
@@ -64,8 +64,10 @@ class Administration:
         return TopicUpdate(before, after, unreadable, put.unreachable_namesrvs)
 
     def _unreadable(self, before: TopicConfig, after: TopicConfig) -> dict[int, int]:
-        """Queue id → its messages, of the queues that have or will get messages that nobody reads,
-        and which the change from `before` makes so."""
+        """Return queue id → number of messages, for queues that the change makes unreadable.
+
+        Includes queues without messages that will get some, and that no consumer reads.
+        """
         topic, most = after.topic, max(before.queue_count, after.queue_count)
         messages = {
             queue_id: self.store.max_offset(topic, queue_id)
@@ -82,11 +84,12 @@ class Administration:
         }
 
     async def delete_topic(self, topic: str) -> bool:
-        """Also its consumer offsets and consume queues. False: there was no such topic. Raises what
-        the store raises: when its log takes nothing, nothing is done.
+        """Delete a topic with its consumer offsets and consume queues; return whether it existed.
 
-        All of it before anything is waited for: a send may make the topic again at any moment, and
-        what it stores then is the new topic's.
+        Raises the errors of the store; if its log rejects records, nothing has changed.
+
+        Everything is done before the first await: a send may recreate the topic at any moment, and
+        its messages then belong to the new topic.
         """
         logged: list[asyncio.Future[None] | None] = []
 
@@ -101,17 +104,17 @@ class Administration:
 
         queue_ids = self.store.queues(topic)
         removed = await self.topics.remove(topic, forget)
-        if removed:  # by time, a kill could leave them to a topic that is made again
+        if removed:  # with a save by interval, a kill could leave them to a recreated topic
             await self.saved_offsets.save()
         for durable in filter(None, logged):
             await asyncio.shield(durable)
         return removed
 
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
-        """False: there was no such group. Raises as `delete_topic` does.
+        """Delete a group; return whether it existed. Raises the errors of `delete_topic`.
 
-        A consumer may make the group again at any moment, so all of it is done at once; and a
-        deletion that fails when it is saved leaves nothing that a second one would not find.
+        Everything is done before the first await, because a consumer may recreate the group at any
+        moment. If saving fails, a second deletion still finds everything that is left.
         """
         logged: list[asyncio.Future[None] | None] = []
 
@@ -124,8 +127,8 @@ class Administration:
                 logged.append(self.lite.forget(consumer_group=consumer_group))
 
         deleted = self.groups.remove(consumer_group, forget)
-        # The group last: a kill before that leaves one that begins anew, not what a group of its
-        # name would go on from.
+        # Save the group last. After a kill before that, the group starts from the beginning.
+        # Otherwise, a new group of the same name would resume from the old offsets.
         if deleted and remove_offsets:
             await self.saved_offsets.save()
         for durable in filter(None, logged):

@@ -1,7 +1,7 @@
-"""Draining: a broker takes no more messages of producers, until it is empty and can be removed.
+"""Draining: a broker rejects new messages of producers until it is empty and can be removed.
 
-Its topics stay readable: consumers go on, and so do retries, delayed messages and transactions that
-have begun, all of them here. Survives restarts.
+Its topics stay readable. Consumption, retries, delayed messages and open transactions continue, all
+on this broker. Draining survives restarts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from aerobee_wire import topics as names
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What has yet to leave the broker; in messages, and only what is not 0.
+    """The messages that still have to leave the broker; zero counts are left out.
 
     `lags`: consumer group, topic, messages not consumed. `in_flight`: popped and not acknowledged.
-    `delayed_messages`: by delay queue. `half_messages`: by topic. Nobody waits for `dead_letters`
-    (by topic) and `unread_topics`, which no group has read: they are out of reach once the broker
-    is gone.
+    `delayed_messages`: by delay queue. `half_messages`: by topic. Draining does not wait for
+    `dead_letters` (by topic) and for `unread_topics`, which no group has read. They become
+    unavailable when the broker is removed.
     """
 
     draining_since_ms: int
@@ -56,9 +56,12 @@ class Draining:
     backlog: Backlog
 
     async def put(self, draining: bool) -> tuple[bool, list[str]]:
-        """Begins or ends draining; durable on return. Whether that changed anything, and the name
-        servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
-        # Also where a call before this one was cancelled, or could not save it.
+        """Begin or end draining; durable on return.
+
+        Returns whether anything changed, and the unreachable name servers. Raises MqError
+        SYSTEM_ERROR if it cannot be saved.
+        """
+        # Also if an earlier call was cancelled, or could not save it.
         changed = self.drain.put(draining) or self.drain.refuses != draining
         await self.saved_drain.save()
         unreachable = await self.topics.register_all() if changed else []
@@ -68,7 +71,7 @@ class Draining:
         return changed, unreachable
 
     async def remaining(self) -> Remaining:
-        """Raises what a read of lite topics raises."""
+        """Return what remains. Raises the errors of a read of lite topics."""
         counts = self.leases.counts(), self.lite_leases.counts()
         bound = dict(self.lite_lag.bound())
         lags = [lag for lag in self._lags() if bound.get(lag[0]) != lag[1]]
@@ -98,7 +101,7 @@ class Draining:
         )
 
     def _lags(self) -> Iterator[tuple[str, str, int]]:
-        """Also of topics that a group has subscribed to and not read yet."""
+        """Yield the lags, including topics that a group has subscribed to but not read yet."""
         for group in self.groups.table.all():
             consumer_group = group.consumer_group
             if not self.groups.is_system(consumer_group):
@@ -106,7 +109,7 @@ class Draining:
                     yield consumer_group, topic, self.offset_queries.lag(consumer_group, topic)
 
     def _stored(self, topic: str) -> int:
-        """Messages that can still be read."""
+        """Return the number of messages that can still be read."""
         return sum(
             self.store.max_offset(topic, queue_id) - self.store.min_offset(topic, queue_id)
             for queue_id in self.store.queues(topic)

@@ -1,4 +1,4 @@
-"""The broker's own numbers as gauges for Prometheus, and what waits in the broker."""
+"""The broker's own numbers as gauges for Prometheus, and its backlog."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ LITE_TOPICS_A_ROUND = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in the broker: calls for messages, messages for their time or their transaction's
-    end.
+    """The waiting calls and messages of the broker.
+
+    Calls wait for messages; messages wait for their time or for the end of their transaction.
     """
 
     polls: LongPolls
@@ -35,8 +36,7 @@ class Backlog:
     transactions: Transactions
 
     def delayed(self) -> dict[str, int]:
-        """Name of a delay level, or "timers" → messages that wait; those where none wait are left
-        out."""
+        """Return delay level name, or "timers" → number of waiting messages, without zeros."""
         waiting = self.timers.waiting
         return self.levels.undelivered() | ({"timers": waiting} if waiting else {})
 
@@ -53,7 +53,7 @@ class Gauges:
     offset_queries: OffsetQueries
 
     def measure(self, broker_permission: int) -> None:
-        """Brings the gauges up to date: cheap enough for every few seconds."""
+        """Update the gauges; fast enough to call every few seconds."""
         store, backlog, clients = self.store, self.backlog, self.clients.all()
         leases = self.leases.counts()
         for name, value in (
@@ -80,16 +80,18 @@ class Gauges:
 
 @dataclass(slots=True, eq=False)
 class LiteGauges:
-    """The lag of groups that are bound to a parent of lite topics, as a gauge. After a round that
-    looked at many lite topics come so many idle ones that it is at most `LITE_TOPICS_A_ROUND` each
-    on average."""
+    """Gauges of the lag of groups that are bound to a parent of lite topics.
+
+    After a round that visited many lite topics, rounds are skipped, so that a round visits at most
+    `LITE_TOPICS_A_ROUND` lite topics on average.
+    """
 
     lag: LiteLag
     metrics: BrokerMetrics
     _idle: int = field(default=0, init=False)  # rounds
 
     async def measure(self) -> None:
-        """Every 10 s. A queue that cannot be read is logged."""
+        """Measure the lags; called every 10 s. A queue that cannot be read is logged."""
         if self._idle:
             self._idle -= 1
             return

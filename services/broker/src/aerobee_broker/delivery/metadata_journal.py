@@ -1,14 +1,16 @@
-"""The metadata journal of a master: what changes topics, groups and consumer offsets is a record of
-the log too, so that each replica has it, in the order in which it happened.
+"""The metadata journal of a master: changes of topics, groups and consumer offsets, in the log.
 
-A table is compared with what the journal says when its file is written (`PersistentTable`), and the
-file waits until the record is confirmed. So whoever waits for the file answers for what no failover
-takes back, and the file holds nothing else. Consumer offsets are written every
-`flushConsumerOffsetInterval`: after a failover groups repeat at most that.
+Each change is a log record, so that each replica has all changes in their order.
 
-The deletion of a topic, and the creation of a parent of lite topics, is logged in the turn of the
-loop in which it happens: it counts at its place. One that the log loses is logged before anything
-else of the journal.
+When a table's file is written (`PersistentTable`), the table is compared with the journal, and the
+differences are logged. The file is written only after the record is confirmed. So a caller that
+waits for the file may acknowledge a change that no failover undoes. The file contains no other
+changes. Consumer offsets are written every `flushConsumerOffsetInterval`: after a failover, groups
+repeat at most the messages of that interval.
+
+The position of two kinds of records in the log matters: the deletion of a topic, and the creation
+of a parent of lite topics. They are logged in the turn of the event loop in which the change
+happens. If the log loses such a record, it is logged again before any other record of the journal.
 """
 
 from __future__ import annotations
@@ -32,18 +34,18 @@ from aerobee_wire.status import MqError
 
 
 class MetadataJournal(Component):
-    """Of one epoch: the tables must say what the journal says when it is restored."""
+    """The journal of one epoch. At `restore`, the tables must match the journal."""
 
     def __init__(self, log: DurableLog, saved: SavedTables, clock: Clock) -> None:
         self._log = log
         self._saved = saved
         self._clock = clock
         self._changes: dict[Table, TableChanges] = {}
-        # What the log has not, or has lost: logged before anything else.
+        # Records that are not logged yet, or that the log has lost: logged before any other record.
         self._unlogged: list[TopicDeletion | ParentCreation] = []
 
     def restore(self) -> None:
-        """Raises StoreReadError."""
+        """Compare the tables with the journal, and start to lead it. Raises StoreReadError."""
         for name, table in self._saved.tables.by_name().items():
             file = self._saved.files[name]
             is_known = file.position is not None or not file.is_there
@@ -58,7 +60,10 @@ class MetadataJournal(Component):
     # ---- changes of tables ----
 
     def log(self, table: Table) -> Logged:
-        """Appends what the journal does not say of the table yet. Raises what the store raises."""
+        """Append the changes of a table that are not in the journal yet.
+
+        Raises the errors of the store.
+        """
         self._log_at_its_place()
         changes = self._changes[table]
         change = changes.take()
@@ -69,7 +74,7 @@ class MetadataJournal(Component):
             if error is not None and change is not None:
                 changes.lose(change)
 
-        # Shielded: to cancel it would cancel the call of `ended`.
+        # Shielded: cancelling it would cancel the call of `ended`.
         confirmed = asyncio.shield(self._log.when_flushed(ended))
         confirmed.add_done_callback(_seen)
         return Logged(self._log.store.end_offset, confirmed)
@@ -82,11 +87,13 @@ class MetadataJournal(Component):
             changes.lose(change)
             raise
 
-    # ---- what counts at its place ----
+    # ---- records whose position matters ----
 
     def create_parent(self, topic: str) -> None:
-        """A topic of the type LITE, before its row and its first message. Raises what the store
-        raises."""
+        """Log a topic of type LITE; call before its row is added and its first message is stored.
+
+        Raises the errors of the store.
+        """
         creation = ParentCreation(topic)
         self._unlogged.append(creation)
         try:
@@ -98,9 +105,11 @@ class MetadataJournal(Component):
         self._log.schedule_flush()
 
     def delete_topic(self, topic: str) -> None:
-        """In the store, and in the journal; its rows in the tables are the caller's, in this turn
-        of the loop. Raises what the store raises; then nothing is done. `log` says when it is
-        confirmed."""
+        """Delete a topic in the store, and log the deletion.
+
+        The caller must remove the topic's rows in the same turn of the event loop. Raises the
+        errors of the store, without any change. The deletion is confirmed when a later `log` is.
+        """
         store = self._log.store
         store.check_open_to_appends(reserve=True)
         store.delete_topic(topic)
@@ -111,7 +120,7 @@ class MetadataJournal(Component):
             structlog.get_logger().warning("deletion_not_logged", topic=topic, reason=error.message)
 
     def _log_at_its_place(self) -> None:
-        """Raises what the store raises."""
+        """Append the unlogged records. Raises the errors of the store."""
         while self._unlogged:
             record = self._unlogged[0]
             if isinstance(record, TopicDeletion):
@@ -136,12 +145,12 @@ class MetadataJournal(Component):
         self._touch()
 
     def _touch(self) -> None:
-        """So that the next save logs what the tables have of the topic by then."""
+        """Make the next save log the tables' current rows of the topic."""
         self._saved.tables.topics.touch()
         self._saved.tables.offsets.touch()
 
 
 def _seen(future: asyncio.Future[None]) -> None:
-    """Nobody need wait for it: asyncio would log its exception as never retrieved."""
+    """Retrieve the exception, which asyncio would otherwise log if no caller awaits the future."""
     if not future.cancelled():
         future.exception()

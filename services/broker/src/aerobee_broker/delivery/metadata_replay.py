@@ -1,8 +1,8 @@
-"""Applies the metadata journal: at the start of a replica what its files lack, and while it follows
-what is confirmed, in the order of the log.
+"""Applies the metadata journal to the tables of a replica, in the order of the log.
 
-The store halts behind the deletion of a topic and the creation of a parent of lite topics
-(`store/follow.py`), so that they are carried out before anything behind them is derived. No loop.
+At the start, it applies the records that the tables' files lack; while following, the confirmed
+records. The store halts after the deletion of a topic and the creation of a parent of lite topics
+(`store/follow.py`). So these are applied before later messages are derived. Runs no loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUEUES = (names.METADATA_CHANGE_QUEUE, names.METADATA_DELETION_QUEUE)
 
 
 class ReplicaParents(Protocol):
-    """The parents of lite topics, durable when a call returns. Calls raise StoreWriteError."""
+    """The parents of lite topics. Changes are durable on return; calls raise StoreWriteError."""
 
     def add_parent(self, parent: str) -> None: ...
 
@@ -37,22 +37,25 @@ class ReplicaParents(Protocol):
 
 
 class MetadataReplay:
-    """`restore` first, after the tables were loaded from their files."""
+    """Applies the journal. Call `restore` first, after loading the tables from their files."""
 
     def __init__(self, store: MessageStore, saved: SavedTables, parents: ReplicaParents) -> None:
         self._store = store
         self._saved = saved
         self._parents = parents
-        self._created: set[str] = set()  # parents, whose row need not be there yet
-        self._positions: dict[str, int] = {}  # physical: a table has what lies below
+        self._created: set[str] = set()  # parents whose row may not exist yet
+        self._positions: dict[str, int] = {}  # physical offsets: a table includes everything below
         self._next = dict.fromkeys(_QUEUES, 0)  # queue offsets
 
     def restore(self) -> int:
-        """Returns how many records were applied. Blocks. Raises StoreReadError, StoreWriteError."""
+        """Apply the records that the files lack; return their number.
+
+        Blocks the event loop. Raises StoreReadError, StoreWriteError.
+        """
         store = self._store
         for name, file in self._saved.files.items():
             at = file.position
-            # A file without a position is newer than the journal: nobody wrote one beside it.
+            # A file without a position is newer than the journal: it was written without one.
             if at is None:
                 at = store.confirmed_offset if file.is_there else 0
             self._positions[name] = at
@@ -64,27 +67,34 @@ class MetadataReplay:
         return count
 
     def parents(self) -> set[str]:
-        """The topics of the type LITE, as far as the journal is applied."""
+        """Return the topics of type LITE, according to the applied part of the journal."""
         topics = self._saved.tables.topics.all()
         return self._created | {each.topic for each in topics if each.message_type == LITE}
 
     def take_over(self, position: int) -> None:
-        """The tables are those of another replica, and have what its journal says below this
-        physical offset."""
+        """Continue with the tables of another replica.
+
+        They include that replica's journal below this physical offset.
+        """
         self._positions = dict.fromkeys(self._positions, position)
         for queue_id in _QUEUES:
             self._next[queue_id] = self._store.max_offset(names.METADATA_LOG_TOPIC, queue_id)
         self._saved.journal.applied_to(position)
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
-        """Of what was derived just now. Raises as `apply` does; then it is to be called again."""
+        """Apply the records among newly derived messages.
+
+        Raises the errors of `apply`; the caller must then call it again.
+        """
         halted = self._store.follower.halted
         if halted or any(arrival.topic == names.METADATA_LOG_TOPIC for arrival in arrivals):
             self.apply()
 
     def apply(self) -> int:
-        """Everything that is derived and not applied. Returns the number of records. Raises
-        StoreReadError; StoreWriteError: a deletion, or a parent, is not durable."""
+        """Apply all records that are derived and not applied; return their number.
+
+        Raises StoreReadError, or StoreWriteError if a deletion or a parent is not durable.
+        """
         store, count = self._store, 0
         for record in heapq.merge(*map(self._records, _QUEUES), key=_place):
             self._apply(record)
@@ -117,7 +127,7 @@ class MetadataReplay:
             )
 
     def _delete(self, deletion: TopicDeletion) -> None:
-        """The part of the store, unless that has it already."""
+        """Delete the topic in the store, unless it is already deleted."""
         store, topic, below = self._store, deletion.topic, deletion.below
         if below > max(store.deleted_below(topic), store.min_physical_offset):
             store.delete_topic(topic, below)
@@ -128,8 +138,10 @@ class MetadataReplay:
 
 
 def records_from(store: MessageStore, queue_id: int, offset: int) -> Iterator[Record]:
-    """The visible records of one queue of the journal, from a queue offset on. Raises
-    StoreReadError."""
+    """Yield the visible records of one queue of the journal, from a queue offset on.
+
+    Raises StoreReadError.
+    """
     offset = max(offset, store.min_offset(names.METADATA_LOG_TOPIC, queue_id))
     while offset < store.max_offset(names.METADATA_LOG_TOPIC, queue_id):
         result = store.read(
@@ -147,8 +159,10 @@ def records_from(store: MessageStore, queue_id: int, offset: int) -> Iterator[Re
 
 
 def first_from(store: MessageStore, queue_id: int, position: int) -> int:
-    """The queue offset of the first visible record of the journal at or behind a physical offset.
-    Raises StoreReadError."""
+    """Return the queue offset of the first visible record at or after a physical offset.
+
+    Raises StoreReadError.
+    """
     topic = names.METADATA_LOG_TOPIC
     low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
 

@@ -1,7 +1,7 @@
-"""What a slave keeps ready for the day on which it becomes master: the lease table, from the lease
-journal of its log, with a snapshot of its own.
+"""The lease table that a slave keeps up to date, in case it becomes master.
 
-Without it a new master would read the journal since it began to follow.
+Built from the lease journal of the slave's log, with its own snapshot. Without it, a new master
+would have to read the journal from the point at which it began to follow.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from aerobee_wire.status import MqError
 
 
 class WarmLeases:
-    """`table`: whose position is `position`, `snapshot`: its file. All in it is confirmed."""
+    """A lease table that follows the journal up to the queue offset `position`.
+
+    `table`: all its content is confirmed. `snapshot`: its file.
+    """
 
     def __init__(
         self, store: MessageStore, table: LeaseTable, snapshot: PersistentTable, topic: str
     ) -> None:
-        """`topic`: of the lease journal. Loads the snapshot. Raises ConfigFileDamaged."""
+        """Load the snapshot. `topic`: of the lease journal. Raises ConfigFileDamaged."""
         self._store = store
         self._table = table
         self._snapshot = snapshot
@@ -34,18 +37,23 @@ class WarmLeases:
         self.position = first_record(store, topic, table.loaded_position)  # queue offset
 
     def hand_over(self) -> LeaseTable:
-        """To who becomes master: the table and its file are that one's from now on."""
+        """Return the table to the new master, which owns the table and its file from now on."""
         self._is_handed_over = True
         return self._table
 
     def take(self, content: dict[str, Any]) -> None:
-        """The snapshot of the master, in place of what is here; `save` is to follow. Raises
-        ConfigFileDamaged."""
+        """Replace the table by the snapshot of the master. The caller must `save` it.
+
+        Raises ConfigFileDamaged.
+        """
         self._snapshot.take(content)
         self.position = self._table.loaded_position
 
     def step(self) -> bool:
-        """Applies some of what has become visible. True: there is more. Raises StoreReadError."""
+        """Apply some of the visible records; return True if more are left.
+
+        Raises StoreReadError.
+        """
         count = 0
         for behind in apply_records(self._store, self._table, self._topic, self.position):
             self.position = behind
@@ -57,26 +65,30 @@ class WarmLeases:
         return count == SLICE_RECORDS
 
     async def catch_up(self) -> None:
-        """Everything that is visible, in slices: a blocked loop renews no lease. Raises
-        StoreReadError."""
+        """Apply all visible records.
+
+        Runs in slices, because a blocked event loop could not renew leases. Raises StoreReadError.
+        """
         more = self.step()
         while more:
             await asyncio.sleep(0)
             more = self.step()
 
     async def save(self) -> None:
-        """Raises MqError: the file cannot be written."""
+        """Write the snapshot. Raises MqError if the file cannot be written."""
         await self._snapshot.save()
 
     async def stop(self) -> None:
-        """Applies what is visible. Saves nothing: who becomes master takes the table over. A
-        failure is logged."""
+        """Apply the visible records, and log a failure.
+
+        Saves nothing, because a new master takes the table over.
+        """
         try:
             await self.catch_up()
         except MqError as error:
             structlog.get_logger().error("leases_not_applied", reason=error.message)
 
     async def try_save(self) -> None:
-        """Unless it was handed over. A failure is logged."""
+        """Save the snapshot unless the table was handed over; log a failure."""
         if not self._is_handed_over:
             await self._snapshot.try_save()

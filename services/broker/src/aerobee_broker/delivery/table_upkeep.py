@@ -1,4 +1,4 @@
-"""Saves the journalled tables of a replica, whatever its role."""
+"""Saves the journalled tables of a replica in any role."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from aerobee_broker.metadata.table_journal import SavedTables
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.clock import Clock
 
-REWRITE_MS = 3_600_000  # a file is written once in this time, or a start would read a long journal
+# Each file is rewritten once in this time; otherwise a start would read a long journal.
+REWRITE_MS = 3_600_000
 
 
 class TableUpkeep:
-    """Retention keeps the log from where a file has the journal; made once for each store."""
+    """Saves tables; create one per store.
+
+    Retention keeps the log from the oldest journal position of the files on.
+    """
 
     def __init__(self, store: MessageStore, saved: SavedTables, clock: Clock) -> None:
         self._store = store
@@ -20,8 +24,10 @@ class TableUpkeep:
         store.cleaning.protect(saved.needed_from)
 
     async def save(self) -> None:
-        """What has changed; files that keep files of the log, and those that are old, anew. A
-        failure is logged."""
+        """Save changed tables, and rewrite files that are old or keep files of the log.
+
+        A failure is logged.
+        """
         now_ms = self._clock.monotonic_ms()
         below = self._store.cleaning.wanted_below
         if now_ms - self._rewritten_ms >= REWRITE_MS:

@@ -1,7 +1,7 @@
-"""Deletions of topics that the store has carried out and the metadata journal does not tell.
+"""Find deletions of topics that the store has applied and the metadata journal lacks.
 
-A master deletes before the log has the deletion. A crash may come in between, and a full disk may
-take the record back, so that others lie in its place when it is to be logged again.
+A master deletes a topic before the deletion is in the log. A crash may happen in between. A full
+disk may undo the record, and other messages may be in its place when it is logged again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ _QUEUE = names.METADATA_DELETION_QUEUE
 
 
 def unlogged_deletions(store: MessageStore) -> list[str]:
-    """The deleted topics whose deletion the journal lacks, as far as it is confirmed: behind that
-    only those where the log ends. A topic that has messages again is none: it was created again
-    when there was no journal, or the journal has its deletion. Raises StoreReadError."""
+    """Return the deleted topics whose deletion is missing in the confirmed journal.
+
+    After the confirmed part, only deletions at the end of the log are included. A topic that has
+    messages again is left out: it was recreated when there was no journal, or the journal contains
+    its deletion. Raises StoreReadError.
+    """
     found = {
         topic: below
         for topic, below in store.deleted_topics.items()
@@ -30,7 +33,7 @@ def unlogged_deletions(store: MessageStore) -> list[str]:
         for message in records_from(store, _QUEUE, begin):
             try:
                 record = journal_records.decode(message.body)
-            except (KeyError, TypeError, ValueError):  # told when it is applied
+            except (KeyError, TypeError, ValueError):  # logged when it is applied
                 continue
             if not isinstance(record, TopicDeletion):
                 continue

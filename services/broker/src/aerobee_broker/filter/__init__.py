@@ -1,1 +1,1 @@
-"""Which messages a subscription wants: by tag, or by an SQL92 expression."""
+"""Subscription filters: by tag, or by an SQL92 expression."""

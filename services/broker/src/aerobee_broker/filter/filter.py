@@ -1,8 +1,8 @@
 """Subscription filters: by tag, or by an SQL92 condition over the properties.
 
-A filter is compiled once per expression and is pure. Tags are compared twice: by code, on the
-20-byte units of the consume queue and without reading a message, and then as text, because two tags
-may have one code.
+A filter is compiled once per expression and is pure. Tags are compared twice. First by code, on the
+20-byte units of the consume queue, without reading a message. Then as text, because two tags may
+have the same code.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 ExpressionType = Literal["TAG", "SQL92"]
 
-CACHED_FILTERS = 100  # as many as RocketMQ keeps
+CACHED_FILTERS = 100  # RocketMQ's limit
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     expression_type: ExpressionType
     expression: str
-    # Codes of the tags that match; None: a consume-queue unit alone excludes no message.
+    # Codes of the matching tags; None: a consume-queue unit alone does not exclude a message.
     tags_codes: frozenset[int] | None = None
     tags: frozenset[str] = frozenset()
     condition: Condition | None = None
 
     @property
     def everything(self) -> bool:
-        """Whether every message matches."""
+        """Return whether every message matches."""
         return not self.tags and self.condition is None
 
     def matches(self, message_properties: Mapping[str, str]) -> bool:
@@ -44,7 +44,7 @@ class Filter:
 
 
 def matching_records(wanted: Filter, records: bytes) -> list[bytes]:
-    """Of stored records, those that match, byte for byte. The store has checked their CRCs."""
+    """Return the stored records that match, byte for byte. The store has checked their CRCs."""
     matching = []
     position = 0
     for record in iter_records(records, check_crc=False):
@@ -56,11 +56,11 @@ def matching_records(wanted: Filter, records: bytes) -> list[bytes]:
 
 @functools.lru_cache(maxsize=CACHED_FILTERS)
 def compile_filter(expression_type: ExpressionType, expression: str) -> Filter:
-    """Raises MqError SUBSCRIPTION_PARSE_FAILED, whose message says what is wrong."""
+    """Compile a filter. Raises MqError SUBSCRIPTION_PARSE_FAILED that describes the problem."""
     if expression_type == "TAG":
         wanted = tags.parse_expression(expression)
         return Filter("TAG", expression, tags.codes_of(wanted), wanted)
-    # The parser's library takes 40 ms to import: only a broker that filters by SQL pays for it.
+    # The parser's library takes 40 ms to import, so only a broker with SQL filters imports it.
     from aerobee_broker.filter.sql92 import compile_condition
 
     return Filter("SQL92", expression, condition=compile_condition(expression))

@@ -1,20 +1,21 @@
 """SQL92 conditions over the properties of a message, compiled once into functions.
 
-Knows no subscription and no message: a condition maps properties, all of them strings, to true,
-false or null; only true is a match. Logic is three-valued (Kleene). The grammar is `sql92.lark`.
+A condition does not use subscriptions or messages. It maps properties, all of them strings, to
+true, false or null. Only true is a match. Logic is three-valued (Kleene). The grammar is
+`sql92.lark`.
 
-Different from SQL, and relied on by RocketMQ's users:
+Differences from SQL that RocketMQ's users rely on:
 
-* A property is read as the type of the number that it is compared with: against an integer literal
-  of 32 bits as such an integer, against a larger one as 64 bits, against a float literal as a
-  float. Two properties compare with < as floats. A property that cannot be read as that type makes
-  the whole condition fail: no match, whatever else stands under OR or NOT, unless AND or OR was
-  decided before.
+* A property is read as the type of the number that it is compared with: as a 32-bit integer for an
+  integer literal of 32 bits, as a 64-bit integer for a larger one, as a float for a float literal.
+  Two properties compare with < as floats. If a property cannot be read as that type, the whole
+  condition fails: no match, regardless of OR or NOT around it, unless an AND or OR was decided
+  before.
 * `a = b` is null without a, false without b alone, and true without both.
 * CONTAINS, STARTSWITH, ENDSWITH are false without the property, and so are their NOT forms.
 * A property alone is never true.
 
-Differs from RocketMQ: NOT binds looser than a comparison, as in SQL (there `NOT a = 'x'` never
+Differences from RocketMQ: NOT binds looser than a comparison, as in SQL (there `NOT a = 'x'` never
 matches), and text after a complete condition is an error.
 """
 
@@ -43,7 +44,7 @@ from aerobee_broker.filter.sql92_operands import (
     Properties,
 )
 
-MAX_CHARACTERS = 8_192  # a generated IN list of some hundred values
+MAX_CHARACTERS = 8_192  # a generated IN list of several hundred values
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Condition:
 
 
 def compile_condition(text: str) -> Condition:
-    """Raises FilterSyntaxError, whose message says what is wrong and where."""
+    """Compile a condition. Raises FilterSyntaxError that describes the problem and its place."""
     if len(text) > MAX_CHARACTERS:
         raise FilterSyntaxError(
             f"the filter has {len(text)} characters: use at most {MAX_CHARACTERS}", "length"
@@ -90,7 +91,7 @@ def _parser() -> Lark:
         parser="lalr",
         lexer="basic",  # keywords are reserved everywhere
         transformer=SimpleNamespace(**made),  # called bottom-up
-        g_regex_flags=re.ASCII | re.IGNORECASE,  # in Unicode "ſ" would be an "S"
+        g_regex_flags=re.ASCII | re.IGNORECASE,  # in Unicode, "ſ" would match "S"
     )
 
 
@@ -114,7 +115,7 @@ def _no_text(test: Callable[[str, str], bool], operand: Operand, text: Token) ->
     return operands.text_test(lambda value, part: not test(value, part), operand, _unquoted(text))
 
 
-# Alternative of the grammar → the operand of its parts.
+# Alternative of the grammar → function that creates the operand from its parts.
 _OPERANDS: Mapping[str, Callable[..., Operand]] = {
     "start": operands.condition,
     "or_": operands.disjunction,

@@ -1,7 +1,7 @@
-"""The semantics of SQL92 conditions: operands are functions over properties, and combine.
+"""The semantics of SQL92 conditions: operands are functions over properties, and can be combined.
 
-Knows no syntax: `sql92.py` states the rules and calls this while it parses. Each function here
-returns a new operand, or raises FilterSyntaxError.
+Independent of the syntax: `sql92.py` states the rules and calls this module while parsing. Each
+function here returns a new operand, or raises FilterSyntaxError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_DEPTH = 64  # far below the interpreter's recursion limit; real filters have
 
 INT_RANGE = range(-(2**31), 2**31)
 LONG_RANGE = range(-(2**63), 2**63)
-MIN_DOUBLE = 5e-324  # the smallest above zero; RocketMQ refuses a literal below it, even 0.0
+MIN_DOUBLE = 5e-324  # the smallest above zero; RocketMQ rejects a literal below it, even 0.0
 MAX_DIGITS = 64
 
 Properties = Mapping[str, str]
@@ -28,13 +28,14 @@ Evaluate = Callable[[Properties], Value]
 Read = Callable[[Any], Any]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-# As Java's Double.valueOf; without its NaN and hexadecimal forms.
+# Like Java's Double.valueOf, without its NaN and hexadecimal forms.
 _FLOAT = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 
 
 class FilterSyntaxError(MqError):
-    """A filter expression that cannot be compiled. `about`: the operator or kind of operand that
-    makes no sense, or "character 5", from which on the text is not understood.
+    """A filter expression that cannot be compiled.
+
+    `about`: the invalid operator or kind of operand, or "character 5", the place of a syntax error.
     """
 
     def __init__(self, message: str, about: str) -> None:
@@ -42,7 +43,7 @@ class FilterSyntaxError(MqError):
 
 
 class NotReadable(ValueError):
-    """A property that cannot be read as the type it is compared with: the condition fails."""
+    """A property cannot be read as the type it is compared with, so the condition fails."""
 
 
 class Kind(Enum):
@@ -51,7 +52,7 @@ class Kind(Enum):
     LONG = auto()
     DOUBLE = auto()
     BOOLEAN = auto()
-    UNKNOWN = auto()  # NULL, and what is always null
+    UNKNOWN = auto()  # NULL, and operands that are always null
 
 
 NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
@@ -72,7 +73,7 @@ def literal(kind: Kind, value: Value) -> Operand:
 
 
 def named(name: str) -> Operand:
-    """The property of that name."""
+    """Return the property of that name."""
     return Operand(Kind.TEXT, operator.methodcaller("get", name), property=name)
 
 
@@ -94,7 +95,7 @@ def floating(text: str) -> Operand:
 
 
 def negative(operand: Operand) -> Operand:
-    """Minus a number; minus a property is always null."""
+    """Return minus a number; minus a property is always null."""
     if operand.kind in NUMBERS and not isinstance(operand.value, str | None):
         return literal(operand.kind, -operand.value)
     if operand.literal or operand.kind is Kind.BOOLEAN:
@@ -103,12 +104,18 @@ def negative(operand: Operand) -> Operand:
 
 
 def conjunction(*operands: Operand) -> Operand:
-    """AND: false if one is false, else null if one is null. May not evaluate the later ones."""
+    """Return AND: false if one is false, else null if one is null.
+
+    May not evaluate the later operands.
+    """
     return _chain(operands, decides=False)
 
 
 def disjunction(*operands: Operand) -> Operand:
-    """OR: true if one is true, else null if one is null. May not evaluate the later ones."""
+    """Return OR: true if one is true, else null if one is null.
+
+    May not evaluate the later operands.
+    """
     return _chain(operands, decides=True)
 
 
@@ -129,7 +136,7 @@ def _chain(operands: Sequence[Operand], *, decides: bool) -> Operand:
 
 
 def negation(operand: Operand) -> Operand:
-    """NOT: null stays null."""
+    """Return NOT: null stays null."""
     inner = condition(operand).evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -140,7 +147,7 @@ def negation(operand: Operand) -> Operand:
 
 
 def condition(operand: Operand) -> Operand:
-    """The operand as a condition. A property alone is null when missing, else false."""
+    """Return the operand as a condition. A property alone is null if missing, else false."""
     if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind is Kind.UNKNOWN):
         return operand
     if operand.property is None:
@@ -177,7 +184,7 @@ def is_null(operand: Operand) -> Operand:
 
 
 def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) -> Operand:
-    """One of > >= < <=. Null when a side is null."""
+    """Return a comparison, one of > >= < <=. Null if a side is null."""
     for operand in (left, right):
         if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind not in NUMBERS):
             problem = "> >= < <= and BETWEEN compare numbers and properties only"
@@ -213,7 +220,7 @@ def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def among(operand: Operand, texts: frozenset[str]) -> Operand:
-    """IN: null without the property."""
+    """Return IN: null if the property is missing."""
     if operand.property is None:
         problem = "a property stands before IN, and strings in its parentheses"
         raise FilterSyntaxError(problem, "IN")
@@ -227,7 +234,10 @@ def among(operand: Operand, texts: frozenset[str]) -> Operand:
 
 
 def text_test(test: Callable[[str, str], bool], operand: Operand, text: str) -> Operand:
-    """CONTAINS, STARTSWITH, ENDSWITH. False for a missing or non-text value or empty literal."""
+    """Return CONTAINS, STARTSWITH or ENDSWITH.
+
+    False for a missing or non-text value or an empty literal.
+    """
     get = operand.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -246,7 +256,7 @@ def _deeper(*operands: Operand) -> int:
 
 
 def _readers(left: Kind, right: Kind) -> tuple[Read, Read] | None:
-    """Functions that make two values comparable; None when no two values ever are."""
+    """Return functions that make two values comparable; None if the kinds are not comparable."""
     if left is right or (left in NUMBERS and right in NUMBERS) or Kind.UNKNOWN in (left, right):
         return _same, _same
     if left is Kind.TEXT:

@@ -1,1 +1,1 @@
-"""Messages for later: delay levels and delivery times."""
+"""Delayed messages: delay levels and delivery times."""

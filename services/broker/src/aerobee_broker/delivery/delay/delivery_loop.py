@@ -1,11 +1,12 @@
-"""The loop that delivers one queue of waiting messages: it sleeps until the head is due, appends a
-batch of copies with a progress record, and advances once they are durable. After a failure it puts
-the batch back, pauses and tries again.
+"""The loop that delivers one queue of waiting messages.
 
-The copies and the progress record are one append, so a message is delivered twice only when a crash
-tears that append: never lost, and never early. Both delay queues are delivered so; what differs is
-the WaitingQueue: messages of a delay level (level_delivery.py), or with a time of their own
-(timer_delivery.py).
+It sleeps until the head is due, appends a batch of copies with a progress record, and advances when
+they are durable. After a failure, it puts the batch back, pauses and retries.
+
+The copies and the progress record are one append. A message is delivered twice only if a crash
+tears that append. It is never lost, and never delivered early. Both kinds of delay queues are
+delivered in this way. They differ in the WaitingQueue: messages of a delay level
+(level_delivery.py), or with their own time (timer_delivery.py).
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from aerobee_wire.status import MqError
 
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
-RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
-STOP_S = 5.0  # as long as a flush may take; a replica that is gone may never confirm
+RETRY_AFTER_FAILURE_S = 10.0  # frequent retries do not help a full or broken disk
+STOP_S = 5.0  # the time limit of a flush; a replica that is down may never confirm
 
 
 class Batch(NamedTuple):
-    """Messages that are due. `copies`: what their topics get; `progress`: the record that says that
-    they are delivered; `due_ms`: when each was due, also those that leave no copy."""
+    """Messages that are due.
+
+    `copies`: the messages for their topics. `progress`: the record of their delivery. `due_ms`: the
+    due time of each message, including those without a copy.
+    """
 
     copies: list[NewMessage]
     progress: NewMessage
@@ -38,29 +42,30 @@ class Batch(NamedTuple):
 
 
 class WaitingQueue(Protocol):
-    """The messages of one queue that wait, in the order of their due times. Two exist: a queue of
-    SCHEDULE_TOPIC_XXXX, and the timer queue. All but `delivered` and `put_back` may raise MqError:
-    they are called again after a pause.
+    """The waiting messages of one queue, in the order of their due times.
+
+    Implemented by a queue of SCHEDULE_TOPIC_XXXX, and by the timer queue. All methods except
+    `delivered` and `put_back` may raise MqError; they are called again after a pause.
     """
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """Return the name for logs."""
 
     def due_in_ms(self) -> float | None:
-        """Until the head is due, or is to be looked at again; None while there is none."""
+        """Return the time until the head is due or must be checked again; None if there is none."""
 
     def take_batch(self) -> Batch:
-        """Takes out the head and what else is due, up to the size of a batch."""
+        """Remove and return the head and other due messages, up to the size of a batch."""
 
     def delivered(self) -> None:
-        """The batch that was taken is durable."""
+        """Record that the last batch is durable."""
 
     def put_back(self) -> None:
-        """Nothing of the batch that was taken, or whose taking raised, is in the log."""
+        """Restore the last batch: it is not in the log, or taking it raised an error."""
 
     async def make_room(self) -> bool:
-        """Moves messages out of log files that retention wants. False: there was nothing to do."""
+        """Move messages out of log files that retention wants to delete; return False if none."""
 
 
 class DeliveryLoop:
@@ -81,16 +86,18 @@ class DeliveryLoop:
 
     @property
     def due_in_ms(self) -> float | None:
-        """Until the head of its queue is due; None while there is none."""
+        """Return the time until the head of the queue is due; None if there is none."""
         return self._queue.due_in_ms()
 
     def wake(self) -> None:
-        """The queue may have a new head."""
+        """Wake the loop: the queue may have a new head."""
         self._woken.set()
 
     async def stop(self) -> None:
-        """Waits for the batch that is being delivered, for STOP_S at most: it stands in the log
-        with its progress record, so a start finds both or neither."""
+        """Wait up to STOP_S for the current batch.
+
+        The batch is in the log with its progress record, so a start finds both or neither.
+        """
         self._stopping = True
         self.wake()
         if self._task is None:
@@ -137,13 +144,13 @@ class DeliveryLoop:
             self._metrics.delay_latency.observe(max(0, now - due_ms) / 1000)
 
     async def _sleep(self, seconds: float) -> None:
-        """Until the time is over, or `wake`."""
+        """Sleep until the timeout, or until `wake`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
 
     async def _pause(self, seconds: float) -> None:
-        """Until the time is over, or `stop`."""
+        """Sleep until the timeout, or until `stop`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not self._stopping and (left := end - loop.time()) > 0:

@@ -15,14 +15,14 @@ from aerobee_wire import properties as props
 def redirected(
     message: NewMessage, properties: dict[str, str], topic: str, queue_id: int
 ) -> NewMessage:
-    """`message` as it waits in a system topic; `properties` are its decoded properties."""
+    """Return `message` for a system topic; `properties` are its decoded properties."""
     properties[props.REAL_TOPIC] = message.topic
     properties[props.REAL_QUEUE_ID] = str(message.queue_id)
     return replace(message, topic=topic, queue_id=queue_id, properties=props.encode(properties))
 
 
 def destination_in(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """(topic, queue id); None when the properties do not name both."""
+    """Return (topic, queue id); None if the properties do not contain both."""
     topic = properties.get(props.REAL_TOPIC, "")
     queue_id = props.whole_number(properties.get(props.REAL_QUEUE_ID, ""))
     return (topic, queue_id) if topic and queue_id is not None and queue_id >= 0 else None

@@ -1,4 +1,4 @@
-"""Due copies: what the topic of a waiting message gets when the message is due."""
+"""Due copies: the messages that replace waiting messages in their topics when they are due."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class DueCopies:
         self._topics = topics
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """The waiting message; None, with a log line, when it is damaged. Raises
-        TransientReadError."""
+        """Return the waiting message; None, with a log line, if it is damaged.
+
+        Raises TransientReadError.
+        """
         try:
             return self._store.get(physical_offset, size)
         except TransientReadError:
@@ -30,8 +32,10 @@ class DueCopies:
             return None
 
     def copy_for_delivery(self, record: Record) -> NewMessage | None:
-        """The message in the topic and queue that it names; None, with a log line, when it names
-        none, or its topic was deleted."""
+        """Return the message for its destination.
+
+        None, with a log line, if it names no destination, or its topic was deleted.
+        """
         properties = dict(record.properties)
         target = take_destination(properties)
         if target is None or self._is_of_deleted(record, target[0]):
@@ -45,14 +49,16 @@ class DueCopies:
         return full_copy(record, *target, properties)
 
     def _is_of_deleted(self, record: Record, topic: str) -> bool:
-        """Whether the topic was deleted since the message was stored: the topic that has its name
-        now, if any, is another one."""
+        """Return whether the topic was deleted after the message was stored.
+
+        A topic with the same name may have been created since then.
+        """
         deleted_below = self._store.deleted_below(topic)
         return topic not in self._topics.table or record.physical_offset < deleted_below
 
 
 def full_copy(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
-    """`NewMessage.copy_of` with `prepared_transaction_offset`."""
+    """Return `NewMessage.copy_of` with `prepared_transaction_offset`."""
     message = NewMessage.copy_of(record, topic, queue_id, properties)
     message.prepared_transaction_offset = record.prepared_transaction_offset
     return message

@@ -1,5 +1,6 @@
-"""Delivery of the messages in SCHEDULE_TOPIC_XXXX: a delivery loop for each of its queues, whose
-messages are in the order of their deliver times.
+"""Delivery of the messages in SCHEDULE_TOPIC_XXXX: one delivery loop per queue.
+
+The messages of a queue are in the order of their deliver times.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class LevelDelivery(Component):
     _stopping: bool = field(default=False, init=False)
 
     def restore(self) -> None:
-        """From the log: the delay of each of the groups' own queues, and the progress."""
+        """Restore the delays of the groups' own queues, and the progress, from the log."""
         for queue_id in self.log.store.queues(names.SCHEDULE_TOPIC):
             delay_ms = self._stored_delay(queue_id)
             if delay_ms is not None:
@@ -47,9 +48,11 @@ class LevelDelivery(Component):
         self.progress.restore()
 
     def _stored_delay(self, queue_id: int) -> int | None:
-        """The delay of a group's own queue; None for a delay level's. When its newest records are
-        damaged, as long as its last message still waits: no other delay takes the queue until
-        then."""
+        """Return the delay of a group's own queue; None for a delay level's queue.
+
+        If its newest records are damaged, returns the time until its last message is due, so that
+        the queue does not get another delay before that.
+        """
         record = newest_record(self.log.store, names.SCHEDULE_TOPIC, queue_id)
         if record is not None:
             return own_delay(record.properties)
@@ -59,14 +62,14 @@ class LevelDelivery(Component):
         return left_ms if left_ms > 0 and queue_id >= FIRST_OWN_QUEUE else None
 
     def undelivered(self) -> dict[str, int]:
-        """Name of a queue → messages that wait in it."""
+        """Return name of a queue → number of messages that wait in it."""
         return {
             self.queues.name_of(queue_id): count
             for queue_id, count in self.progress.undelivered().items()
         }
 
     def due_in_ms(self) -> float | None:
-        """Until the first of its messages is due; below 0 until that one is delivered."""
+        """Return the time until the first message is due; below 0 until it is delivered."""
         waits = (loop.due_in_ms for loop in self._loops.values())
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -75,14 +78,14 @@ class LevelDelivery(Component):
             self._start_loop(queue_id)
 
     def arrived(self, arrival: Arrival) -> None:
-        """New messages of SCHEDULE_TOPIC_XXXX."""
+        """Handle new messages of SCHEDULE_TOPIC_XXXX."""
         self.queues.arrived(arrival.queue_id)
         if not self._stopping:
             self._start_loop(arrival.queue_id)
             self._loops[arrival.queue_id].wake()
 
     async def stop(self) -> None:
-        """Waits for the batches that are being delivered."""
+        """Wait for the batches that are being delivered."""
         self._stopping = True
         await asyncio.gather(*(loop.stop() for loop in self._loops.values()))
 
@@ -97,7 +100,7 @@ class LevelDelivery(Component):
 
 @dataclass(slots=True)
 class _LevelQueue:
-    """A queue of SCHEDULE_TOPIC_XXXX as its delivery loop sees it (a WaitingQueue)."""
+    """A queue of SCHEDULE_TOPIC_XXXX, for its delivery loop (a WaitingQueue)."""
 
     queue_id: int
     store: MessageStore
@@ -105,9 +108,9 @@ class _LevelQueue:
     progress: LevelProgress
     due_copies: DueCopies
     clock: Clock
-    offset: int = 0  # of the first of the units
-    units: Sequence[Unit] = ()  # from the head on; read again when they are delivered
-    latest_ms: int = 0  # monotonic: the head waits no longer
+    offset: int = 0  # of the first unit
+    units: Sequence[Unit] = ()  # from the head on; read again after delivery
+    latest_ms: int = 0  # monotonic: the head is delivered at this time at the latest
     batch_end: int = 0  # the offset after the batch that was taken
 
     @property
@@ -129,7 +132,7 @@ class _LevelQueue:
         self.units = self.store.units(
             names.SCHEDULE_TOPIC, self.queue_id, self.offset, BATCH_MESSAGES
         )
-        # When the clock was set back, the head lies further ahead than its whole delay.
+        # If the clock was set back, the head appears further ahead than its whole delay.
         self.latest_ms = self.clock.monotonic_ms() + self.queues.delay_of(self.queue_id) + 1
 
     def take_batch(self) -> Batch:
@@ -144,7 +147,7 @@ class _LevelQueue:
         )
 
     def _due(self) -> list[Unit]:
-        """The head, and what follows it that is due too and goes into the batch."""
+        """Return the head and the due messages behind it that fit into the batch."""
         now = self.clock.now_ms()
         due = [self.units[0]]
         total = self.units[0][1]
@@ -164,5 +167,5 @@ class _LevelQueue:
         self.progress.roll_back(self.queue_id, self.offset)
 
     async def make_room(self) -> bool:
-        """Never: its messages keep their log files (`LevelProgress.needed_from`)."""
+        """Return False: the messages keep their log files (`LevelProgress.needed_from`)."""
         return False

@@ -1,8 +1,8 @@
-"""How far each queue of SCHEDULE_TOPIC_XXXX has been delivered. No loop.
+"""The progress of the delivery of each queue of SCHEDULE_TOPIC_XXXX. Runs no loop.
 
-It is kept twice: in the progress records of SCHEDULE_PROGRESS_TOPIC, appended with the copies; and
-in delayOffset.json, RocketMQ's form, written every flushDelayOffsetInterval. A start takes the
-higher offset of the two.
+It is stored twice: in the progress records of SCHEDULE_PROGRESS_TOPIC, appended with the copies;
+and in delayOffset.json, in RocketMQ's format, written every flushDelayOffsetInterval. A start uses
+the higher offset of the two.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from aerobee_wire import topics as names
 
 
 class LevelProgress:
-    """`offsets`: queue id → queue offset of the next message to deliver; what is below is durable
-    as a copy."""
+    """The progress of all queues.
+
+    `offsets`: queue id → queue offset of the next message to deliver. All messages below it are
+    durable as copies.
+    """
 
     def __init__(self, store: MessageStore, offsets: DelayOffsets) -> None:
         self._store = store
         self._offsets = offsets
-        self._appended: dict[int, int] = {}  # the same as the log has it, durable or not
+        self._appended: dict[int, int] = {}  # the same in the log, durable or not
 
     def restore(self) -> None:
         newest = newest_progress(self._store, names.SCHEDULE_PROGRESS_TOPIC) or {}
@@ -29,27 +32,29 @@ class LevelProgress:
             queue_id = int(number)
             self._offsets.put(queue_id, max(self._offsets.get(queue_id), int(delivered)))
         for queue_id, offset in list(self._offsets.offsets.items()):
-            # Above the maximum offset the file is of a log that was lost: what the queue holds now
-            # was not delivered.
+            # An offset above the maximum is from a lost log: the queue's current messages were not
+            # delivered.
             high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
             self._offsets.put(queue_id, min(offset, high))
         self._appended = dict(self._offsets.offsets)
 
     def next_offset(self, queue_id: int) -> int:
-        """The queue offset of the next message to deliver, within what the queue holds."""
+        """Return the queue offset of the next message to deliver, within the queue's bounds."""
         low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
         high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
         return min(max(self._offsets.get(queue_id), low), high)
 
     def is_empty(self, queue_id: int) -> bool:
-        """Whether every message of a queue has been delivered. Not known, so False, while appends
-        are not confirmed."""
+        """Return whether every message of a queue has been delivered.
+
+        Returns False while appends are not confirmed, because the answer is not known.
+        """
         unconfirmed = self._store.end_offset > self._store.confirmed_offset
         high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
         return not unconfirmed and self._offsets.get(queue_id) >= high
 
     def undelivered(self) -> dict[int, int]:
-        """Queue id → messages that wait in it, where any do."""
+        """Return queue id → number of waiting messages, for queues that have any."""
         counts = {
             queue_id: self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
             - self.next_offset(queue_id)
@@ -58,9 +63,12 @@ class LevelProgress:
         return {queue_id: count for queue_id, count in counts.items() if count > 0}
 
     def needed_from(self) -> int | None:
-        """The physical offset of the first message that waits, or whose copy is not known to be
-        durable; None when there is none. The messages are not moved out of the log files that
-        retention wants: they keep them, for the longest delay at most."""
+        """Return the physical offset of the first message that still needs the log.
+
+        Such a message waits, or its copy is not durable yet. None if there is none. Retention keeps
+        the log files of these messages, for the longest delay at most, because the messages are not
+        moved.
+        """
         heads = [
             self._store.units(names.SCHEDULE_TOPIC, queue_id, self.next_offset(queue_id), 1)
             for queue_id in self._store.queues(names.SCHEDULE_TOPIC)
@@ -72,15 +80,17 @@ class LevelProgress:
     # ---- delivery ----
 
     def record(self, queue_id: int, queue_offset: int, now_ms: int) -> NewMessage:
-        """The progress record that says: delivered up to here. It names all queues, as the log has
-        them: what the other queues appended before stands before it in the log."""
+        """Return the progress record for delivery up to this offset.
+
+        It contains all queues as in the log: the earlier appends of other queues precede it.
+        """
         self._appended[queue_id] = queue_offset
         return progress_record(names.SCHEDULE_PROGRESS_TOPIC, self._appended, now_ms)
 
     def roll_back(self, queue_id: int, queue_offset: int) -> None:
-        """The last record of a queue was not stored."""
+        """Undo the last record of a queue, which was not stored."""
         self._appended[queue_id] = queue_offset
 
     def advance(self, queue_id: int, queue_offset: int) -> None:
-        """The copies of everything below are durable."""
+        """Advance the progress: the copies of all messages below the offset are durable."""
         self._offsets.put(queue_id, queue_offset)

@@ -1,9 +1,8 @@
-"""The queues of SCHEDULE_TOPIC_XXXX: which of them a delayed message waits in, and until when. No
-clock, no loop.
+"""The queues of SCHEDULE_TOPIC_XXXX, in which messages wait for a delay. No clock, no loop.
 
 Each queue has one delay, so its messages are in the order of their deliver times. Queue n is delay
-level n + 1; the queues from 18 on have the groups' own retry delays. Such a delay stands in the
-property RETRY_DELAY_MS of each message, so the log alone tells the delay of each queue.
+level n + 1. The queues from 18 on have the groups' own retry delays. Each message contains such a
+delay in the property RETRY_DELAY_MS, so the delay of each queue can be restored from the log.
 """
 
 from __future__ import annotations
@@ -22,14 +21,17 @@ _DELAY_NAME = b"DELAY\x01"
 
 FIRST_OWN_QUEUE = MAX_DELAY_LEVELS
 MAX_OWN_QUEUES = 64
-UNKNOWN_LEVEL_DELAY_MS = 1_000  # RocketMQ's, for a level that the table no longer has
-# Properties that only a waiting message has; the copy that is delivered has none of them.
+UNKNOWN_LEVEL_DELAY_MS = 1_000  # RocketMQ's delay for a level that the table no longer has
+# Properties of waiting messages only; the delivered copy does not have them.
 _WAITING = (props.REAL_TOPIC, props.REAL_QUEUE_ID, RETRY_DELAY_MS)
 
 
 class DelayQueues:
-    """`is_empty`: whether every message of a queue has been delivered, so that the queue may be
-    given another delay."""
+    """Assigns queues to delays.
+
+    `is_empty`: returns whether every message of a queue has been delivered, so that the queue may
+    get another delay.
+    """
 
     def __init__(self, levels_ms: Sequence[int], is_empty: Callable[[int], bool]) -> None:
         self.levels_ms = tuple(levels_ms)
@@ -42,28 +44,30 @@ class DelayQueues:
         self._unconfirmed_queues: set[int] = set()
 
     def delay_of(self, queue_id: int) -> int:
-        """Milliseconds that messages wait in a queue."""
+        """Return the milliseconds that messages wait in a queue."""
         return self._delays.get(queue_id, UNKNOWN_LEVEL_DELAY_MS)
 
     def name_of(self, queue_id: int) -> str:
-        """For logs and listings: "level 3 (10 s)", or "90 s"."""
+        """Return the name for logs and listings: "level 3 (10 s)", or "90 s"."""
         seconds = f"{self.delay_of(queue_id) / 1000:g} s"
         return f"level {queue_id + 1} ({seconds})" if queue_id < FIRST_OWN_QUEUE else seconds
 
     def restore(self, queue_id: int, delay_ms: int) -> None:
-        """Gives a queue the delay that it had before a restart. Of two queues with the same delay
-        the first takes new messages."""
+        """Give a queue the delay that it had before a restart.
+
+        Of two queues with the same delay, the first one gets new messages.
+        """
         self._delays[queue_id] = delay_ms
         if queue_id >= FIRST_OWN_QUEUE:
             self._own.setdefault(delay_ms, queue_id)
 
     def arrived(self, queue_id: int) -> None:
-        """The messages that were routed to a queue are confirmed: `is_empty` counts them."""
+        """Record that the messages routed to a queue are confirmed; `is_empty` now counts them."""
         self.unconfirmed = False
         self._unconfirmed_queues.discard(queue_id)
 
     def by_level(self, message: NewMessage, properties: dict[str, str], level: int) -> NewMessage:
-        """`message` as it waits for a delay level; `properties` are its decoded properties."""
+        """Return `message` waiting for a delay level; `properties` are its decoded properties."""
         level = min(level, len(self.levels_ms))
         properties[props.DELAY] = str(level)
         properties.pop(RETRY_DELAY_MS, None)
@@ -72,7 +76,7 @@ class DelayQueues:
     def by_delay(
         self, message: NewMessage, properties: dict[str, str], delay_ms: int
     ) -> NewMessage:
-        """`message` as it waits for any number of milliseconds above 0."""
+        """Return `message` waiting for any number of milliseconds above 0."""
         if delay_ms in self.levels_ms:
             return self.by_level(message, properties, self.levels_ms.index(delay_ms) + 1)
         properties.pop(props.DELAY, None)
@@ -83,8 +87,10 @@ class DelayQueues:
         return self._waiting(message, properties, queue_id)
 
     def _queue_for(self, delay_ms: int) -> tuple[int, int]:
-        """(delay, queue id): the queue of that delay, else an unused one, else an empty one. When
-        none is free, the queue of the next longer delay."""
+        """Return (delay, queue id): the queue of that delay, or else an unused or an empty one.
+
+        If none is free, returns the queue of the next longer delay.
+        """
         known = self._own.get(delay_ms)
         if known is not None:
             return delay_ms, known
@@ -103,8 +109,10 @@ class DelayQueues:
         return delay_ms, queue_id
 
     def _next_longer(self, delay_ms: int) -> tuple[int, int]:
-        """(delay, queue id) of the queue with the next longer delay: the message comes late. When
-        no delay is longer, of the longest."""
+        """Return (delay, queue id) of the next longer delay, so that the message is late.
+
+        If no delay is longer, returns the longest one.
+        """
         queues = self._own | {delay: index for index, delay in enumerate(self.levels_ms)}
         longer = [delay for delay in queues if delay > delay_ms]
         nearest = min(longer) if longer else max(queues)
@@ -118,8 +126,10 @@ class DelayQueues:
 
 
 def deliver_time(levels_ms: Sequence[int], properties: bytes, store_timestamp_ms: int) -> int:
-    """The tags code of a consume-queue unit of SCHEDULE_TOPIC_XXXX: when the message is due, in
-    milliseconds since the epoch."""
+    """Return the tags code of a consume-queue unit of SCHEDULE_TOPIC_XXXX.
+
+    It is the due time of the message, in milliseconds since the epoch.
+    """
     own = props.get(properties, _RETRY_DELAY_NAME)
     delay_ms = None if own is None else props.whole_number(own)
     if delay_ms is not None and delay_ms >= 0:
@@ -131,15 +141,19 @@ def deliver_time(levels_ms: Sequence[int], properties: bytes, store_timestamp_ms
 
 
 def own_delay(properties: dict[str, str]) -> int | None:
-    """The group's own retry delay that a stored message waits for, in milliseconds; None: it waits
-    for a delay level."""
+    """Return the group's own retry delay of a stored message, in milliseconds.
+
+    None if it waits for a delay level.
+    """
     delay_ms = props.whole_number(properties.get(RETRY_DELAY_MS, ""))
     return None if delay_ms is None or delay_ms < 0 else delay_ms
 
 
 def take_destination(properties: dict[str, str]) -> tuple[str, int] | None:
-    """(topic, queue id) that a waiting message is delivered to; None when it names none. Removes
-    the properties that only a waiting message has; of a retry its delay level too."""
+    """Return (topic, queue id) of a waiting message's destination; None if it names none.
+
+    Removes the properties that only a waiting message has, and the delay level of a retry.
+    """
     target = destination_in(properties)
     if names.is_retry(properties.get(props.REAL_TOPIC, "")):
         properties.pop(props.DELAY, None)

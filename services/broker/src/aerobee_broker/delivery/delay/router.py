@@ -1,7 +1,7 @@
-"""Which topic a message is stored in when it asks for a delay: that of the delay levels, or that of
-the timers. RocketMQ's rules. Used when a message is sent, and when a half message is committed.
+"""Choose the topic of a message with a delay: that of the delay levels or that of the timers.
 
-A delay level above 0 wins: the properties that ask for a time are then removed.
+Follows RocketMQ's rules. Used when a message is sent, and when a half message is committed. A delay
+level above 0 takes precedence: the properties with a time are then removed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ class DelayRouter:
         self._clock = clock
 
     def route(self, message: NewMessage, properties: dict[str, str]) -> NewMessage | None:
-        """`message` as it waits for the delay that its decoded `properties` ask for; None when they
-        ask for none. Raises MessageIllegal, TooManyTimers."""
+        """Return `message` waiting for the delay in its decoded `properties`; None without a delay.
+
+        Raises MessageIllegal, TooManyTimers.
+        """
         level = _delay_level(properties)
         if level <= 0:
             return self._timers.by_time(message, properties, self._clock.now_ms())
@@ -33,23 +35,30 @@ class DelayRouter:
         return self.queues.by_level(message, properties, level)
 
     def after(self, message: NewMessage, properties: dict[str, str], delay_ms: int) -> NewMessage:
-        """`message` as it waits for any number of milliseconds above 0, which its decoded
-        `properties` do not ask for. Raises MessageIllegal, TooManyTimers."""
+        """Return `message` waiting for `delay_ms` (above 0), regardless of its `properties`.
+
+        Raises MessageIllegal, TooManyTimers.
+        """
         return self._timers.by_delay(message, properties, delay_ms, self._clock.now_ms())
 
     def check(self, properties: Mapping[str, str]) -> None:
-        """Raises MessageIllegal as `route` would: a half message is refused when it is sent, not
-        when it is committed."""
+        """Raise MessageIllegal like `route`.
+
+        A half message is thus rejected when it is sent, not when it is committed.
+        """
         if _delay_level(properties) <= 0:
             self._timers.due_ms(properties, self._clock.now_ms())
 
     def has_unconfirmed(self) -> bool:
-        """Whether a message was routed whose arrival at its queue has not been confirmed yet."""
+        """Return whether the arrival of a routed message at its queue is not confirmed yet."""
         return self.queues.unconfirmed or self._timers.unconfirmed
 
 
 def _delay_level(properties: Mapping[str, str]) -> int:
-    """0: none. Raises MessageIllegal for a property DELAY that is not a whole number."""
+    """Return the delay level; 0 if there is none.
+
+    Raises MessageIllegal if the property DELAY is not a whole number.
+    """
     value = properties.get(props.DELAY, "0")
     level = props.whole_number(value)
     if level is None:

@@ -1,9 +1,9 @@
-"""Delivery of messages that wait for a time of their own: one delivery loop, over the timer table.
+"""Delivery of messages that wait for their own time: one delivery loop, over the timer table.
 
-Messages that wait in log files which retention wants are moved to the end of the queue.
+Waiting messages in log files that retention wants to delete are moved to the end of the queue.
 
-The table is filled before the broker serves; where others wait for that, as for a new master,
-beside it (`fills_later`). Delivery begins when it is full.
+The table is filled before the broker serves clients. With `fills_later`, as for a new master, it is
+filled in the background, so that other parts need not wait. Delivery starts when it is filled.
 """
 
 from __future__ import annotations
@@ -45,15 +45,18 @@ from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 
-LONGEST_SLEEP_MS = 10_000  # then the time of day is looked at again: the clock may have been set
+# After this time, the time of day is checked again, because the clock may have been set.
+LONGEST_SLEEP_MS = 10_000
 READ_UNITS = 16_384  # at a time
-READ_AGAIN_S = 1.0  # after a read of the queue that failed
-OTHERS_SHARE = 3.0  # of the loop's time, for each second in which the table is filled beside others
+READ_AGAIN_S = 1.0  # after a failed read of the queue
+OTHERS_SHARE = 3.0  # of the event loop's time, per second of filling the table in the background
 
 
 class TimerDelivery(Component):
-    """The timer queue as its delivery loop sees it (a WaitingQueue), with that loop. A message is
-    a key of `table`."""
+    """The timer queue for its delivery loop (a WaitingQueue), with that loop.
+
+    A message is a key of `table`.
+    """
 
     name = "timers"
 
@@ -76,26 +79,26 @@ class TimerDelivery(Component):
         self._clock = clock
         self._loop = DeliveryLoop(self, log, metrics, clock)
         self._batch: list[int] | None = None  # keys that were taken and are not durable yet
-        self._marks: list[Mark] = []  # of the table before the batch was taken
+        self._marks: list[Mark] = []  # the table's marks before the batch was taken
         self._needed_from: int | None = None
         self._fills_later = fills_later
         self._filling: asyncio.Task[None] | None = None
-        self._is_full = not fills_later  # the table has what waited at the start
+        self._is_full = not fills_later  # the table contains the messages that waited at startup
 
     @property
     def waiting(self) -> int:
-        """Messages."""
+        """Return the number of waiting messages."""
         return len(self._table)
 
-    # ---- start, stop ----
+    # ---- startup and shutdown ----
 
     def restore_slices(self) -> Iterator[None]:
-        """How far delivery was, and what waits: a second for two million messages."""
+        """Restore the progress and the waiting messages: one second for two million messages."""
         low = self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
         self._table.skip_to(low)
         progress = newest_progress(self._store, names.TIMER_PROGRESS_TOPIC)
         high = self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID)
-        # Else the queue expired and its files were lost: its offsets count from 0 again.
+        # Otherwise the queue expired and its files were lost: its offsets start at 0 again.
         if progress is not None and progress["floor"] <= high:
             self._table.restore(progress, low)
         if not self._fills_later:
@@ -108,8 +111,11 @@ class TimerDelivery(Component):
             self._loop.start()
 
     async def _fill(self) -> None:
-        """In slices. A new master takes its role meanwhile, in many turns of the loop: without a
-        pause each of them would wait for a slice."""
+        """Fill the table in slices, with pauses.
+
+        A new master takes its role at the same time, in many turns of the event loop. Without the
+        pauses, each turn would wait for a slice.
+        """
         table, store = self._table, self._store
         now_s = asyncio.get_running_loop().time
         failed = False
@@ -135,19 +141,22 @@ class TimerDelivery(Component):
         self._loop.start()
 
     def arrived(self, _: Arrival) -> None:
-        """New messages of rmq_sys_wheel_timer."""
+        """Handle new messages of rmq_sys_wheel_timer."""
         self._queue.arrived()
         self._loop.wake()
 
     async def stop(self) -> None:
-        """Waits for the batch that is being delivered."""
+        """Wait for the batch that is being delivered."""
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
         await self._loop.stop()
 
     def _new_units(self) -> Iterator[Sequence[Unit]]:
-        """Those from the table's end on; each chunk goes into the table before the next is read."""
+        """Yield the units from the table's end on.
+
+        The caller adds each chunk to the table before the next is read.
+        """
         store = self._store
         while self._table.end < store.max_offset(names.TIMER_TOPIC, QUEUE_ID):
             self._table.skip_to(store.min_offset(names.TIMER_TOPIC, QUEUE_ID))
@@ -160,8 +169,10 @@ class TimerDelivery(Component):
         return None if wait_ms is None else min(wait_ms, LONGEST_SLEEP_MS)
 
     def head_due_in_ms(self) -> float | None:
-        """Until the first message is due, however far ahead; below 0 until it is delivered, and
-        until the table is full."""
+        """Return the time until the first message is due, without an upper limit.
+
+        Below 0 until it is delivered, and until the table is filled.
+        """
         if self._batch or not self._is_full:
             return -1
         for units in self._new_units():
@@ -172,7 +183,7 @@ class TimerDelivery(Component):
         return due_of(head) - self._clock.now_ms()
 
     def take_batch(self) -> Batch:
-        if self._needed_from is None:  # retention has not looked since the queue was empty
+        if self._needed_from is None:  # retention has not checked since the queue was empty
             self._needed_from = self._first_waiting()
         now = self._clock.now_ms()
         self._marks = list(self._table.marks)
@@ -182,7 +193,7 @@ class TimerDelivery(Component):
         return Batch(copies, progress, [due_of(key) for key in self._batch])
 
     def _take_due(self, keys: list[int], now_ms: int) -> list[NewMessage]:
-        """Takes a batch of what is due out of the table, into `keys`; returns the copies."""
+        """Take a batch of due messages out of the table, into `keys`; return the copies."""
         table = self._table
         copies: list[NewMessage] = []
         total = 0
@@ -207,8 +218,8 @@ class TimerDelivery(Component):
     def _copy(self, record: Record, now_ms: int) -> NewMessage | None:
         if unit_code(record.raw_properties, record.store_timestamp_ms) <= now_ms:
             return self._due_copies.copy_for_delivery(record)
-        # Its unit is damaged and names an earlier time: at the end of the queue the message gets a
-        # new unit.
+        # Its unit is damaged and contains an earlier time. At the end of the queue, the message
+        # gets a new unit.
         structlog.get_logger().error("timer_unit_damaged", queue_offset=record.queue_offset)
         return full_copy(record, names.TIMER_TOPIC, QUEUE_ID, record.properties)
 
@@ -223,8 +234,8 @@ class TimerDelivery(Component):
     # ---- retention ----
 
     def needed_from(self) -> int | None:
-        """The physical offset of the first message that waits; None when none does."""
-        if self._batch is None:  # else the batch may be put back, and is needed still
+        """Return the physical offset of the first waiting message; None if none waits."""
+        if self._batch is None:  # otherwise the batch may be put back, and is still needed
             self._needed_from = self._first_waiting()
         return self._needed_from
 
@@ -237,14 +248,14 @@ class TimerDelivery(Component):
         return None
 
     async def make_room(self) -> bool:
-        """Copies messages to the end of the queue, and recalls the originals."""
+        """Copy messages to the end of the queue, and recall the originals."""
         movable = self._movable()
         if movable:
             await self._move(movable)
         return bool(movable)
 
     def _movable(self) -> list[tuple[int, Unit]]:
-        """(key, unit) of a batch of messages that wait in files which retention wants."""
+        """Return (key, unit) of a batch of messages in files that retention wants to delete."""
         limit = self._store.cleaning.wanted_below
         if limit <= self._store.min_physical_offset:
             return []
@@ -264,15 +275,17 @@ class TimerDelivery(Component):
         return found
 
     async def _move(self, movable: Sequence[tuple[int, Unit]]) -> None:
-        """The copies stand before the recalls: a crash between the two delivers a message twice,
-        rather than not at all."""
+        """Move messages: append the copies, then the recalls.
+
+        A crash between the two then delivers a message twice instead of losing it.
+        """
         now = self._clock.now_ms()
         copies, markers = [], []
         records = [self._due_copies.read(offset, size) for _, (offset, size, _) in movable]
         for (key, _), record in zip(movable, records, strict=True):
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
-            # A copy would stand behind the deletion of its topic, and count as one of the topic
-            # that is created again.
+            # A copy would be after the deletion of its topic, and belong to a recreated topic of
+            # the same name.
             if record is not None and record.physical_offset >= self._store.deleted_below(topic):
                 copies.append(full_copy(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
             unique_key = record.unique_message_id if record else ""
@@ -284,9 +297,11 @@ class TimerDelivery(Component):
     # ---- recalls ----
 
     async def store_recalls(self, messages: Sequence[NewMessage], keys: Sequence[int]) -> None:
-        """Appends `messages` with the markers of recalls that were begun in the table; returns when
-        they are durable. When they are rolled back, the messages wait as before. Raises what the
-        store raises; FlushTimeout: whether the recalls hold is not known yet."""
+        """Append `messages` with the markers of recalls that were begun in the table.
+
+        Returns when they are durable. If they are rolled back, the messages wait as before. Raises
+        the errors of the store. After FlushTimeout, the recalls may or may not take effect.
+        """
         try:
             self._store.append(messages, reserve=True)
         except BaseException:

@@ -1,12 +1,11 @@
-"""The timer queue, queue 0 of rmq_sys_wheel_timer, where messages wait for a time of their own. No
-clock, no loop.
+"""The timer queue, queue 0 of rmq_sys_wheel_timer, in which messages wait for their own time.
 
-The due time stands in the waiting message (TIMER_OUT_MS) and, for speed, in the tags code of its
-consume-queue unit. A recall is a record of the same queue: the tags code of its unit is -1 minus
-the queue offset of the message that is recalled. So the units alone tell which messages wait, and
-until when.
+No clock, no loop. The due time is in the waiting message (TIMER_OUT_MS) and, for speed, in the tags
+code of its consume-queue unit. A recall is a record of the same queue: the tags code of its unit is
+-1 minus the queue offset of the recalled message. So the units alone define which messages wait,
+and until when.
 
-Differs from RocketMQ: times are exact to the millisecond, never rounded to an earlier second.
+Difference from RocketMQ: times are exact to the millisecond, never rounded to an earlier second.
 """
 
 from __future__ import annotations
@@ -21,20 +20,23 @@ from aerobee_wire import topics as names
 
 QUEUE_ID = 0
 RECALL_TAG = "_RECALL_TAG_"
-# Ours: RocketMQ's markers name the message by its unique key alone.
+# Not in RocketMQ, whose markers name the message only by its unique key.
 RECALLED_OFFSET = "TIMER_DEL_QUEUE_OFFSET"
 _RECALLED_OFFSET_NAME = b"TIMER_DEL_QUEUE_OFFSET\x01"
 _OUT_NAME = b"TIMER_OUT_MS\x01"
 _RECALL_BODY = b"0"
 
-# The properties that ask for a time, in the order of their precedence.
+# The properties that request a time, in the order of their precedence.
 TIME_PROPERTIES = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
-_MILLISECONDS = {props.TIMER_DELAY_SEC: 1_000, props.TIMER_DELAY_MS: 1}  # of those from now on
+# Milliseconds per unit of the properties that are relative to now.
+_MILLISECONDS = {props.TIMER_DELAY_SEC: 1_000, props.TIMER_DELAY_MS: 1}
 
 
 class TimerQueue:
-    """Admits messages to the timer queue. `waiting`: those that wait already, for the limit
-    `max_messages`."""
+    """Admits messages to the timer queue.
+
+    `waiting`: the messages that already wait, for the limit `max_messages`.
+    """
 
     def __init__(self, waiting: Sized, *, max_delay_ms: int, max_messages: int) -> None:
         # Whether a message was routed here since the last arrival was confirmed.
@@ -44,22 +46,26 @@ class TimerQueue:
         self._max_messages = max_messages
 
     def arrived(self) -> None:
-        """The messages that were routed here are confirmed."""
+        """Record that the messages routed here are confirmed."""
         self.unconfirmed = False
 
     def by_time(
         self, message: NewMessage, properties: dict[str, str], now_ms: int
     ) -> NewMessage | None:
-        """`message` as it waits for the time that its decoded `properties` ask for; None when they
-        ask for none, or for one that is past. Raises MessageIllegal, TooManyTimers."""
+        """Return `message` waiting for the time in its decoded `properties`.
+
+        None if they request no time, or a past one. Raises MessageIllegal, TooManyTimers.
+        """
         due_ms = self.due_ms(properties, now_ms)
         return None if due_ms is None else self._until(message, properties, due_ms)
 
     def by_delay(
         self, message: NewMessage, properties: dict[str, str], delay_ms: int, now_ms: int
     ) -> NewMessage:
-        """`message` as it waits for `delay_ms` from now on, whatever its properties ask for. Raises
-        MessageIllegal, TooManyTimers."""
+        """Return `message` waiting for `delay_ms` from now on, regardless of its properties.
+
+        Raises MessageIllegal, TooManyTimers.
+        """
         self._check_delay(delay_ms)
         return self._until(message, properties, now_ms + delay_ms)
 
@@ -71,8 +77,10 @@ class TimerQueue:
         return redirected(message, properties, names.TIMER_TOPIC, QUEUE_ID)
 
     def due_ms(self, properties: Mapping[str, str], now_ms: int) -> int | None:
-        """The time that a message asks for, in milliseconds since the epoch; None when it asks for
-        none, or for one that is past. Raises MessageIllegal."""
+        """Return the requested time of a message, in milliseconds since the epoch.
+
+        None if it requests no time, or a past one. Raises MessageIllegal.
+        """
         due_ms = _requested_time(properties, now_ms)
         if due_ms is None or due_ms <= now_ms or props.TIMER_OUT_MS in properties:
             return None
@@ -103,24 +111,26 @@ def _requested_time(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def unit_code(properties: bytes, store_timestamp_ms: int) -> int:
-    """The tags code of a consume-queue unit of rmq_sys_wheel_timer: the due time, or for a recall
-    -1 minus the queue offset of the message that it recalls. A record that names no time is due
-    when it is stored."""
+    """Return the tags code of a consume-queue unit of rmq_sys_wheel_timer.
+
+    It is the due time, or for a recall, -1 minus the queue offset of the recalled message. A record
+    without a time is due when it is stored.
+    """
     due = props.whole_number(props.get(properties, _OUT_NAME) or b"")
     if due is not None and due > 0:
         return due
-    # Looked at second: a sender may have given a waiting message a property of this name.
+    # Checked second: a sender may have set a property of this name on a waiting message.
     offset = props.whole_number(props.get(properties, _RECALLED_OFFSET_NAME) or b"")
     return store_timestamp_ms if offset is None or offset < 0 else -1 - offset
 
 
 def recalled_offset(code: int) -> int:
-    """The queue offset that a tags code below 0 stands for."""
+    """Return the queue offset that a tags code below 0 contains."""
     return -1 - code
 
 
 def recall_marker(topic: str, unique_key: str, queue_offset: int, now_ms: int) -> NewMessage:
-    """The record that recalls the message at a queue offset."""
+    """Return the record that recalls the message at a queue offset."""
     properties = {
         props.TAGS: RECALL_TAG,
         props.TIMER_DELETE_UNIQUE_KEY: f"{topic}+{unique_key}",

@@ -1,6 +1,7 @@
-"""RecallMessage: takes back a message that waits for a time of its own.
+"""RecallMessage: cancels a message that waits for its own time.
 
-The recall is a marker record at the end of the timer queue. It holds once the marker is durable.
+The recall is a marker record at the end of the timer queue. It takes effect when the marker is
+durable.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 
-SAME_KEY = 64  # messages of one unique key that a recall looks at
+SAME_KEY = 64  # messages of one unique key that a recall checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +30,27 @@ class TimerRecall:
     enabled: bool
 
     async def recall(self, topic: str, deliver_ms: int, unique_key: str) -> None:
-        """Takes back the message of `topic` that is due at `deliver_ms` (since the epoch) and has
-        this unique key; returns when the recall is durable. Raises NoPermission where recalls are
-        off; NotRecalled; what the store raises; FlushTimeout: whether the recall holds is not known
-        yet."""
+        """Recall the message of `topic` due at `deliver_ms` (since the epoch) with this unique key.
+
+        Returns when the recall is durable. Raises NoPermission if recalls are disabled,
+        NotRecalled, and the errors of the store. After FlushTimeout, the recall may or may not take
+        effect.
+        """
         if not self.enabled:
             raise NoPermission(
                 "this broker recalls no messages (recallMessageEnable is off): it is delivered",
                 "recallMessageEnable",
             )
         while True:
-            # Then the index knows every message that was acknowledged, or moved in the queue.
+            # After this, the index contains every message that was acknowledged, or moved in the
+            # queue.
             await self.log.shown()
             keys = self._find(topic, deliver_ms, unique_key)
-            # Several when a producer has sent the message again after a timeout.
+            # Several if a producer sent the message again after a timeout.
             recalled = [key for key in keys if self.table.recall(key)]
             if recalled or not any(map(self.table.is_being_recalled, keys)):
                 break
-            await asyncio.sleep(0)  # it is being moved, or another recall of it is under way
+            await asyncio.sleep(0)  # it is being moved, or another recall of it is in progress
         if not recalled:
             if keys:
                 raise NotRecalled("it was delivered or recalled before")
@@ -59,7 +63,7 @@ class TimerRecall:
         await self.delivery.store_recalls(markers, recalled)
 
     def _find(self, topic: str, deliver_ms: int, unique_key: str) -> list[int]:
-        """The keys of the messages that a recall means, whether they still wait or not."""
+        """Return the keys of the matching messages, waiting or not."""
         found = self.log.store.query(
             names.TIMER_TOPIC, unique_key, unique=True, max_messages=SAME_KEY
         )

@@ -1,1 +1,1 @@
-"""Lite topics: who gets which, and their messages on lease."""
+"""Manage lite topics: client subscriptions, and leases on their messages."""

@@ -1,8 +1,8 @@
-"""Which clients get which lines, and when: between subscriptions, arrivals, leases and receives.
+"""Offer ready lines to clients, from subscriptions, arrivals, leases and receives.
 
-Whatever makes a line ready ends here: a message, a subscription, the end of the last lease on it, a
-reset. Synchronous but for what is journalled; no message is read, except for a name that only its
-record tells (wildcard groups).
+Each event that makes a line ready ends here: a message, a subscription, the end of the last lease
+on the line, a reset. Synchronous, except for journal writes. Reads no messages, except for a name
+that only the record contains (wildcard groups).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aerobee_broker.store.messages import Arrival
 from aerobee_wire.queues.lite import line_of
 from aerobee_wire.status import MqError
 
-_CAUGHT_UP_UNITS = 4_096  # of a queue that an arrival could not be taken into: some 40 ms
+_CAUGHT_UP_UNITS = 4_096  # units of a queue whose arrival failed: about 40 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +37,16 @@ class LiteDispatch:
     table: LineLeases
     positions: LitePositions
     journal: LeaseJournal
-    # Group, parent and line of which it could not be read whether it is ready.
+    # Group, parent and line whose state could not be read.
     _unread: dict[tuple[str, str, ReadyLine], None] = field(default_factory=dict, init=False)
 
-    # ---- what makes a line ready ----
+    # ---- events that make a line ready ----
 
     def arrived(self, arrival: Arrival) -> None:
-        """Messages of a parent have become visible. A failure is logged: the next arrival, or
-        `rescue`, takes them in."""
+        """Offer the lines of newly visible messages of a parent.
+
+        A failure is logged: the next arrival, or `rescue`, processes the messages.
+        """
         try:
             parent, queue_id, codes = self.lines.arrived(arrival)
             for consumer_group in self.subscriptions.groups_of(parent):
@@ -60,17 +62,17 @@ class LiteDispatch:
                     self._unread[consumer_group, arrival.topic, ready] = None
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """A lease on a line has ended, or its messages are settled: the line may be ready."""
+        """Offer a line whose lease has ended or whose messages are settled, if it is ready."""
         parent, _, code = line(topic)
         queue_ids = self.lines.queue_ids(parent, code) if queue_id is None else [queue_id]
         for each in queue_ids:
             self._offer(consumer_group, parent, ReadyLine(each, code))
 
     def wake_pops(self, topic: str) -> None:
-        """Of a line, or of a parent, every group: it was reset, or it is deleted."""
+        """Do nothing: `reset` offers lines itself, and deleted lines have no messages."""
 
     def changed(self, change: Change) -> None:
-        """A client subscribed to lite topics, or gave some up."""
+        """Offer and withdraw lines after a client changed its subscription."""
         client = change.client
         for eviction in change.evicted:
             if eviction.client is not client:
@@ -86,13 +88,15 @@ class LiteDispatch:
                     self._offer_all(client.consumer_group, client.parent, code)
 
     def left(self, client: LiteClient) -> None:
-        """A client is gone: what was ready for it goes to others."""
+        """Offer the lines of a client that has left to other clients."""
         for ready in self.ready.leave(client.consumer_group, client.client_id):
             self._offer(client.consumer_group, client.parent, ready)
 
     def rescue(self) -> None:
-        """Every 10 s: what waits for clients that do not receive goes to others that hold it, and
-        what could not be read is looked at again."""
+        """Move lines from clients that do not receive to other holders; called every 10 s.
+
+        Also checks lines again that could not be read.
+        """
         self._look_again()
         for consumer_group, client_id, lines in self.ready.stuck():
             client = self.subscriptions.get(consumer_group, client_id)
@@ -120,9 +124,12 @@ class LiteDispatch:
     def reset(
         self, consumer_group: str, parent: str, offsets: Mapping[str, Mapping[int, int]]
     ) -> asyncio.Future[None] | None:
-        """The group goes on at these queue offsets, by name and queue id; its leases there are
-        void. Returns the future of LeaseJournal.write_until_durable; None: there was nothing to do.
-        Raises DiskFull, StoreReadOnly; then nothing is done."""
+        """Move the group to these offsets, and void its leases there.
+
+        `offsets`: name → queue id → queue offset. Returns the future of
+        LeaseJournal.write_until_durable; None if there are no offsets. Raises DiskFull,
+        StoreReadOnly, without any change.
+        """
         records = []
         for name, places in offsets.items():
             topic = line_of(parent, name)
@@ -142,14 +149,16 @@ class LiteDispatch:
     # ---- steps ----
 
     def name_of(self, client: LiteClient, ready: ReadyLine) -> str | None:
-        """Of the lite topic of a line that the client holds; None: it does not. Raises what a read
-        raises."""
+        """Return the name of a line's lite topic; None if the client does not hold it.
+
+        Raises the errors of a read.
+        """
         if client.wildcard:
             return self.lines.name_of(client.parent, *ready)
         return client.names.get(ready.code)
 
     def again(self, consumer_group: str, parent: str, ready: ReadyLine) -> None:
-        """The line was taken and not used up."""
+        """Offer a line again that was taken but may still have messages."""
         self._offer(consumer_group, parent, ready)
 
     def _offer_all(self, consumer_group: str, parent: str, code: int) -> None:
@@ -172,7 +181,7 @@ class LiteDispatch:
             self.ready.offer(consumer_group, ready, holders)
 
     def _has_messages(self, consumer_group: str, topic: str, ready: ReadyLine) -> bool:
-        """Whether a pop would find one in the line: none of it is on lease, and not all settled."""
+        """Return whether a line has messages for a pop: not leased, and not all settled."""
         queue = self.table.in_use(consumer_group, topic, ready.queue_id)
         parent = line(topic).parent
         last = self.lines.last_offset(parent, ready.queue_id, ready.code)

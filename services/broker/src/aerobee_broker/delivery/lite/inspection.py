@@ -1,8 +1,8 @@
-"""What lite topics hold, and who gets them: for those who look. Changes nothing.
+"""Read-only queries: the contents and subscribers of lite topics.
 
-A lite topic is ranked by its last message alone where that decides: its number is at most as large
-as the count. Only what may be among the first is counted, and only what is shown is read. A parent
-with very many of them is looked through in slices, between which the loop serves others.
+To rank a lite topic, the number of its last message is an upper bound of its count. Only candidates
+for the result are counted, and only results are read. A parent with many lite topics is scanned in
+slices that yield to the event loop.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aerobee_broker.store.lite.lite_queue import LiteQueue, lite_code
 from aerobee_chassis.clock import Clock
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
-SLICE = 500  # lite topics between two turns of the loop: 2 ms at most
+SLICE = 500  # lite topics between two turns of the event loop: 2 ms at most
 
 
 class LiteTopicStatus(NamedTuple):
-    """See LiteTopicInfo of the contract."""
+    """A lite topic; see LiteTopicInfo of the contract."""
 
     lite_topic: str
     queue_id: int
@@ -36,7 +36,7 @@ class LiteTopicStatus(NamedTuple):
 
 
 class LiteClientStatus(NamedTuple):
-    """See LiteClientInfo of the contract."""
+    """A client; see LiteClientInfo of the contract."""
 
     consumer_group: str
     client_id: str
@@ -56,7 +56,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiteInspection:
-    """`clock`: by which clients are silent."""
+    """Queries of lite topics and clients. `clock`: measures how long clients are silent."""
 
     dispatch: LiteDispatch
     syncing: Syncing
@@ -65,9 +65,11 @@ class LiteInspection:
     async def list_topics(
         self, parent: str, *, consumer_group: str = "", limit: int = 0, lite_topic: str = ""
     ) -> tuple[list[LiteTopicStatus], int]:
-        """At most `limit` of them (0: 100), the largest first: by the lag of the group, and by the
-        number of messages; and how many there are. Raises TopicNotExist, GroupNotExist,
-        InvalidParameter, MqError INVALID_PARAMETER, and what a read raises."""
+        """Return up to `limit` lite topics (0: 100), largest first, and their total number.
+
+        The order is by the lag of the group, then by the number of messages. Raises TopicNotExist,
+        GroupNotExist, InvalidParameter, MqError INVALID_PARAMETER, and the errors of a read.
+        """
         if not 0 <= limit <= MAX_LIMIT:
             raise InvalidParameter(f"limit is {limit}: give 1 to {MAX_LIMIT}", about="limit")
         if consumer_group:
@@ -75,12 +77,12 @@ class LiteInspection:
         else:
             self.syncing.check_parent(parent)
         limit, total = limit or DEFAULT_LIMIT, 0
-        # The largest so far, the smallest of them first.
+        # A heap of the largest so far, with the smallest of them first.
         found: list[tuple[tuple[int, int], int, _Place]] = []
         async for queue_id, queue, ends in self._slices(parent, lite_topic):
             for code, number in ends:
                 total += 1
-                # Neither a lag nor a count is larger than this.
+                # An upper bound of both the lag and the count.
                 if len(found) == limit and number < found[0][0][0 if consumer_group else 1]:
                     continue
                 place = _Place(queue_id, queue, code)
@@ -100,8 +102,10 @@ class LiteInspection:
         return statuses, len(statuses) if lite_topic else total
 
     def list_clients(self, parent: str, lite_topic: str = "") -> list[LiteClientStatus]:
-        """Those that subscribe to lite topics of a parent; to one of them, if that is named. Raises
-        TopicNotExist, InvalidParameter."""
+        """Return the clients that subscribe to lite topics of a parent, or to the given lite topic.
+
+        Raises TopicNotExist, InvalidParameter.
+        """
         self.syncing.check_parent(parent)
         code = lite_code(lite_topic.encode())
         now_ms = self.clock.monotonic_ms()
@@ -122,7 +126,7 @@ class LiteInspection:
     async def _slices(
         self, parent: str, lite_topic: str
     ) -> AsyncIterator[tuple[int, LiteQueue, list[tuple[int, int]]]]:
-        """Code of each lite topic, and number of its last message, in slices of a queue."""
+        """Yield slices of a queue: code and last message number of each lite topic."""
         code = lite_code(lite_topic.encode())
         for queue_id, queue in list(self.dispatch.lines.lite_queues(parent)):
             if lite_topic:
@@ -135,7 +139,7 @@ class LiteInspection:
                 await asyncio.sleep(0)
 
     def _at_most(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
-        """`_size` is not larger."""
+        """Return an upper bound of `_size`."""
         last = place.queue.last(place.code)
         if last is None:
             return 0, 0
@@ -146,7 +150,10 @@ class LiteInspection:
         return (count if waits else 0), count
 
     def _size(self, parent: str, consumer_group: str, place: _Place) -> tuple[int, int]:
-        """The lag of the group, and the messages. Raises StoreReadError, OSError."""
+        """Return the lag of the group and the number of messages.
+
+        Raises StoreReadError, OSError.
+        """
         messages = place.queue.count_from(place.code, 0)
         if not consumer_group:
             return 0, messages
@@ -154,14 +161,17 @@ class LiteInspection:
         return (place.queue.count_from(place.code, position) if position else messages), messages
 
     def _position(self, parent: str, consumer_group: str, place: _Place) -> int:
-        """Queue offset of the first message that the group has not settled, or behind the last."""
+        """Return the queue offset of the first message that the group has not settled."""
         found = self.dispatch.positions.position(consumer_group, parent, place.queue_id, place.code)
         return found or 0
 
     def _status(
         self, parent: str, consumer_group: str, place: _Place, messages: int, lag: int
     ) -> LiteTopicStatus | None:
-        """None: its last message has expired meanwhile. Raises StoreReadError, OSError."""
+        """Return the status; None if the last message has expired.
+
+        Raises StoreReadError, OSError.
+        """
         lines, (queue_id, queue, code) = self.dispatch.lines, place
         last = queue.last(code)
         newest = lines.named(parent, queue_id, last.queue_offset) if last is not None else None

@@ -1,8 +1,8 @@
-"""The leases of lines: a lease table whose idle lines are positions and nothing else.
+"""The leases of lines: a lease table that keeps only positions for idle lines.
 
-A line is in the table while it is in use. Two rounds after nothing of it was in flight any more it
-is dropped, when every write to the journal that concerns it has long ended; a late acknowledgement
-still finds where the line is.
+A line is in the table while it is in use. It is dropped after two rounds without messages in
+flight, when all its journal writes have ended. A late acknowledgement still finds the line's
+position.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LineLeases(LeaseTable):
     def __init__(self, clock: Clock, position: Callable[[], int], positions: LitePositions) -> None:
         super().__init__(clock, position)
         self._positions = positions
-        self._idle: dict[_Key, int] = {}  # and the sum of its cursors, in the last round
+        self._idle: dict[_Key, int] = {}  # with the sum of its cursors in the last round
 
     def find(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
         found = super().find(consumer_group, topic, queue_id)
@@ -38,11 +38,11 @@ class LineLeases(LeaseTable):
         return found
 
     def in_use(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
-        """As `find`, of a line that is in the table already."""
+        """Find a line like `find`, but only if it is in the table already."""
         return super().find(consumer_group, topic, queue_id)
 
     def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[_Key]:
-        """`topic`: a parent."""
+        """Return the keys of a group or a line. `topic`: a line, or a parent for all its lines."""
         return [
             (its_group, its_line)
             for its_group, its_line in self._groups
@@ -52,7 +52,7 @@ class LineLeases(LeaseTable):
         ]
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Of a deleted group or parent; its positions too."""
+        """Forget the leases and positions of a deleted group or parent."""
         before = self._positions.changes
         if consumer_group:
             self._positions.remove_group(consumer_group)
@@ -62,7 +62,7 @@ class LineLeases(LeaseTable):
         return had_leases or self._positions.changes != before
 
     def knows(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Whether `forget` would drop anything."""
+        """Return whether `forget` would drop anything."""
         return bool(
             self.keys_of(consumer_group=consumer_group, topic=topic)
             or (topic and topic in self._positions.parents())
@@ -76,9 +76,12 @@ class LineLeases(LeaseTable):
             super().apply(record)
 
     def _apply_settled(self, settled: SettledQueue) -> None:
-        """The lease may lie before the records that are applied: `liteOffsets` was saved while it
-        lasted, and the line was idle, and not in the table, when leases were saved later. Lines are
-        settled from the front: what lies before a settled message and is not in flight is too."""
+        """Settle messages, and move the cursor behind them.
+
+        The lease may precede the records that are applied: `liteOffsets` was saved during the
+        lease, and the line was idle when leases were saved later. Lines are settled from the front,
+        so each message before a settled one is settled unless it is in flight.
+        """
         super()._apply_settled(settled)
         queue = self.in_use(settled.consumer_group, settled.topic, settled.queue_id)
         if queue is not None:
@@ -86,8 +89,7 @@ class LineLeases(LeaseTable):
             queue.cursor = max(queue.cursor, *ends, 0)
 
     def drop_idle(self, *, at_once: bool = False) -> int:
-        """A round: drops the lines of which nothing was in flight in the last one either. Returns
-        how many."""
+        """Drop the lines that are idle for the second round, and return their number."""
         idle: dict[_Key, int] = {}
         dropped = 0
         for key, group in list(self._groups.items()):

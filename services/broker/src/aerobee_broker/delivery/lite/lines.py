@@ -1,8 +1,8 @@
-"""Lines: lite topics as pop sees them, each a queue of its own with an offset for each group.
+"""Lines: lite topics as pop sees them, each one a queue with an offset for each group.
 
-A line is named as its leases name it (`aerobee_wire.queues.lite.line_of`), by its parent's queue id
-and by that queue's offsets, of which it has some. `LiteLines` follows the parents' queues, and
-reads a line as `MessageStore` reads a queue.
+A line is identified by the topic name of its leases (`aerobee_wire.queues.lite.line_of`) and its
+parent's queue id. Its offsets are a subset of that queue's offsets. `LiteLines` follows the
+parents' queues, and reads a line in the way in which `MessageStore` reads a queue.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from aerobee_wire.record import iter_records
 _OPEN_FILES = 64
 _CACHED_LINES = 16_384
 _NAME = f"{LITE_TOPIC}\x01".encode()
-CAPTURE_UNITS = 100_000  # or as many as there are lite topics: then the heads are saved
+# The heads are saved after this number of units, or after one per lite topic if that is more.
+CAPTURE_UNITS = 100_000
 
 
 class Line(NamedTuple):
-    """A line, and the code of its lite topic."""
+    """A line: parent, name and code of its lite topic."""
 
     parent: str
     name: bytes
@@ -43,7 +44,7 @@ class Line(NamedTuple):
 
 @lru_cache(maxsize=_CACHED_LINES)
 def line(topic: str) -> Line:
-    """Of the name of a line. Raises ValueError for any other topic."""
+    """Parse the name of a line. Raises ValueError for any other topic."""
     found = lite_topic_of(topic)
     if found is None:
         raise ValueError(f"{topic} is no line")
@@ -52,19 +53,21 @@ def line(topic: str) -> Line:
 
 
 def lite_unit_code(properties: bytes, stored_ms: int) -> int:
-    """The code of a unit in a parent's queue; 0 for a message of no lite topic."""
+    """Return the code of a unit in a parent's queue; 0 if the message has no lite topic."""
     name = get_property(properties, _NAME)
     return lite_code(name) if name else 0
 
 
 def parents_on_disk(disk: Disk, folder: Path) -> list[str] | None:
-    """The parents that have a folder of their own; None: no store of this version was here."""
+    """Return the parents that have a folder; None if this version has not stored here yet."""
     return sorted(disk.list(folder)) if disk.exists(folder) else None
 
 
 class Parents:
-    """Called with each topic of the type LITE: tells those that listen. `on_new` is called before
-    them with one that is not known yet."""
+    """Notifies the listeners of each topic of type LITE.
+
+    `on_new` is called first if the topic is not known yet.
+    """
 
     def __init__(self, lines: LiteLines, on_new: Callable[[str], None]) -> None:
         self._lines = lines
@@ -75,7 +78,10 @@ class Parents:
         self._listeners.append(on_parent)
 
     def __call__(self, parent: str) -> None:
-        """Raises what `on_new` raises, StoreWriteError."""
+        """Add the parent, and notify the listeners.
+
+        Raises the errors of `on_new`, StoreWriteError.
+        """
         if parent not in self._lines.parents:
             self._on_new(parent)
         for on_parent in self._listeners:
@@ -83,7 +89,7 @@ class Parents:
 
 
 class Reached(NamedTuple):
-    """A queue of a parent got messages of these lite topics, by code."""
+    """A queue of a parent, and the codes of the lite topics whose messages it received."""
 
     parent: str
     queue_id: int
@@ -91,16 +97,19 @@ class Reached(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The lite topic of a message, and when that was stored."""
+    """The lite topic of a message, and the time at which the message was stored."""
 
     name: str
     stored_ms: int
 
 
 class LiteLines:
-    """`folder`: where the files of the lite topics are. `require`: called with the feature of the
-    store's format, before a parent is added; raises MqError. Whatever reads raises StoreReadError,
-    and what a read of MessageStore raises."""
+    """The lines of all parents.
+
+    `folder`: contains the files of the lite topics. `require`: called with the feature of the
+    store's format before a parent is added; raises MqError. Methods that read raise StoreReadError
+    and the errors of a MessageStore read.
+    """
 
     def __init__(
         self,
@@ -121,8 +130,10 @@ class LiteLines:
     # ---- parents ----
 
     def open(self, parents: Sequence[str]) -> None:
-        """At the start, with the topics of the type LITE. Removes what others have left. No queue
-        is read before `expirations` has what the journal says. Raises OSError."""
+        """Open the parents at startup, and remove the folders of all other topics.
+
+        Does not read queues: `expirations` must first be restored from the journal. Raises OSError.
+        """
         for name in set(self._parents) - set(parents):
             self._store.clear_tags_code(name)
         self._parents = {}
@@ -134,14 +145,16 @@ class LiteLines:
             self._add(parent)
 
     def open_queues(self) -> None:
-        """Of all parents, after `open`. Raises OSError, StoreReadError."""
+        """Open the queues of all parents; call after `open`. Raises OSError, StoreReadError."""
         for parent in self._parents:
             for queue_id in self._store.queues(parent):
                 self._queue(parent, queue_id)
 
     def add_parent(self, parent: str) -> None:
-        """A topic of the type LITE, new or with messages; durably. Raises StoreWriteError,
-        DiskFull."""
+        """Add a topic of type LITE durably; it may have messages.
+
+        Raises StoreWriteError, DiskFull.
+        """
         if parent not in self._parents:
             self._require({LITE_TOPICS})
             try:
@@ -152,8 +165,11 @@ class LiteLines:
                 self._queue(parent, queue_id)
 
     def _add(self, parent: str) -> None:
-        """Its folder says that its units have the codes of lite topics: a replica's tables may not
-        say it yet. Raises OSError."""
+        """Create the parent's folder, and set the code function of its units.
+
+        The folder marks the topic as a parent, because a replica may not have the topic's metadata
+        yet. Raises OSError.
+        """
         for folder in (self._folder, self._folder / parent):
             if not self._disk.exists(folder):
                 self._disk.make_directory(folder)
@@ -162,7 +178,7 @@ class LiteLines:
         self._parents[parent] = {}
 
     def remove_parent(self, parent: str) -> None:
-        """A topic that was deleted; durably. Raises StoreWriteError."""
+        """Remove a deleted topic durably. Raises StoreWriteError."""
         if self._parents.pop(parent, None) is None:
             return
         self._store.clear_tags_code(parent)
@@ -178,8 +194,10 @@ class LiteLines:
         return list(self._parents)
 
     def _queue(self, parent: str, queue_id: int, most: int | None = None) -> LiteQueue | None:
-        """None: it is no parent, or the queue has no messages. `most`: units that are read at once
-        when it is opened."""
+        """Return the queue; None if the topic is not a parent, or the queue has no messages.
+
+        `most`: number of units to read at once when the queue is opened.
+        """
         queues = self._parents.get(parent)
         if queues is None:
             return None
@@ -199,21 +217,23 @@ class LiteLines:
         return queue
 
     def arrived(self, arrival: Arrival) -> Reached:
-        """Takes in messages of a parent that have become visible."""
+        """Process messages of a parent that have become visible."""
         parent, queue_id = arrival.topic, arrival.queue_id
         known = queue_id in self._parents.get(parent, {})
         queue = self._queue(parent, queue_id)
         units = list(UNIT.iter_unpack(arrival.units))
         if queue is None:
             return Reached(parent, queue_id, ())
-        if not known:  # `open` has them already
+        if not known:  # `open` has read them already
             codes = dict.fromkeys(code for _, _, code in units if code)
             return Reached(parent, queue_id, list(codes))
         return Reached(parent, queue_id, list(queue.extend(arrival.first_offset, units)))
 
     def catch_up(self, most: int) -> bool:
-        """Takes in at most so many units of each queue that it has not taken in yet. True: a queue
-        has more. Raises OSError, StoreReadError."""
+        """Read up to `most` pending units of each queue.
+
+        Returns True if a queue has more. Raises OSError, StoreReadError.
+        """
         more = False
         for parent in self._parents:
             for queue_id in self._store.queues(parent):
@@ -224,26 +244,30 @@ class LiteLines:
     # ---- lite topics ----
 
     def queue_ids(self, parent: str, code: int) -> list[int]:
-        """The queues that have messages of a lite topic: one, unless the parent has had another
-        number of queues."""
+        """Return the queues that have messages of a lite topic.
+
+        It is one queue, unless the parent's number of queues was changed.
+        """
         queues = self._parents.get(parent, {})
         return [queue_id for queue_id, queue in queues.items() if queue.last(code) is not None]
 
     def last_offset(self, parent: str, queue_id: int, code: int) -> int:
-        """Queue offset of the last message of a lite topic; -1: it has none."""
+        """Return the queue offset of the last message of a lite topic; -1 if it has no messages."""
         queue = self._parents.get(parent, {}).get(queue_id)
         last = queue.last(code) if queue is not None else None
         return last.queue_offset if last is not None else -1
 
     def name_of(self, parent: str, queue_id: int, code: int) -> str | None:
-        """Of a lite topic, from its last message; None: that is not stored, or not readable."""
+        """Return the name of a lite topic, read from its last message; None if unavailable."""
         last = self.last_offset(parent, queue_id, code)
         found = self.named(parent, queue_id, last) if last >= 0 else None
         return found.name if found is not None and lite_code(found.name.encode()) == code else None
 
     def named(self, parent: str, queue_id: int, queue_offset: int) -> Named | None:
-        """What a message of a lite topic says of itself; None: it is not stored, not readable, or
-        of no lite topic."""
+        """Return the name and time in a message of a lite topic.
+
+        None if the message is not stored, is not readable, or does not belong to a lite topic.
+        """
         read = self._store.read(parent, queue_id, queue_offset, max_messages=1, max_bytes=1)
         for record in iter_records(read.records, check_crc=False):
             name = get_property(record.raw_properties, _NAME)
@@ -254,17 +278,17 @@ class LiteLines:
     def lite_queues(self, parent: str) -> Iterator[tuple[int, LiteQueue]]:
         yield from self._parents.get(parent, {}).items()
 
-    # ---- as MessageStore ----
+    # ---- the interface of MessageStore ----
 
     def queues(self, topic: str) -> list[int]:
         return self._store.queues(line(topic).parent)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """0: a group begins with the first message, whichever that is by now."""
+        """Return 0: a group starts with the first message that is still stored."""
         return 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The end of the parent's queue: no message of the line lies there or behind."""
+        """Return the end of the parent's queue: all messages of the line are before it."""
         return self._store.max_offset(line(topic).parent, queue_id)
 
     def read(
@@ -277,7 +301,7 @@ class LiteLines:
         max_bytes: int = 262_144,
         tags: frozenset[int] | None = None,
     ) -> ReadResult:
-        """As MessageStore.read, of a line. `tags`: no lite topic is filtered by them."""
+        """Read a line like MessageStore.read, but ignore `tags`."""
         parent, name, code = line(topic)
         high = self._store.max_offset(parent, queue_id)
         if queue_offset > high:
@@ -296,7 +320,7 @@ class LiteLines:
             queue_offset = read.next_begin_offset
             for at, data in _named(read.records, name):
                 if count and size + len(data) > max_bytes:
-                    queue_offset = at  # a read brings one message even if that is too large
+                    queue_offset = at  # a read returns one message even if it is too large
                     break
                 parts.append(data)
                 count, size = count + 1, size + len(data)
@@ -306,11 +330,13 @@ class LiteLines:
         status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
         return ReadResult(status, queue_offset, 0, high, b"".join(parts), count, is_all=is_all)
 
-    # ---- upkeep ----
+    # ---- maintenance ----
 
     def maintain(self) -> None:
-        """A step of upkeep: writes complete blocks, drops what has expired. A failure is logged;
-        the next call tries again."""
+        """Write complete blocks and drop expired ones.
+
+        A failure is logged, and the next call retries.
+        """
         for parent, queues in self._parents.items():
             for queue_id, queue in queues.items():
                 try:
@@ -322,8 +348,11 @@ class LiteLines:
                     )
 
     def captures(self, *, all_of_it: bool) -> list[tuple[LiteQueue, Capture]]:
-        """What is to be saved now, so that a start need not read it again: of queues that have got
-        many messages since, or of each. Raises OSError, StoreReadError."""
+        """Return the heads to save now, so that a start need not read their units again.
+
+        Includes queues that received many messages since the last save, or all queues. Raises
+        OSError, StoreReadError.
+        """
         found = []
         for queues in self._parents.values():
             for queue in queues.values():
@@ -336,7 +365,7 @@ class LiteLines:
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First offset and length of each run of consecutive offsets."""
+    """Yield first offset and length of each run of consecutive offsets."""
     first, length = offsets[0], 1
     for offset in offsets[1:]:
         if offset == first + length:
@@ -348,8 +377,10 @@ def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _named(records: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
-    """Queue offset and bytes of the records of a lite topic of this name: another one may have its
-    code."""
+    """Yield queue offset and bytes of the records with this lite topic's name.
+
+    Another lite topic may have the same code.
+    """
     at = 0
     for record in iter_records(records, check_crc=False):
         size = record.store_size

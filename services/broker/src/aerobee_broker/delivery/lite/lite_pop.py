@@ -1,8 +1,8 @@
-"""LitePop: messages on lease of the lite topics that a client holds, with a long poll.
+"""LitePop: lease messages of the lite topics that a client holds, with a long poll.
 
-A batch may hold several lite topics, each contiguous and in order; of each there is one batch at a
-time for a group. Leases are durable before the messages go out. Each lite topic of a batch has a
-lease id of its own: its messages are settled by themselves, as those of an ordered group.
+A batch may hold several lite topics, each contiguous and in order. A group has one leased batch per
+lite topic at a time. Leases are durable before the messages are sent. Each lite topic of a batch
+has its own lease id, so its messages are settled separately, like those of an ordered group.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from aerobee_broker.metrics import BrokerMetrics
 from aerobee_wire.queues.lite import line_of
 
 _EVERYTHING = Filter("TAG", "*")
-_MAX_ATTEMPTS = 10_000  # of receives that are remembered by name
+_MAX_ATTEMPTS = 10_000  # named receives that are remembered
 
 
 class LitePopRequest(NamedTuple):
-    """`attempt_id`: the client's name for this attempt to receive, or empty."""
+    """A receive. `attempt_id`: the client's name for this attempt; may be empty."""
 
     consumer_group: str
     parent: str
@@ -69,13 +69,16 @@ class LitePop:
     durations: InvisibleDurations
     access: ReadAccess
     metrics: BrokerMetrics
-    # Lines of attempts to receive that were named, by group and attempt id.
+    # Lines of named attempts to receive, by group and attempt id.
     _attempts: dict[tuple[str, str], list[tuple[str, ReadyLine]]] = field(
         default_factory=dict, init=False
     )
 
     async def pop(self, request: LitePopRequest, poll_ms: int = 0) -> list[LiteResult]:
-        """Empty: no message came in time. Raises as Pop.pop does."""
+        """Lease messages; an empty list if no message arrived in time.
+
+        Raises the errors of Pop.pop.
+        """
         await self._check(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + min(poll_ms, MAX_POLL_MS) / 1000
@@ -142,7 +145,7 @@ class LitePop:
         messages: int,
         size: int,
     ) -> _Selected | None:
-        """None: the line is no longer this client's, or has nothing."""
+        """Return None if the client no longer holds the line, or it has no messages."""
         try:
             name = None
             if client is not None and client.parent == request.parent:
@@ -180,7 +183,7 @@ class LitePop:
         return _Selected(name, ready, pop, batch)
 
     async def _repeat(self, request: LitePopRequest) -> list[LiteResult]:
-        """What an attempt to receive of this name got before, as far as it is still on lease."""
+        """Return the messages that this named attempt got before and that are still leased."""
         known = self._attempts.get((request.consumer_group, request.attempt_id))
         if not request.attempt_id or known is None:
             return []
@@ -196,12 +199,12 @@ class LitePop:
         if not repeated:
             del self._attempts[request.consumer_group, request.attempt_id]
             return []
-        await self.journal.flush()  # the first answer may not be durable yet
+        await self.journal.flush()  # the first response may not be durable yet
         return [
             self._result(request, one) for one in repeated if self.selector.is_leased(one.batch)
         ]
 
-    # ---- handing out ----
+    # ---- delivery ----
 
     async def _make_durable(self, request: LitePopRequest, selected: Sequence[_Selected]) -> None:
         def roll_back() -> None:
@@ -210,7 +213,7 @@ class LitePop:
 
         records = [one.batch.journal_record(one.request) for one in selected]
         size = sum(one.batch.size for one in selected)
-        self.access.in_flight.answering(size)  # until the answer itself is counted
+        self.access.in_flight.answering(size)  # until the response itself is counted
         try:
             await self.journal.write(records, roll_back)
         except asyncio.CancelledError:

@@ -1,9 +1,9 @@
-"""Where each group is in each lite topic, and which of them have expired: `liteOffsets`. Arrays, no
-object for a lite topic.
+"""The position of each group in each lite topic, and the expirations: `liteOffsets`.
 
-A position is a queue offset of the parent, of the next message to consume. What moves it is in the
-lease journal of lite topics, durably; this file only makes the start fast. It says up to where in
-the journal it has everything, and is written when enough has changed, never by time alone.
+Stored in arrays, without an object per lite topic. A position is a queue offset of the parent: the
+next message to consume. All changes are durable in the lease journal of lite topics; this file only
+makes the start fast. It contains the journal offset that it covers. It is written after enough
+changes, never by time alone.
 
     header, then for each group and queue of a parent: lengths, names, slots of the table, its
     columns; then for each queue of a parent with expirations the same, without a group: all ends,
@@ -30,15 +30,15 @@ _HEADER = struct.Struct(
     ">4s"  # magic
     "H"  # version
     "H"  # byte order of the tables: 0 little, 1 big
-    "q"  # queue offset in the journal: everything before is in here
+    "q"  # queue offset in the journal: the file covers everything before it
     "I"  # tables
     "I"  # CRC-32 of everything else
 )
 _TABLE = struct.Struct(
     ">H"  # bytes of the group's name
-    "H"  # bytes of the parent's
+    "H"  # bytes of the parent's name
     "i"  # queue id
-    "I"  # slots; of expirations their number
+    "I"  # number of slots, or of expirations
 )
 assert (_HEADER.size, _TABLE.size) == (24, 12)
 assert OFFSET_BYTES == CODE_BYTES
@@ -52,29 +52,31 @@ _Key = tuple[str, str, int]  # group, parent, queue id
 
 
 class LitePositions(ConsumerOffsets):
-    """Takes the place of ConsumerOffsets where leases are of lines. `changes`: since the last
-    `to_bytes`."""
+    """Replaces ConsumerOffsets for leases of lines.
+
+    `changes`: number of changes since the last `to_bytes`.
+    """
 
     def __init__(self, clock: Clock, expirations: ParentExpirations) -> None:
         super().__init__(clock)
         self.expirations = expirations
         self._tables: dict[_Key, CodeTable] = {}
         self.changes = 0
-        self.loaded_position = 0  # in the journal, of the file
+        self.loaded_position = 0  # in the journal, as read from the file
 
     def __len__(self) -> int:
         return sum(map(len, self._tables.values())) + len(self.expirations)
 
     @property
     def is_due(self) -> bool:
-        """Whether so much has changed that the file is to be written."""
+        """Return whether enough has changed to write the file."""
         return self.changes >= max(_FEWEST_CHANGES, len(self) // 4)
 
     @property
     def memory_bytes(self) -> int:
         return sum(table.size_bytes for table in self._tables.values())
 
-    # ---- as ConsumerOffsets, of lines ----
+    # ---- the interface of ConsumerOffsets, for lines ----
 
     def get(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
         parent, _, code = line(topic)
@@ -99,14 +101,14 @@ class LitePositions(ConsumerOffsets):
         self.commit(consumer_group, topic, queue_id, queue_offset)
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
-        """None: whoever resets a line resets its leases at once."""
+        """Return None: a reset of a line applies to its leases immediately."""
         return None
 
     def begun(self) -> set[str]:
         return set()
 
     def remove_topic(self, topic: str) -> None:
-        """Of a line."""
+        """Remove the positions of all groups in a line."""
         parent, _, code = line(topic)
         for (_, its_parent, _), table in self._tables.items():
             if its_parent == parent:
@@ -120,7 +122,7 @@ class LitePositions(ConsumerOffsets):
         self._forget([key for key in self._tables if key[0] == consumer_group])
 
     def parents(self) -> set[str]:
-        """Those of which anything is in here."""
+        """Return the parents with positions or expirations."""
         return {parent for _, parent, _ in self._tables} | self.expirations.parents()
 
     def has_group(self, consumer_group: str) -> bool:
@@ -129,22 +131,24 @@ class LitePositions(ConsumerOffsets):
     # ---- expiry by TTL ----
 
     def expire(self, parent: str, queue_id: int, end: int, floor: int) -> None:
-        """Notes an expiration."""
+        """Record an expiration."""
         self.changes += self.expirations.of(parent, queue_id).add(end, floor)
 
     def note_change(self) -> None:
-        """The expirations have changed."""
+        """Record that the expirations have changed."""
         self.changes += 1
 
     def forget_code(self, parent: str, queue_id: int, code: int) -> None:
-        """Every group's position in a lite topic that has expired."""
+        """Forget every group's position in a lite topic that has expired."""
         for (_, its_parent, its_queue_id), table in self._tables.items():
             if (its_parent, its_queue_id) == (parent, queue_id):
                 self.changes += table.remove(code)
 
     def keep_only(self, parent: str, queue_id: int, codes: set[int]) -> None:
-        """Drops the positions in lite topics other than these: those without a message. A message
-        that follows lies behind any position."""
+        """Drop the positions in all other lite topics: they have no messages.
+
+        Any later message is behind these positions.
+        """
         for (_, its_parent, its_queue_id), table in self._tables.items():
             if (its_parent, its_queue_id) == (parent, queue_id):
                 for code in set(table) - codes:
@@ -157,7 +161,7 @@ class LitePositions(ConsumerOffsets):
     # ---- the file ----
 
     def to_bytes(self, journal_position: int) -> list[bytes]:
-        """The content of the file, in parts, without the CRC of its header."""
+        """Return the content of the file in parts, without the CRC of its header."""
         self.changes = 0
         tables = [(*key, table.to_bytes()) for key, table in self._tables.items()]
         for parent, queue_id, expirations in self.expirations:
@@ -171,12 +175,12 @@ class LitePositions(ConsumerOffsets):
         return parts
 
     def clear(self) -> None:
-        """Of another log."""
+        """Drop everything, because the log is replaced by another one."""
         self._tables = {}
         self.expirations.clear()
 
     def load_bytes(self, data: bytes) -> bool:
-        """False: it is not whole, and nothing is loaded."""
+        """Load the file; return False, without loading anything, if it is damaged."""
         if len(data) < _HEADER.size:
             return False
         magic, version, order, position, count, crc = _HEADER.unpack_from(data)
@@ -208,22 +212,24 @@ class LitePositions(ConsumerOffsets):
 
 
 class PositionsFile:
-    """Written by any thread, from what `LitePositions.to_bytes` gave."""
+    """The file of positions. Any thread may write the result of `LitePositions.to_bytes`."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
         self._disk = disk
 
     def load(self, positions: LitePositions) -> bool:
-        """False: there is no file, or a damaged one; then everything is read from the journal.
-        Raises OSError."""
+        """Load the file; return False if it is missing or damaged. Raises OSError.
+
+        In that case, everything is read from the journal.
+        """
         try:
             return positions.load_bytes(read_file(self._disk, self.path))
         except FileNotFoundError:
             return False
 
     def writer(self, parts: list[bytes]) -> Callable[[], None]:
-        """What writes them durably, in place of the file before. It raises OSError."""
+        """Return a function that replaces the file durably and raises OSError."""
 
         def write() -> None:
             head, rest = parts[0][:-_CRC_BYTES], parts[1:]

@@ -1,8 +1,8 @@
-"""Which line a receive gets next: for each client of a group a queue of lines that are ready.
+"""Ready lines: each client of a group has a queue of the lines that its next receives get.
 
-A line is ready when a message of it may be delivered. It stands in the queue of one client at a
-time, once, so that a busy lite topic comes again behind all others, and the queue has no cap. No
-loop but for the futures of receives that wait. Knows neither messages nor offsets.
+A line is ready when one of its messages may be delivered. It is in the queue of one client at a
+time, and only once. A busy lite topic therefore queues behind all others, and the queue needs no
+limit. Runs no loop, except for the futures of waiting receives. Does not use messages or offsets.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class ReadyLine(NamedTuple):
 class _ClientQueue:
     lines: dict[ReadyLine, None] = field(default_factory=dict)
     waiting: dict[asyncio.Future[bool], None] = field(default_factory=dict)
-    asked: bool = True  # since the last round
-    interrupted: bool = False  # while no receive waited: the next one does not wait
+    asked: bool = True  # received since the last round
+    interrupted: bool = False  # while no receive was waiting: the next one does not wait
 
 
 class ReadyLines:
-    """By consumer group and client."""
+    """The queues of ready lines, by consumer group and client."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, _ClientQueue]] = {}
-        # By group: whose queue a line stands in.
+        # Group → line → the client whose queue contains it.
         self._owners: dict[str, dict[ReadyLine, str]] = {}
         self.closed = False
 
     def count(self, consumer_group: str, client_id: str) -> int:
-        """Lines that are ready for a client."""
+        """Return the number of lines that are ready for a client."""
         queue = self._queues.get(consumer_group, {}).get(client_id)
         return len(queue.lines) if queue is not None else 0
 
     @property
     def waiting(self) -> int:
-        """Receives that wait."""
+        """Return the number of waiting receives."""
         return sum(
             len(queue.waiting) for group in self._queues.values() for queue in group.values()
         )
@@ -53,8 +53,10 @@ class ReadyLines:
     def offer(
         self, consumer_group: str, line: ReadyLine, holders: Mapping[str, LiteClient]
     ) -> None:
-        """The line is ready; it goes to one of the clients that hold its lite topic: to one that
-        waits, else to the one with the fewest lines. Wakes one receive."""
+        """Queue a ready line for one of the clients that hold its lite topic, and wake one receive.
+
+        Prefers a client with a waiting receive, then the one with the fewest lines.
+        """
         owners = self._owners.setdefault(consumer_group, {})
         owner = owners.get(line)
         if owner is not None and owner in holders:
@@ -75,7 +77,7 @@ class ReadyLines:
         self._wake(queue)
 
     def take(self, consumer_group: str, client_id: str) -> ReadyLine | None:
-        """The line that is ready for the longest, out of the queue; None: there is none."""
+        """Remove and return the line that has been ready for the longest; None if none is ready."""
         queue = self._queues.get(consumer_group, {}).get(client_id)
         if queue is None:
             return None
@@ -88,8 +90,11 @@ class ReadyLines:
         return line
 
     async def wait(self, consumer_group: str, client_id: str, timeout_s: float) -> bool:
-        """True: a line may be ready. False: the time is over, the client has something else to be
-        told, or the broker stops."""
+        """Wait for a ready line.
+
+        Returns True if a line may be ready. Returns False after the timeout, if the client has
+        another notification to receive, or if the broker stops.
+        """
         if self.closed:
             return False
         queue = self._queue(consumer_group, client_id)
@@ -108,14 +113,14 @@ class ReadyLines:
             return False
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self._wake(queue)  # it was woken, and will not look
+                self._wake(queue)  # this receive was woken and does not use the line
             raise
         finally:
             queue.waiting.pop(future, None)
             self._drop_unused(consumer_group, client_id)
 
     def _drop_unused(self, consumer_group: str, client_id: str) -> None:
-        """Whoever receives may have left before, and then nobody else would."""
+        """Drop an empty queue; its client may have left already, so nothing else would drop it."""
         queues = self._queues.get(consumer_group, {})
         queue = queues.get(client_id)
         if queue is None or queue.lines or queue.waiting or queue.interrupted:
@@ -126,8 +131,10 @@ class ReadyLines:
             self._owners.pop(consumer_group, None)
 
     def interrupt(self, consumer_group: str, client_id: str) -> None:
-        """Ends one receive of a client, which has something else to be told: one that waits, else
-        the next that would."""
+        """End one receive of a client that has another notification to receive.
+
+        Ends a waiting receive, or else the next one that would wait.
+        """
         queue = self._queue(consumer_group, client_id)
         for future in queue.waiting:
             if not future.done():
@@ -136,7 +143,7 @@ class ReadyLines:
         queue.interrupted = True
 
     def leave(self, consumer_group: str, client_id: str) -> list[ReadyLine]:
-        """The client is gone: ends its receives, and returns the lines that were ready for it."""
+        """Remove a client: end its receives, and return the lines that were ready for it."""
         queue = self._queues.get(consumer_group, {}).pop(client_id, None)
         if queue is None:
             return []
@@ -151,7 +158,7 @@ class ReadyLines:
         return list(queue.lines)
 
     def withdraw(self, consumer_group: str, client_id: str, line: ReadyLine) -> bool:
-        """The client no longer holds the lite topic. False: the line was not ready for it."""
+        """Remove a line from a client that no longer holds it; return whether it was ready."""
         queue = self._queues.get(consumer_group, {}).get(client_id)
         if queue is None or line not in queue.lines:
             return False
@@ -160,15 +167,18 @@ class ReadyLines:
         return True
 
     def discard(self, consumer_groups: Iterable[str], line: ReadyLine) -> None:
-        """The line has no messages any more."""
+        """Discard a line that has no more messages."""
         for consumer_group in consumer_groups:
             owner = self._owners.get(consumer_group, {}).pop(line, None)
             if owner is not None:
                 self._queue(consumer_group, owner).lines.pop(line, None)
 
     def stuck(self) -> list[tuple[str, str, list[ReadyLine]]]:
-        """A round: the lines of clients that have not asked since the last one and wait for none,
-        by group and client. They stay where they are."""
+        """Return the lines of clients that have not received since the last call.
+
+        The result is by group and client. Clients with a waiting receive are left out. The lines
+        stay in their queues.
+        """
         found = []
         for consumer_group, queues in self._queues.items():
             for client_id, queue in queues.items():
@@ -178,7 +188,7 @@ class ReadyLines:
         return found
 
     def close(self) -> None:
-        """Ends every wait, now and from now on."""
+        """End every wait, now and in the future."""
         self.closed = True
         for group in self._queues.values():
             for queue in group.values():

@@ -1,8 +1,8 @@
-"""What the lite topics of a broker keep: restored at the start, saved now and then, forgotten with
-their parent or group.
+"""The persistent state of lite topics: restored at startup, saved regularly, deleted on request.
 
-The lease journal of lite topics has everything. Leases (`liteLeases.json`) and positions
-(`liteOffsets`) are saved to spare the start most of it, and the log keeps what is not in both.
+The lease journal of lite topics contains everything. Leases (`liteLeases.json`) and positions
+(`liteOffsets`) are saved so that a start reads only the end of the journal. The log keeps the
+records that are not in both files.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire.queues.lite import LITE
 from aerobee_wire.status import MqError
 
-_AT_LEAST_EVERY = 20  # rounds of 30 s: then positions are saved if any has changed
+_AT_LEAST_EVERY = 20  # rounds of 30 s: after these, any change of positions is saved
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LiteState(Component):
-    """`add_parent`: called with each topic of the type LITE."""
+    """Restores, saves and deletes the state. `add_parent`: called with each topic of type LITE."""
 
     store: MessageStore
     lines: LiteLines
@@ -51,13 +51,16 @@ class LiteState(Component):
 
     @property
     def in_use(self) -> bool:
-        """Whether there is a topic of the type LITE."""
+        """Return whether a topic of type LITE exists."""
         return bool(self.lines.parents)
 
-    # ---- start and stop ----
+    # ---- startup and shutdown ----
 
     def restore_slices(self) -> Iterator[None]:
-        """Links and heads, positions, leases. Raises ConfigFileDamaged, OSError, StoreReadError."""
+        """Restore links, heads, positions and leases.
+
+        Raises ConfigFileDamaged, OSError, StoreReadError.
+        """
         parents = [each.topic for each in self.topics.all() if each.message_type == LITE]
         self.lines.open(parents)
         for parent in parents:
@@ -78,8 +81,11 @@ class LiteState(Component):
             self.table.drop_idle(at_once=True)
 
     def _forget_recreated(self, parents: Collection[str]) -> None:
-        """A kill right after a parent's deletion may leave positions and expirations. When it is
-        made again, its queue offsets begin at 0 again, and these would hide its messages."""
+        """Forget positions and expirations of parents that have no messages.
+
+        If the broker is killed right after a parent's deletion, these may remain. When the parent
+        is created again, its queue offsets start at 0, and the old state would hide its messages.
+        """
         for parent in self.positions.parents():
             queues = self.store.queues(parent) if parent in parents else ()
             if not any(self.store.max_offset(parent, queue_id) for queue_id in queues):
@@ -88,7 +94,8 @@ class LiteState(Component):
 
     async def start(self) -> None:
         store = self.journal.log.store
-        # Else replicas are waited for, which follow only once this broker has started.
+        # Otherwise, saving would wait for replicas, which follow only after this broker has
+        # started.
         if self.in_use and store.end_offset == store.confirmed_offset:
             await self.save(everything=True)
 
@@ -96,16 +103,19 @@ class LiteState(Component):
         if self.in_use:
             await self.save(everything=True)
 
-    # ---- upkeep ----
+    # ---- maintenance ----
 
     def maintain(self) -> None:
-        """Every 10 s."""
+        """Write and trim the lines, and expire clients; called every 10 s."""
         if self.in_use:
             self.lines.maintain()
             self.syncing.expire()
 
     async def save(self, *, everything: bool = False) -> None:
-        """Every 30 s: what has changed enough. Failures are logged; the next call tries again."""
+        """Save the parts that have changed enough; called every 30 s.
+
+        Failures are logged, and the next call retries.
+        """
         if not self.in_use and not everything:
             return
         self.table.drop_idle()
@@ -123,7 +133,8 @@ class LiteState(Component):
         position = self._journal_end()
         write = self.file.writer(self.positions.to_bytes(position))
         try:
-            # It must hold no acknowledgement that is rolled back, or that a failover takes back.
+            # The file must not contain an acknowledgement that is rolled back or lost in a
+            # failover.
             await self.journal.log.shown()
             await self.writer(write)
         except (OSError, MqError) as error:
@@ -149,7 +160,7 @@ class LiteState(Component):
         return self.store.max_offset(self.journal.topic, QUEUE_ID)
 
     def needed_from(self) -> int | None:
-        """The lowest physical offset that the next start reads; None: none."""
+        """Return the lowest physical offset that the next start reads; None if it reads nothing."""
         if not self.in_use:
             return None
         units = self.store.units(self.journal.topic, QUEUE_ID, self._saved_position, 1)
@@ -158,13 +169,15 @@ class LiteState(Component):
     # ---- deletions ----
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
-        """Before a group or a topic is deleted. Raises DiskFull, StoreReadOnly."""
+        """Check that a group or a topic can be deleted. Raises DiskFull, StoreReadOnly."""
         if self.table.knows(consumer_group=consumer_group, topic=topic):
             self.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
-        """A group or a topic was deleted. Returns the future of LeaseJournal.write_until_durable;
-        None: it had nothing."""
+        """Forget a deleted group or topic.
+
+        Returns the future of LeaseJournal.write_until_durable; None if nothing is written.
+        """
         durable = None
         if consumer_group:
             for client in self.syncing.dispatch.subscriptions.forget_group(consumer_group):

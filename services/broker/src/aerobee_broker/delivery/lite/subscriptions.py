@@ -1,10 +1,13 @@
-"""Which client gets which lite topics. Memory only: clients say it again every 30 s. No loop.
+"""Which clients subscribe to which lite topics.
 
-A subscription belongs to a client, an offset to its group. In a group of the model Shared several
-clients may hold a lite topic; in one of the model Exclusive the newest holds it alone. Who lost a
-lite topic is told (`Change.evicted`), and told again whenever it still names that in a complete
-set: it does not get it back in this way. A group may be of a third kind, wildcard: its clients
-subscribe with an empty complete set, and each gets every lite topic of the parent.
+Kept in memory only: clients repeat their subscription every 30 s. Runs no loop.
+
+A subscription belongs to a client, an offset to its group. In a group of the model Shared, several
+clients may hold a lite topic. In one of the model Exclusive, only the newest client holds it. A
+client that lost a lite topic is notified (`Change.evicted`). It is notified again whenever a
+complete set still names that lite topic: a complete set does not win it back. A group may also be a
+wildcard group: its clients subscribe with an empty complete set, and each gets every lite topic of
+the parent.
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ from aerobee_broker.store.lite.lite_queue import lite_code
 from aerobee_wire.queues.lite import LiteGroup
 from aerobee_wire.status import Code, MqError
 
-MAX_SUBSCRIPTIONS = 100_000  # of clients to lite topics, at one broker; RocketMQ's default
+MAX_SUBSCRIPTIONS = 100_000  # pairs of client and lite topic per broker; RocketMQ's default
 QUOTA_SLACK = 300  # a complete set may be this much larger than the quota, as in RocketMQ
-SILENCE_MS = 180_000  # then a client counts as gone
+SILENCE_MS = 180_000  # after that, a client is removed
 
 
 @dataclass(slots=True, eq=False)
 class LiteClient:
-    """A client that subscribes, in one group. `names`: code → name of each lite topic."""
+    """A subscribed client of one group. `names`: code → name of each lite topic."""
 
     consumer_group: str
     client_id: str
@@ -35,15 +38,17 @@ class LiteClient:
 
 
 class Eviction(NamedTuple):
-    """A client has lost a lite topic to another one."""
+    """A lite topic that a client has lost to another client."""
 
     client: LiteClient
     name: str
 
 
 class Change(NamedTuple):
-    """What a request changed: lite topics that the client got and those that it gave up, by code;
-    and who has to be told that it lost one."""
+    """The lite topics, by code, that a client got and gave up in a request, and the evictions.
+
+    The evicted clients have to be notified.
+    """
 
     client: LiteClient
     added: Sequence[int] = ()
@@ -55,7 +60,7 @@ class _Group:
     def __init__(self) -> None:
         self.clients: dict[str, LiteClient] = {}
         self.wildcards: dict[str, LiteClient] = {}
-        # By code of a lite topic: its holders, in the order in which they came.
+        # Code of a lite topic → its holders, in the order in which they subscribed.
         self.holders: dict[int, dict[str, LiteClient]] = {}
 
 
@@ -66,7 +71,7 @@ class Subscriptions:
         self._count = 0
 
     def __len__(self) -> int:
-        """Pairs of a client and a lite topic."""
+        """Return the number of pairs of client and lite topic."""
         return self._count
 
     def __iter__(self) -> Iterator[LiteClient]:
@@ -78,7 +83,7 @@ class Subscriptions:
         return group.clients.get(client_id) if group else None
 
     def groups_of(self, parent: str) -> list[str]:
-        """The groups with a client that subscribes to lite topics of this parent."""
+        """Return the groups with a client that subscribes to lite topics of this parent."""
         return [
             name
             for name, group in self._groups.items()
@@ -86,13 +91,13 @@ class Subscriptions:
         ]
 
     def holders(self, consumer_group: str, code: int) -> Mapping[str, LiteClient]:
-        """By id, the clients of a group that get a lite topic, in the order in which they came."""
+        """Return client id → client for the group's holders of a lite topic, oldest first."""
         group = self._groups.get(consumer_group)
         if group is None:
             return {}
         return group.wildcards or group.holders.get(code) or {}
 
-    # ---- what clients ask for ----
+    # ---- requests of clients ----
 
     def add(
         self,
@@ -102,12 +107,15 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """The client gets these lite topics too. Raises MqError, and changes nothing then:
-        LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a wildcard group."""
+        """Add lite topics to the client's subscription.
+
+        Raises MqError, without any change: LITE_SUBSCRIPTION_QUOTA_EXCEEDED, or ILLEGAL_OPERATION
+        in a wildcard group.
+        """
         new = self._check_addition(consumer_group, client_id, settings, names)
         client = self._touch(consumer_group, client_id, settings, now_ms)
         evicted = self._take(client, new, exclusive=settings.exclusive)
-        # Somebody else may have taken those that it held already, without its knowing.
+        # Another client may have taken lite topics that this client believes to hold.
         return Change(client, list(new), (), evicted)
 
     def keep(
@@ -118,8 +126,11 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """The client gets these lite topics too, which it held at another broker, but for those
-        that another client holds alone: that one may have come later. Raises as `add`."""
+        """Add lite topics that the client held at another broker.
+
+        In an exclusive group, lite topics of other clients are left out: those clients may have
+        subscribed later. Raises the errors of `add`.
+        """
         new = self._check_addition(consumer_group, client_id, settings, names)
         client = self._touch(consumer_group, client_id, settings, now_ms)
         added, taken = self._take_free(client, new, exclusive=settings.exclusive)
@@ -133,7 +144,7 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """The client gives these lite topics up; those that it does not hold count as given up."""
+        """Remove lite topics from the client's subscription; ignore those not held."""
         client = self._touch(consumer_group, client_id, settings, now_ms)
         removed = [
             code
@@ -150,8 +161,11 @@ class Subscriptions:
         names: Iterable[str],
         now_ms: int,
     ) -> Change:
-        """The client's lite topics are these, but for those that another client holds alone. Raises
-        MqError LITE_SUBSCRIPTION_QUOTA_EXCEEDED, and changes nothing then."""
+        """Replace the client's lite topics.
+
+        In an exclusive group, lite topics of other clients are left out. Raises MqError
+        LITE_SUBSCRIPTION_QUOTA_EXCEEDED, without any change.
+        """
         known = self.get(consumer_group, client_id)
         held: Mapping[int, str] = known.names if known else {}
         wanted = _by_code(names, {})
@@ -170,7 +184,7 @@ class Subscriptions:
         return Change(client, list(added), removed, taken)
 
     def leave(self, consumer_group: str, client_id: str) -> LiteClient | None:
-        """The client is gone. None: it was not there."""
+        """Remove a client and return it; None if it is unknown."""
         group = self._groups.get(consumer_group)
         client = group.clients.get(client_id) if group else None
         if group is None or client is None:
@@ -184,14 +198,14 @@ class Subscriptions:
         return client
 
     def expire(self, now_ms: int) -> list[LiteClient]:
-        """Removes and returns the clients that were silent for too long."""
+        """Remove and return the clients that were silent for too long."""
         silent = [client for client in self if now_ms - client.last_seen_ms >= SILENCE_MS]
         for client in silent:
             self.leave(client.consumer_group, client.client_id)
         return silent
 
     def forget_group(self, consumer_group: str) -> list[LiteClient]:
-        """The group was deleted or bound to another parent. Returns the clients that it had."""
+        """Remove and return the clients of a group that was deleted or bound to another parent."""
         group = self._groups.get(consumer_group)
         clients = list(group.clients.values()) if group else []
         for client in clients:
@@ -203,7 +217,10 @@ class Subscriptions:
     def _check_addition(
         self, consumer_group: str, client_id: str, settings: LiteGroup, names: Iterable[str]
     ) -> dict[int, str]:
-        """Those of the names that the client does not hold, by code. Raises as `add`."""
+        """Return those of the names that the client does not hold, by code.
+
+        Raises the errors of `add`.
+        """
         if settings.wildcard:
             raise MqError(
                 Code.ILLEGAL_OPERATION,
@@ -260,7 +277,10 @@ class Subscriptions:
     def _take_free(
         self, client: LiteClient, names: Mapping[int, str], *, exclusive: bool
     ) -> tuple[dict[int, str], list[Eviction]]:
-        """Takes those that no other client holds alone. Returns them, and the others."""
+        """Take the lite topics that no other client holds exclusively.
+
+        Returns those, and an eviction for each of the rest.
+        """
         holders = self._groups[client.consumer_group].holders
         free = {code: name for code, name in names.items() if not (exclusive and holders.get(code))}
         self._take(client, free, exclusive=False)
@@ -290,7 +310,10 @@ def _code(name: str) -> int:
 
 
 def _by_code(names: Iterable[str], held: Mapping[int, str]) -> dict[int, str]:
-    """Raises MqError for two names of one code, of which a client cannot hold both."""
+    """Return code → name.
+
+    Raises MqError if two names have the same code: a client cannot hold both.
+    """
     found: dict[int, str] = {}
     for name in names:
         code = _code(name)

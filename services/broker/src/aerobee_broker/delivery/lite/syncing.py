@@ -1,7 +1,7 @@
-"""Changes of what clients subscribe to, and the clients that are gone: SyncLiteSubscription.
+"""Handle SyncLiteSubscription: subscription changes, and clients that leave.
 
-The same at every broker of a parent: each has the whole subscription of a client, and only those
-lite topics matter that have messages there.
+Each broker of a parent handles it in the same way. Each has the whole subscription of a client, but
+only the lite topics that have messages on that broker matter there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class Action(Enum):
-    """What the lite topics of a request do to those of the client."""
+    """The effect of the lite topics of a request on those of the client."""
 
     ADD = "they come to them"
     REMOVE = "they are taken away from them"
@@ -35,7 +35,7 @@ class Action(Enum):
 
 
 class Start(Enum):
-    """Where the group begins in a lite topic."""
+    """The position at which the group starts in a lite topic."""
 
     WHERE_IT_IS = "where it is; at the first message if it is new"
     FIRST = "at the first message"
@@ -63,8 +63,11 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syncing:
-    """`clock`: by which it is judged whether a client lives. `_lost`: by group and client, lite
-    topics that a client has lost and was not told of yet."""
+    """Apply subscription requests.
+
+    `clock`: measures how long clients are silent. `_lost`: (group, client) → lite topics that the
+    client has lost and has not been notified of yet.
+    """
 
     store: MessageStore
     dispatch: LiteDispatch
@@ -74,16 +77,20 @@ class Syncing:
     _lost: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict, init=False)
 
     def settings_of(self, consumer_group: str, parent: str) -> LiteGroup:
-        """Of a group that is bound to this parent and may consume. Raises as `binding`,
-        NoPermission."""
+        """Return the settings of a group that is bound to this parent and may consume.
+
+        Raises the errors of `binding`, and NoPermission.
+        """
         settings = self.binding(consumer_group, parent)
         if not self.groups.get(consumer_group).consume_enable:
             raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
         return settings
 
     def binding(self, consumer_group: str, parent: str) -> LiteGroup:
-        """Of a group that is bound to this parent. Raises GroupNotExist, MqError INVALID_PARAMETER,
-        and as `check_parent`."""
+        """Return the settings of a group that is bound to this parent.
+
+        Raises GroupNotExist, MqError INVALID_PARAMETER, and the errors of `check_parent`.
+        """
         group = self.groups.get(consumer_group)
         settings = lite.group_of(group.attributes)
         if settings is None or settings.parent != parent:
@@ -97,14 +104,16 @@ class Syncing:
         return settings
 
     def check_parent(self, parent: str) -> None:
-        """Raises TopicNotExist, InvalidParameter."""
+        """Check that the parent has type LITE. Raises TopicNotExist, InvalidParameter."""
         if self.topics.get(parent).message_type != lite.LITE:
             raise InvalidParameter(f"topic {parent} is not of the type LITE", about="topic")
 
     async def sync(self, request: SyncRequest) -> None:
-        """Returns when the subscription is changed, and where the group begins is durable. Raises
-        as `settings_of`, MqError LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION, what a read
-        raises, DiskFull, StoreReadOnly."""
+        """Change the subscription; return when the group's start position is durable.
+
+        Raises the errors of `settings_of`, MqError LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+        ILLEGAL_OPERATION, the errors of a read, DiskFull, StoreReadOnly.
+        """
         group, client_id = request.consumer_group, request.client_id
         subscriptions = self.dispatch.subscriptions
         if request.action is Action.LEAVE:
@@ -125,7 +134,7 @@ class Syncing:
             case _:
                 change = subscriptions.replace(group, client_id, settings, request.names, now_ms)
         durable = self._reset(request, settings, change)
-        if request.action is Action.ADD:  # it has them back
+        if request.action is Action.ADD:  # the client holds them again
             for name in request.names:
                 self._lost.get((group, client_id), {}).pop(name, None)
         self._note_lost(change)
@@ -134,19 +143,21 @@ class Syncing:
             await asyncio.shield(durable)
 
     def leave(self, consumer_group: str, client_id: str) -> None:
-        """The client is gone: what waits for it goes to others."""
+        """Remove a client that has left; its ready lines go to other clients."""
         client = self.dispatch.subscriptions.leave(consumer_group, client_id)
         self._lost.pop((consumer_group, client_id), None)
         if client is not None:
             self.dispatch.left(client)
 
     def take_lost(self, consumer_group: str, client_id: str) -> list[str]:
-        """The lite topics that the client has lost to others since it was asked last."""
+        """Return the lite topics that the client has lost to other clients since the last call."""
         return list(self._lost.pop((consumer_group, client_id), ()))
 
     def expire(self) -> list[LiteClient]:
-        """Every 10 s: clients that were silent for too long are gone; lines of clients that do not
-        receive go to others."""
+        """Remove clients that were silent for too long; called every 10 s.
+
+        Lines that are ready for clients that do not receive go to other clients.
+        """
         gone = self.dispatch.subscriptions.expire(self.clock.monotonic_ms())
         for client in gone:
             self._lost.pop((client.consumer_group, client.client_id), None)
@@ -159,7 +170,7 @@ class Syncing:
             self._lost.setdefault((client.consumer_group, client.client_id), {})[name] = None
             self.dispatch.ready.interrupt(client.consumer_group, client.client_id)
 
-    # ---- where the group begins ----
+    # ---- the group's start position ----
 
     def _reset(
         self, request: SyncRequest, settings: LiteGroup, change: Change
@@ -175,7 +186,10 @@ class Syncing:
         return self.dispatch.reset(group, parent, offsets)
 
     def _offsets(self, parent: str, name: str, begin: Begin | None = None) -> dict[int, int]:
-        """By queue id. A lite topic without messages begins with its first one anyhow."""
+        """Return the start offsets by queue id.
+
+        A lite topic without messages is omitted: it starts with its first message in any case.
+        """
         begin = begin or Begin(Start.FIRST)
         code = line(line_of(parent, name)).code
         queue_ids = set(self.dispatch.lines.queue_ids(parent, code))

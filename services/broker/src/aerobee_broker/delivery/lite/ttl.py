@@ -1,11 +1,11 @@
-"""The TTL of lite topics: removes those of a parent whose last message is older than it says.
+"""Delete the lite topics of a parent whose last message is older than the parent's TTL.
 
-A lite topic goes as a whole, with what nobody has consumed; subscriptions stay, and clients are not
-told. What remains is one expiration for all that went at once, in the journal and in `liteOffsets`:
-it is in force before it is durable, and stands in the log before any message that follows. To
-forget the rest takes time in proportion to what went, so it is done in slices, between which the
-loop serves others. The messages stay in the log until retention takes them, for whoever pulls the
-parent.
+A lite topic is deleted as a whole, including its unconsumed messages. Subscriptions stay, and
+clients are not notified. One expiration record covers all lite topics deleted at once; it is kept
+in the journal and in `liteOffsets`. It takes effect before it is durable, and precedes all later
+messages in the log. The cleanup takes time proportional to the number of deleted lite topics, so it
+runs in slices and yields to the event loop between them. The messages stay in the log until
+retention deletes them; clients that pull the parent can still read them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire.queues import lite
 from aerobee_wire.status import MqError
 
-SLICE = 200  # lite topics between two turns of the loop: a few milliseconds
+SLICE = 200  # lite topics between two turns of the event loop: a few milliseconds
 MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Expired:
-    """Lite topics of one queue that go at once. `lasts`: code → queue offset of its last message.
-    `unsettled`: consumer group → messages in them that it had not settled."""
+    """Lite topics of one queue that expire together.
+
+    `lasts`: code → queue offset of its last message. `unsettled`: consumer group → number of their
+    messages that the group has not settled.
+    """
 
     parent: str
     queue_id: int
@@ -49,8 +52,11 @@ class _Expired:
     unsettled: Counter[str] = field(default_factory=Counter)
 
     def count(self, consumer_group: str, code: int, position: int) -> None:
-        """Messages from this queue offset on; none, which is logged, where that cannot be read: the
-        number only informs."""
+        """Count the unsettled messages from this queue offset on.
+
+        The number is informative only. If it cannot be read, the failure is logged and nothing is
+        counted.
+        """
         try:
             self.unsettled[consumer_group] += self.queue.count_back(self.lasts[code], position)
         except (OSError, MqError) as error:
@@ -61,7 +67,7 @@ class _Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteTtl(Component):
-    """`clock`: by which messages are stored."""
+    """Expire lite topics by TTL. `clock`: the clock of the messages' store timestamps."""
 
     store: MessageStore
     lines: LiteLines
@@ -75,11 +81,17 @@ class LiteTtl(Component):
     clock: Clock
 
     async def start(self) -> None:
-        """Before anybody is served: what has expired while the broker was down is not delivered."""
+        """Expire lite topics before the broker serves clients.
+
+        Lite topics that expired while the broker was down are not delivered.
+        """
         await self.round()
 
     async def round(self) -> None:
-        """Every 30 s. A failure is logged; the next round tries again."""
+        """Expire lite topics; called every 30 s.
+
+        A failure is logged, and the next round retries.
+        """
         for config in list(self.topics.all()):
             if config.message_type != lite.LITE:
                 continue
@@ -95,8 +107,11 @@ class LiteTtl(Component):
                         )
 
     async def _expire(self, parent: str, queue_id: int, queue: LiteQueue, before_ms: int) -> None:
-        """Raises DiskFull, StoreReadOnly, what a read raises; then nothing is done. And what kept
-        the expiration from the disk; it is written again."""
+        """Expire the lite topics of one queue.
+
+        Raises DiskFull, StoreReadOnly or the error of a read; nothing has changed then. Also raises
+        the error that kept the expiration from becoming durable; the journal writes it again.
+        """
         end = queue.end
         floor = min(end, self.store.search_offset(parent, queue_id, before_ms))
         if not queue.codes_below(floor):
@@ -108,7 +123,7 @@ class LiteTtl(Component):
         self.positions.note_change()
         expired = _Expired(parent, queue_id, queue, lasts)
         resets = self._void_leases(expired)
-        # The resets first: without them, a lease would wait for messages that are gone.
+        # Write the resets first: without them, a lease would wait for deleted messages.
         expiration = ExpireRecord(parent, queue_id, end, floor)
         durable = self.journal.write_until_durable([*resets, expiration])
         await self._forget(expired)
@@ -123,8 +138,7 @@ class LiteTtl(Component):
         await asyncio.shield(durable)
 
     def _void_leases(self, expired: _Expired) -> list[ResetRecord]:
-        """What is in flight of these lite topics counts as settled, so that a consumer that is
-        still at it may acknowledge it."""
+        """Settle the in-flight messages of these lite topics, so that acknowledgements succeed."""
         records = []
         queue_id, end = expired.queue_id, expired.queue.end
         for consumer_group, topic in self.table.keys_of(topic=expired.parent):
@@ -138,7 +152,7 @@ class LiteTtl(Component):
         return records
 
     async def _forget(self, expired: _Expired) -> None:
-        """Heads, positions and what is ready, of those that have not begun anew."""
+        """Forget heads, positions and ready lines, except of lite topics with new messages."""
         parent, queue_id, queue = expired.parent, expired.queue_id, expired.queue
         groups = [
             group.consumer_group
@@ -150,7 +164,7 @@ class LiteTtl(Component):
             if begin:
                 await asyncio.sleep(0)
             if dict(self.lines.lite_queues(parent)).get(queue_id) is not queue:
-                return  # the parent was deleted meanwhile
+                return  # the parent was deleted in the meantime
             for code in codes[begin : begin + SLICE]:
                 for group in groups:
                     position = self.positions.position(group, parent, queue_id, code) or 0

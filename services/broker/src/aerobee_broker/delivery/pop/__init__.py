@@ -1,1 +1,1 @@
-"""Messages on lease: pop, acknowledgement, invisible durations, and the journal that keeps them."""
+"""Messages on lease: pop, acknowledgement, invisible durations, and the lease journal."""

@@ -1,8 +1,8 @@
-"""Acknowledgements; and settlements, which take them and dead letters into the journal.
+"""Acknowledgements, and settlements, which write them and dead letters to the journal.
 
 Each request is one record of the journal and one wait for the disk. It takes effect in memory at
-once, so that the second of two acknowledgements of a message finds it settled, and is rolled back
-when the log does not take the record.
+once, so that the second of two acknowledgements of a message finds it settled. It is rolled back if
+the log does not accept the record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aerobee_wire.status import MqError
 
 
 class AckFailure(NamedTuple):
-    """A lease that is not settled, by its indices, and why."""
+    """A lease that was not acknowledged, by its indices, and the error."""
 
     set_index: int
     offset_index: int  # in `queue_offsets` of the set
@@ -43,13 +43,13 @@ class AckFailure(NamedTuple):
 @dataclass(slots=True)
 class _QueueSettlement:
     queue: InFlightQueue
-    ended: list[InFlightMessage]  # their leases ended by it
+    ended: list[InFlightMessage]  # messages whose leases the settlement ends
     settled: list[InFlightMessage]
-    resets: int  # of the queue, when it was settled
+    resets: int  # the queue's `resets` at the time of the settlement
 
     @property
     def is_void(self) -> bool:
-        """Whether the group was reset, or group or topic deleted, since."""
+        """Return whether the group was reset, or the group or topic deleted, since then."""
         return self.queue.resets != self.resets
 
     def journal_record(self) -> SettledQueue:
@@ -71,7 +71,7 @@ class Settlement:
     def add(
         self, queue: InFlightQueue, ended: list[InFlightMessage], settled: list[InFlightMessage]
     ) -> None:
-        """Messages whose leases ended, and messages that are settled by that."""
+        """Add messages whose leases ended, and the messages that are settled by that."""
         found = self._queues.get(queue)
         if found is None:
             self._queues[queue] = _QueueSettlement(queue, ended, settled, queue.resets)
@@ -96,8 +96,10 @@ class Acknowledgements:
     clock: Clock
 
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[AckFailure]:
-        """Returns the leases that it could not acknowledge, in order. Raises like
-        LeaseJournal.write."""
+        """Acknowledge leases; return those that could not be acknowledged, in order.
+
+        Raises the errors of LeaseJournal.write.
+        """
         settlement = Settlement()
         failures = [
             AckFailure(set_index, index, invalid_lease(lease_set, lease_set.queue_offsets[index]))
@@ -107,11 +109,12 @@ class Acknowledgements:
         if settlement:
             await self.settle(settlement)
         elif len(failures) < sum(len(lease_set.queue_offsets) for lease_set in lease_sets):
-            await self.journal.flush()  # repeated: the first may not be durable yet
+            # Repeated acknowledgements: the first may not be durable yet.
+            await self.journal.flush()
         return failures
 
     def _acknowledge(self, lease_set: LeaseSet, settlement: Settlement) -> Sequence[int]:
-        """Returns the indices of the offsets that it does not settle."""
+        """Acknowledge a lease set; return the indices of the offsets that are not on its lease."""
         consumer_group, topic, queue_id, lease_id, expires_ms, offsets = lease_set
         queue = self.table.find(consumer_group, topic, queue_id)
         if queue is None:
@@ -120,13 +123,17 @@ class Acknowledgements:
         ended, settled, invalid = queue.acknowledge(offsets, lease_id, now_ms)
         if ended:
             settlement.add(queue, ended, settled)
-        if invalid and expires_ms > self.clock.now_ms():  # else it is no repetition
+        # After expiry, a repeated acknowledgement fails.
+        if invalid and expires_ms > self.clock.now_ms():
             return [at for at in invalid if not queue.is_acknowledged(offsets[at], lease_id)]
         return invalid
 
     async def settle(self, settlement: Settlement, dead_letters: Sequence[NewMessage] = ()) -> None:
-        """Returns when the settlement, which memory already shows, and the dead letters before it
-        are durable. Commits the groups' offsets. Raises like LeaseJournal.write."""
+        """Write the settlement, after its dead letters, and commit the groups' offsets.
+
+        Memory already shows the settlement. Returns when all is durable. Raises the errors of
+        LeaseJournal.write.
+        """
 
         def roll_back() -> None:
             for settled in settlement.valid():
@@ -140,6 +147,7 @@ class Acknowledgements:
             for settled in settlement.valid():
                 queue = settled.queue
                 self.offsets.commit(*queue.key, queue.committed_offset)
-                # The next messages of these message groups may go out, or of a queue with room.
+                # The next messages of these message groups may be delivered, or of a queue that has
+                # room again.
                 if queue.fifo or queue.was_full(len(settled.settled)):
                     self.polls.wake_pop(*queue.key)

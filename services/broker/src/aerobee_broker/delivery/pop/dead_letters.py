@@ -1,6 +1,8 @@
-"""Dead letters of leased messages: asked for by the consumer or by an administrator, or because the
-attempts are used up.
-The message is stored in the group's dead-letter topic, and settled by the same append."""
+"""Dead letters of leased messages: stored in the group's dead-letter topic.
+
+A consumer or an administrator requests them, or a message has used up its attempts. The same append
+stores the dead letter and settles the message.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,10 @@ class DeadLetters:
     metrics: BrokerMetrics
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
-        """For each lease None once it is dead-lettered, else the error. Raises like
-        LeaseJournal.write and TopicRegistry.for_group."""
+        """Dead-letter leased messages; return None or the error for each request.
+
+        Raises the errors of LeaseJournal.write and TopicRegistry.for_group.
+        """
         consumer_groups = {lease.consumer_group for lease, _ in requests}
         await self._make_topics(group for group in consumer_groups if self._exists(group))
         outcomes: list[MqError | None] = []
@@ -76,8 +80,10 @@ class DeadLetters:
         return outcomes
 
     async def skip(self, place: MessagePlace, failure: policy.Failure) -> None:
-        """Dead-letters the message that its message group waits for, on lease or not. Raises
-        GroupNotExist, MessageNotFound, and like `dead_letter`."""
+        """Dead-letter the message that blocks its message group, on lease or not.
+
+        Raises GroupNotExist, MessageNotFound, and the errors of `dead_letter`.
+        """
         consumer_group, topic, queue_id, queue_offset = place
         self.groups.get(consumer_group)
         await self._make_topics([consumer_group])
@@ -91,18 +97,20 @@ class DeadLetters:
         await self._settle([DyingMessage(LeasedMessage(queue, message), failure)])
 
     async def attempts_used_up(self, messages: Sequence[LeasedMessage]) -> None:
-        """Dead-letters messages whose last lease has expired. Raises like `dead_letter`; messages
-        that are still on lease then are left to the caller."""
+        """Dead-letter messages whose last lease has expired.
+
+        Raises the errors of `dead_letter`; the caller must then retry the messages still on lease.
+        """
         await self._make_topics({queue.consumer_group for queue, _ in messages})
         dying = []
         for leased in messages:
-            if not leased.message.is_leased:  # settled or reset while a topic was made
+            if not leased.message.is_leased:  # settled or reset while a topic was created
                 continue
             if self._exists(leased.queue.consumer_group):
                 message = leased.message
                 failure = policy.Failure.of_expired(message.attempt, message.client_id)
                 dying.append(DyingMessage(leased, failure))
-            else:  # the group was deleted meanwhile
+            else:  # the group was deleted in the meantime
                 leased.queue.expire(leased.message)
         await self._settle(dying)
 
@@ -119,8 +127,11 @@ class DeadLetters:
             await self.topics.for_group(names.dead_letter_topic(consumer_group))
 
     async def _settle(self, dying: Iterable[DyingMessage]) -> None:
-        """Stores the dead letters, and settles. Their topics exist. A message that cannot be read
-        stays on lease; its error is raised once all others are settled."""
+        """Store the dead letters in their existing topics, and settle the messages.
+
+        A message that cannot be read stays on lease. Its error is raised after all other messages
+        are settled.
+        """
         settlement = Settlement()
         dead_letters: list[NewMessage] = []
         counts: Counter[str] = Counter()

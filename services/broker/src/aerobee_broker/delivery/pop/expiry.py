@@ -1,6 +1,6 @@
-"""The end of invisible durations: a heap of deadlines, and a task that sleeps until the next one.
+"""Expiry of invisible durations: a heap of deadlines, and a task that sleeps until the next one.
 
-Deadlines are monotonic: setting the time of day ends no lease.
+Deadlines are monotonic: setting the time of day does not end a lease.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
 
 RETRY_AFTER_MS = 1_000
-MAX_AT_ONCE = 1_024  # about; the loop serves others between two rounds
-_SLACK = 1_024  # entries of which nothing is on lease, besides as many as there are others
+MAX_AT_ONCE = 1_024  # approximately; the event loop runs other tasks between two rounds
+_SLACK = 1_024  # entries without leased messages, in addition to the number of the others
 
 
 class Wakes(Protocol):
-    """Who is told that messages may be leased: the long polls, or who takes their place."""
+    """Notified when messages may be leased: the long polls, or their replacement."""
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """A message of this queue (None: of any) became visible again."""
+        """Wake a pop: a message of this queue (None: of any) became visible again."""
 
     def wake_pops(self, topic: str) -> None:
-        """Offsets in the topic were reset, or it is deleted."""
+        """Wake all pops: offsets in the topic were reset, or it was deleted."""
 
 
 class _Deadline(NamedTuple):
-    """Messages of one queue with the same deadline. Holds their offsets only: a message that is
-    settled earlier is freed then."""
+    """Messages of one queue with the same deadline.
+
+    Holds only their offsets, so that a message settled earlier can be freed.
+    """
 
     deadline_ms: int
-    number: int  # so that comparing two entries ends here
+    number: int  # unique, so that comparing two entries ends here
     queue: InFlightQueue
     offsets: Sequence[int]
 
     def leased(self, offset: int) -> InFlightMessage | None:
-        """The message, if it is on lease and has this deadline still."""
+        """Return the message if it is on lease and still has this deadline."""
         message = self.queue.in_flight.get(offset)
         if message and message.is_leased and message.deadline_ms == self.deadline_ms:
             return message
@@ -60,18 +62,18 @@ class LeaseDeadlines:
         self._heap: list[_Deadline] = []
         self._numbers = count()
         self._limit = _SLACK
-        self._earlier = asyncio.Event()  # there is an earlier deadline than all before
+        self._earlier = asyncio.Event()  # set when a new deadline is the earliest
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def watch(self, leased: LeasedMessage) -> None:
-        """To be called after each change of the message's deadline."""
+        """Watch a message; call after each change of its deadline."""
         queue, message = leased
         self.watch_all(queue, (message.offset,), message.deadline_ms)
 
     def watch_all(self, queue: InFlightQueue, offsets: Sequence[int], deadline_ms: int) -> None:
-        """Messages with the same deadline. Those whose deadline has changed are left out."""
+        """Watch messages with the same deadline, and ignore those whose deadline changes later."""
         if not self._heap or deadline_ms < self._heap[0].deadline_ms:
             self._earlier.set()
         heappush(self._heap, _Deadline(deadline_ms, next(self._numbers), queue, offsets))
@@ -79,19 +81,19 @@ class LeaseDeadlines:
             self._drop_settled()
 
     def _drop_settled(self) -> None:
-        """Entries of settled messages would stay until their deadline: for up to 12 h."""
+        """Drop the entries of settled messages, which would stay for up to 12 h."""
         self._heap = [entry for entry in self._heap if any(map(entry.leased, entry.offsets))]
         heapify(self._heap)
         self._limit = 2 * len(self._heap) + _SLACK
 
     def due_in_ms(self) -> float | None:
-        """Until the first deadline, perhaps of a message that is settled already."""
+        """Return the time until the first deadline, whose message may be settled already."""
         if not self._heap:
             return None
         return self._heap[0].deadline_ms - self._clock.monotonic_ms()
 
     def take_expired(self) -> list[LeasedMessage]:
-        """Messages whose deadline has passed, without those settled or changed meanwhile."""
+        """Return the messages whose deadline has passed, except settled or changed ones."""
         self._earlier.clear()
         now_ms = self._clock.monotonic_ms()
         expired: list[LeasedMessage] = []
@@ -106,7 +108,7 @@ class LeaseDeadlines:
         return expired
 
     async def wait(self) -> None:
-        """Until the next deadline, or until there is an earlier one."""
+        """Wait until the next deadline, or until an earlier one is added."""
         if not self._heap:
             await self._earlier.wait()
             return
@@ -118,9 +120,11 @@ class LeaseDeadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseExpiry:
-    """Makes expired messages visible again; those whose attempts are used up go to
-    `attempts_used_up`. When that raises, the error is logged, and messages that are still on lease
-    expire again RETRY_AFTER_MS later."""
+    """Makes expired messages visible again.
+
+    Messages without attempts left are passed to `attempts_used_up`. If that raises, the error is
+    logged, and the messages still on lease expire again after RETRY_AFTER_MS.
+    """
 
     deadlines: LeaseDeadlines
     table: LeaseTable
@@ -130,7 +134,7 @@ class LeaseExpiry:
     attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]]
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Expire leases until cancelled."""
         while True:
             expired = self.deadlines.take_expired()
             if not expired:

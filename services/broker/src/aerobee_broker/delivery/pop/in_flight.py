@@ -1,14 +1,15 @@
-"""The messages of one queue that are in flight for a consumer group. Memory only: no clock, no log,
-no loop.
+"""The messages of one queue in flight for a consumer group.
 
-A message is in flight from the moment that the cursor passes it until it is settled; a message
+In memory only: no clock, no log, no loop.
+
+A message is in flight from the moment that the cursor passes it until it is settled. A message
 below the cursor that is not in flight is settled. So memory grows with the messages in flight, not
-with those acknowledged, and the group's committed offset is the lowest message in flight, or the
+with those acknowledged. The group's committed offset is the lowest message in flight, or the
 cursor.
 
-FIFO: the messages of a message group that are in flight form a queue. None of them is leased while
-one is on lease. Once none is, the acknowledged front of the queue is settled, and the rest is
-delivered again, acknowledged or not, as in RocketMQ's orderly pop.
+FIFO: the messages of a message group that are in flight form a queue. While one of them is on
+lease, no other is leased. When none is on lease, the acknowledged front of the queue is settled,
+and the rest is redelivered, acknowledged or not, as in RocketMQ's orderly pop.
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ from aerobee_broker.delivery.pop.in_flight_message import (
     State,
 )
 
-# A queue leases nothing new while so many of its messages are in flight; redeliveries still go out.
+# A queue with this number of messages in flight leases no new ones; redeliveries continue.
 MAX_IN_FLIGHT = 20_000
-# Of these, messages that the cursor passed because others of their message group are on lease.
+# Of these, messages that wait because others of their message group are on lease.
 MAX_WAITING = 4_096
-# Settled messages whose offsets may stay in the heap of those in flight, besides as many as are.
+# Settled offsets that may stay in the heap, in addition to the number of those in flight.
 _SLACK = 1_024
 
 
 class Acknowledged(NamedTuple):
-    """The effect of an acknowledgement: messages whose lease it ended, messages that it settled,
-    and the indices of offsets that are not on that lease."""
+    """The effect of an acknowledgement.
+
+    Contains the messages whose lease it ended, the messages that it settled, and the indices of
+    offsets that are not on that lease.
+    """
 
     ended: list[InFlightMessage]
     settled: list[InFlightMessage]
@@ -47,7 +51,7 @@ class Acknowledged(NamedTuple):
 
 
 class JournalMark(NamedTuple):
-    """The cursor that the journal knows, and the messages in flight that it does not know yet."""
+    """The cursor in the journal, and the messages in flight that the journal lacks."""
 
     cursor: int
     opened: list[int]
@@ -55,9 +59,12 @@ class JournalMark(NamedTuple):
 
 @dataclass(slots=True)
 class MessageGroupQueue:
-    """The offsets of one message group that are in flight, in order. `leased`: how many of them
-    are INVISIBLE. `since_ms`: when the first of them was first delivered, since the epoch; 0: not
-    yet, or before the start of the broker. `client_id`: who has, or had, the last lease."""
+    """The offsets of one message group in flight, in order.
+
+    `leased`: number of INVISIBLE ones. `since_ms`: first delivery of the first message, since the
+    epoch; 0 if not delivered yet, or before the broker's start. `client_id`: the client that has,
+    or had, the last lease.
+    """
 
     offsets: deque[int] = field(default_factory=deque)
     leased: int = 0
@@ -68,9 +75,9 @@ class MessageGroupQueue:
 class InFlightQueue:
     """One message queue of one consumer group.
 
-    `cursor`: the first queue offset that was never looked at. `journalled_cursor`: the same as far
-    as the journal knows; `opened_since_journal`: messages that came in flight from there on.
-    `resets`: how often everything became void; a roll-back of anything earlier is left out then.
+    `cursor`: the first queue offset that was not scanned yet. `journalled_cursor`: the cursor in
+    the journal. `opened_since_journal`: messages opened since then. `resets`: number of resets; a
+    roll-back of anything before the last reset is skipped.
     """
 
     def __init__(
@@ -99,7 +106,7 @@ class InFlightQueue:
 
     @property
     def committed_offset(self) -> int:
-        """Everything below is settled."""
+        """Return the offset below which all messages are settled."""
         lowest = self._lowest
         while lowest and lowest[0] not in self.in_flight:
             heappop(lowest)
@@ -110,7 +117,7 @@ class InFlightQueue:
         return len(self.in_flight) >= MAX_IN_FLIGHT or self._waiting >= MAX_WAITING
 
     def was_full(self, settled: int) -> bool:
-        """Whether no new message could be leased before so many were settled."""
+        """Return whether the queue was full before `settled` messages were settled."""
         return len(self.in_flight) + settled >= MAX_IN_FLIGHT
 
     @property
@@ -119,33 +126,34 @@ class InFlightQueue:
 
     @property
     def blocked_group_count(self) -> int:
-        """Message groups in which a message waits for others on lease."""
+        """Return the number of message groups in which a message waits for leased ones."""
         groups = self.message_groups.values()
         return sum(bool(group.leased) and len(group.offsets) > group.leased for group in groups)
 
     def blocked_groups(self) -> Iterator[tuple[str, MessageGroupQueue, InFlightMessage]]:
-        """Message groups in which others wait behind a message that has failed: their names, and
-        that message."""
+        """Yield name, queue and first message of each message group blocked by a failed message."""
         for name, group in self.message_groups.items():
             first = self.in_flight[group.offsets[0]]
             if len(group.offsets) > 1 and first.has_failed:
                 yield name, group, first
 
     def is_waited_for(self, message: InFlightMessage) -> bool:
-        """Whether it was delivered, and nothing else of its message group can be before it is
-        settled."""
+        """Return whether it was delivered and blocks its message group until it is settled."""
         group = self.message_groups.get(message.message_group or "")
         return bool(message.attempt and group and group.offsets[0] == message.offset)
 
     def on_lease(self, offset: int, lease_id: int, now_ms: int) -> InFlightMessage | None:
-        """The message; None when it is not on this lease, or that is over. `now_ms`: monotonic."""
+        """Return the message; None if it is not on this lease, or the lease is over.
+
+        `now_ms`: monotonic.
+        """
         message = self.in_flight.get(offset)
         if message is None or message.lease_id != lease_id or message.state is not INVISIBLE:
             return None
         return message if message.deadline_ms > now_ms else None
 
     def is_acknowledged(self, offset: int, lease_id: int) -> bool:
-        """Whether the message is settled, or was acknowledged on this lease."""
+        """Return whether the message is settled, or was acknowledged on this lease."""
         message = self.in_flight.get(offset)
         if message is None:
             return 0 <= offset < self.cursor
@@ -154,7 +162,7 @@ class InFlightQueue:
     # ---- opening and leasing ----
 
     def open_message(self, offset: int, message_group: str | None) -> InFlightMessage:
-        """A message that the cursor passes comes in flight."""
+        """Put a message in flight when the cursor passes it."""
         message = self.in_flight[offset] = InFlightMessage(offset, message_group)
         heappush(self._lowest, offset)
         self._drop_settled()
@@ -166,7 +174,7 @@ class InFlightQueue:
         return message
 
     def lease_new(self, count: int, lease: Lease) -> list[InFlightMessage]:
-        """Opens and leases messages at the cursor at once; they are of no message group."""
+        """Open and lease messages at the cursor at once, without message groups."""
         offsets = range(self.cursor, self.cursor + count)
         lease_id, deadline, expires, pop_time, client_id = lease
         values = (None, 1, lease_id, INVISIBLE, deadline, expires, pop_time, False, client_id)
@@ -180,8 +188,10 @@ class InFlightQueue:
         return new
 
     def next_visible(self) -> list[InFlightMessage]:
-        """The messages to redeliver next: one, or all of one message group; empty when there are
-        none. They are taken out of line: `lease` them, or `put_back` the first."""
+        """Remove and return the messages to redeliver next: one, or all of one message group.
+
+        Empty if none is visible. The caller must `lease` the messages, or `put_back` the first.
+        """
         while self._visible:
             message = self.in_flight.get(heappop(self._visible))
             if message is None or message.state is INVISIBLE:
@@ -212,10 +222,10 @@ class InFlightQueue:
         message.expires_ms, message.pop_time_ms = expires_ms, pop_time_ms
         message.client_id = client_id
 
-    # ---- ends of a lease ----
+    # ---- end of a lease ----
 
     def acknowledge(self, offsets: Sequence[int], lease_id: int, now_ms: int) -> Acknowledged:
-        """`now_ms` as in `on_lease`."""
+        """Acknowledge messages. `now_ms` as in `on_lease`."""
         ended: list[InFlightMessage] = []
         settled: list[InFlightMessage] = []
         invalid: list[int] = []
@@ -234,7 +244,7 @@ class InFlightQueue:
         return Acknowledged(ended, settled, invalid)
 
     def expire(self, message: InFlightMessage) -> None:
-        """The message on lease is visible again; in a message group once no other is on lease."""
+        """Make a leased message visible; in a message group, once no other is on lease."""
         if message.uncounted:
             message.attempt, message.uncounted = message.attempt - 1, False
             self._waiting += message.message_group is not None and not message.attempt
@@ -245,8 +255,10 @@ class InFlightQueue:
             self._end_lease(message, VISIBLE)
 
     def drop(self, message: InFlightMessage) -> list[InFlightMessage]:
-        """Settles a message that became a dead letter, or is no longer stored. Returns the settled
-        messages, this one first."""
+        """Settle a message that became a dead letter, or is no longer stored.
+
+        Returns the settled messages, this one first.
+        """
         was_leased = message.state is INVISIBLE
         self._settle(message)
         if message.message_group is None:
@@ -266,8 +278,10 @@ class InFlightQueue:
         return self._settle_front(name, group)
 
     def _settle_front(self, name: str, group: MessageGroupQueue) -> list[InFlightMessage]:
-        """Settles the acknowledged front of a message group, and makes the rest visible once
-        nothing of it is on lease. Returns the settled messages."""
+        """Settle the acknowledged front of a message group; return the settled messages.
+
+        Makes the rest visible if none of it is on lease.
+        """
         settled = []
         while group.offsets and self.in_flight[group.offsets[0]].state is ACKED:
             message = self.in_flight[group.offsets.popleft()]
@@ -286,27 +300,30 @@ class InFlightQueue:
         message.state = SETTLED
 
     def _drop_settled(self) -> None:
-        """Behind a message that stays in flight, settled ones never come to the top of the heap."""
+        """Drop settled offsets, which stay in the heap behind a message that stays in flight."""
         if len(self._lowest) > 2 * len(self.in_flight) + _SLACK:
             self._lowest = sorted(self.in_flight)
 
     # ---- the journal ----
 
     def journalled(self) -> JournalMark:
-        """Marks the cursor as journalled. Returns the mark before, to roll back to."""
+        """Mark the cursor as journalled; return the previous mark for a roll-back."""
         before = JournalMark(self.journalled_cursor, self.opened_since_journal)
         self.journalled_cursor, self.opened_since_journal = self.cursor, []
         return before
 
     def distrust_journal(self) -> None:
-        """It may lack messages: the next lease of this queue journals all in flight anew."""
+        """Make the next lease of this queue write all messages in flight to the journal again.
+
+        The journal may lack some of them.
+        """
         self.journalled_cursor = self.committed_offset
         self.opened_since_journal = sorted(self.in_flight)
 
     def roll_back_leases(
         self, messages: Sequence[InFlightMessage], mark: JournalMark | None
     ) -> None:
-        """`mark`: from `journalled`, if the journal was to know of these leases."""
+        """Undo leases. `mark`: from `journalled`, if the journal was to contain these leases."""
         for message in messages:
             message.state = VISIBLE
             message.attempt -= 1
@@ -318,16 +335,16 @@ class InFlightQueue:
     def roll_back_settlement(
         self, ended: Sequence[InFlightMessage], settled: Sequence[InFlightMessage]
     ) -> None:
-        """Of messages that an acknowledgement or a dead letter concerned; see Acknowledged."""
+        """Undo an acknowledgement or a dead letter; see Acknowledged."""
         for message in settled:
             self.in_flight[message.offset] = message
-            if message.state is SETTLED:  # else its own acknowledgement was rolled back before
+            if message.state is SETTLED:  # otherwise its own acknowledgement was rolled back before
                 message.state = ACKED
         for message in ended:
             message.state = INVISIBLE
         self.rebuild()
 
-    # ---- as a whole ----
+    # ---- the whole queue ----
 
     def reset(self, cursor: int) -> None:
         self.resets += 1
@@ -339,7 +356,7 @@ class InFlightQueue:
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Makes message groups and heaps anew from the messages in flight."""
+        """Rebuild message groups and heaps from the messages in flight."""
         before, self.message_groups, self._waiting = self.message_groups, {}, 0
         self._lowest = sorted(self.in_flight)
         for offset in self._lowest:
@@ -367,8 +384,11 @@ class InFlightQueue:
         return self.message_groups[message_group].leased > 0
 
     def _drop_void_acks(self, group: MessageGroupQueue) -> None:
-        """Lease expiry is not journalled. Acknowledgements of an expired lease are void, so those
-        are dropped that are not of the latest lease, or of none when nothing is on lease."""
+        """Void the acknowledgements of expired leases.
+
+        Lease expiry is not written to the journal. If messages are on lease, only acknowledgements
+        of the latest lease stay valid; otherwise none does.
+        """
         messages = [self.in_flight[offset] for offset in group.offsets]
         leases = [message.lease_id for message in messages if message.state is INVISIBLE]
         latest = max(leases, default=None)
@@ -377,7 +397,7 @@ class InFlightQueue:
                 message.state = VISIBLE
 
     def regroup(self, message_group_of: Callable[[int], str] | None) -> None:
-        """By message group, or message by message when there is no such function."""
+        """Assign message groups, or remove them if there is no function."""
         for message in self:
             message.message_group = message_group_of(message.offset) if message_group_of else None
             if message.state is ACKED and message_group_of is None:

@@ -1,6 +1,6 @@
-"""A message in flight for a consumer group: its lease, and its life (`State`, `TRANSITIONS`).
+"""A message in flight for a consumer group: its lease and its states (`State`, `TRANSITIONS`).
 
-Values only; the queue that changes them is in `in_flight`.
+Values only; `in_flight` contains the queue that changes them.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-# Lease ids begin at the time of day times this, so that they grow even when the journal was lost.
+# Lease ids start at the time of day times this, so that they grow even if the journal is lost.
 LEASE_IDS_PER_MS = 1_024
 
 
 class State(Enum):
-    """What a message waits for."""
+    """The event that a message waits for."""
 
-    VISIBLE = 0  # for its next delivery, or its first
+    VISIBLE = 0  # for its next delivery
     INVISIBLE = 1  # on lease: for an acknowledgement, or the end of its invisible duration
     ACKED = 2  # for an earlier message of its message group, which is not settled yet
-    SETTLED = 3  # nothing: acknowledged, dead-lettered or no longer stored; not in flight any more
+    SETTLED = 3  # for no event: acknowledged, dead-lettered or no longer stored; not in flight
 
 
 class Event(Enum):
@@ -33,7 +33,7 @@ class Event(Enum):
     UNGROUPED = "its consumer group no longer consumes by message group"
     DROP = "dead-lettered, or no longer stored"
     RESET = "its consumer group was reset, or group or topic deleted"
-    # Roll-backs, when the log did not take the record:
+    # Roll-backs, when the log did not accept the record:
     LEASE_ROLLED_BACK = "as if it had not been handed out"
     ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
     FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
@@ -72,17 +72,20 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 
 
 class Invisibility(NamedTuple):
-    """The present invisible duration of a message."""
+    """The current invisible duration of a message."""
 
-    deadline_ms: int  # monotonic
+    deadline_ms: int  # monotonic clock
     expires_ms: int  # the same, since the epoch
-    pop_time_ms: int  # when it began, since the epoch
+    pop_time_ms: int  # the begin, since the epoch
     uncounted: bool  # the next delivery has the same attempt number as this one
 
 
 @dataclass(slots=True, eq=False)
 class InFlightMessage:
-    """`attempt` 0: never handed out. The times count while it is INVISIBLE; see Invisibility."""
+    """A message in flight. `attempt` 0: not delivered yet.
+
+    The times are valid while the state is INVISIBLE; see Invisibility.
+    """
 
     offset: int
     message_group: str | None = None
@@ -93,18 +96,21 @@ class InFlightMessage:
     expires_ms: int = 0
     pop_time_ms: int = 0
     uncounted: bool = False
-    # Who has, or had, the last lease; empty: not told, or before the start of the broker.
+    # The client that has, or had, the last lease; empty if unknown or from before the broker's
+    # start.
     client_id: str = ""
 
     @property
     def is_leased(self) -> bool:
-        """False as soon as it is settled, expired or void."""
+        """Return whether it is on lease: not settled, expired or void."""
         return self.state is INVISIBLE
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was delivered and is not settled by its first lease, as that was given:
-        delivered again, visible again, or its invisible duration changed."""
+        """Return whether its first lease, as granted, failed to settle it.
+
+        True if it was delivered again, is visible again, or its invisible duration was changed.
+        """
         if self.attempt != 1 or self.state is not INVISIBLE:
             return self.attempt > 0
         return self.pop_time_ms > self.lease_id // LEASE_IDS_PER_MS
@@ -119,8 +125,10 @@ class InFlightMessage:
 
 
 class Lease(NamedTuple):
-    """Common to the messages of one pop; the fields as in InFlightMessage. `client_id`: who popped;
-    empty: not told."""
+    """The lease that all messages of one pop share; the fields as in InFlightMessage.
+
+    `client_id`: the client that popped; empty if unknown.
+    """
 
     lease_id: int
     deadline_ms: int

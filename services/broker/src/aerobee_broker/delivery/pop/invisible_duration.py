@@ -1,5 +1,8 @@
-"""Changes of the invisible duration: by the consumer, by the group's retry policy, or because a pop
-was cancelled and nobody received its messages."""
+"""Changes of the invisible duration.
+
+Made by the consumer, by the group's retry policy, or because a pop was cancelled and no client
+received its messages.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,12 @@ MAX_INVISIBLE_DURATION_MS = 43_200_000  # 12 h
 
 @dataclass(frozen=True, slots=True)
 class InvisibleChange:
-    """`invisible_duration_ms` None: the group's retry delay. `uncounted`: the next delivery has the
-    same attempt number. `unless_changed`: only if the lease still expires when its name says."""
+    """A change of a lease.
+
+    `invisible_duration_ms`: None for the group's retry delay. `uncounted`: the next delivery has
+    the same attempt number. `unless_changed`: only if the lease still expires at
+    `lease.expires_ms`.
+    """
 
     lease: LeaseName
     invisible_duration_ms: int | None
@@ -34,7 +41,7 @@ class InvisibleChange:
 
 @dataclass(frozen=True, slots=True)
 class InvisibleDuration:
-    """The duration that counts now, and its begin; or the error that kept it unchanged."""
+    """The new duration and its begin, or the error that prevented the change."""
 
     error: MqError | None = None
     pop_time_ms: int = 0
@@ -48,7 +55,10 @@ class _Changed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvisibleDurations:
-    """`whole_batches`: what is changed uncounted, is so with all that was leased with it."""
+    """Changes invisible durations.
+
+    `whole_batches`: an uncounted change also applies to all messages leased together.
+    """
 
     table: LeaseTable
     journal: LeaseJournal
@@ -59,7 +69,7 @@ class InvisibleDurations:
     whole_batches: bool = False
 
     async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
-        """A result for each. Raises like LeaseJournal.write."""
+        """Apply changes; return a result for each. Raises the errors of LeaseJournal.write."""
         now_ms = self.clock.now_ms()
         results: list[InvisibleDuration] = []
         entries: list[ChangedLease] = []
@@ -84,14 +94,16 @@ class InvisibleDurations:
             if entries:
                 await self.journal.write([ChangeRecord(entries)], roll_back)
         finally:
-            # Only now: an expiry meanwhile could not be rolled back.
+            # Only now: an expiry during the write could not be rolled back.
             for leased, _ in changed:
                 self.deadlines.watch(leased)
         return results
 
     def give_back(self, messages: Iterable[LeasedMessage]) -> None:
-        """Makes messages that no consumer received visible at once, uncounted. Raises what the
-        store raises."""
+        """Make messages that no consumer received visible at once, uncounted.
+
+        Raises the errors of the store.
+        """
         now_ms = self.clock.now_ms()
         entries = []
         for leased in messages:

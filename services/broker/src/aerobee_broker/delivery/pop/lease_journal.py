@@ -1,5 +1,7 @@
-"""The lease journal: one append and one wait for the disk per request, rolled back if that fails.
-Its snapshot is the lease table in a file; a start applies the records behind it."""
+"""The lease journal: one append and one wait for the disk per request, rolled back on failure.
+
+Its snapshot is the lease table in a file. A start applies the records after the snapshot.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +27,25 @@ from aerobee_wire.status import MqError
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
 APPEND_AGAIN_S = 1.0
-SLICE_RECORDS = 2_000  # applied in one go: some 50 ms of the loop
+SLICE_RECORDS = 2_000  # applied at once: about 50 ms of the event loop
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LeaseJournal(Component):
-    """`topic`: where its records go."""
+    """Writes and restores lease records. `topic`: the topic of the records."""
 
     log: DurableLog
     table: LeaseTable
     snapshot: PersistentTable
     clock: Clock
     topic: str
-    # Records that are never rolled back, and that the log refused or lost: appended again before
-    # any other record.
+    # Records that are never rolled back, and that the log rejected or lost. They are appended again
+    # before any other record.
     _unlogged: list[NewMessage] = field(default_factory=list, init=False)
     _is_warm: bool = field(default=False, init=False)
 
     def check_room(self) -> None:
-        """Before a lease is made. Raises TooMuchUnflushed."""
+        """Check that a lease may be created. Raises TooMuchUnflushed."""
         self.log.check_room()
 
     async def write(
@@ -52,10 +54,11 @@ class LeaseJournal(Component):
         roll_back: Callable[[], None],
         dead_letters: Sequence[NewMessage] = (),
     ) -> None:
-        """Returns when the records, and the dead letters before them, are durable.
+        """Write records, after the dead letters; return when all are durable.
 
-        Memory already shows them; the log takes all or none, and then `roll_back` is called. Raises
-        what the store raises, and FlushTimeout: they stand in the log, nothing is rolled back.
+        Memory already shows them. The log accepts all or none; if none, `roll_back` is called.
+        Raises the errors of the store. Raises FlushTimeout if the records are in the log but not
+        flushed in time; then nothing is rolled back.
         """
         try:
             self._append(records, dead_letters)
@@ -67,21 +70,23 @@ class LeaseJournal(Component):
             raise
 
     def append(self, record: JournalRecord) -> None:
-        """Without waiting: it is in the log before whatever is appended from now on."""
+        """Append a record without waiting for the disk; it precedes all later appends."""
         self._append([record])
         self.log.schedule_flush()
 
     def check_open_to_appends(self) -> None:
-        """Before a `write_until_durable`. Raises DiskFull, StoreReadOnly."""
+        """Check that `write_until_durable` may append. Raises DiskFull, StoreReadOnly."""
         self.log.store.check_open_to_appends(reserve=True)
 
     def write_until_durable(self, records: Sequence[JournalRecord]) -> asyncio.Future[None]:
-        """For what is never rolled back: records that the log loses are appended again, before any
-        other record, because leases made since are meaningless without them.
+        """Write records that are never rolled back.
+
+        Records that the log loses are appended again, before any other record, because later leases
+        are meaningless without them.
 
         The future ends with the first attempt: when the records are on the disk, or with the
-        MqError that kept them from it. Await it with `asyncio.shield`: cancelling it would cancel
-        the attempts that follow.
+        MqError of the failure. Await it with `asyncio.shield`: cancelling it would cancel the later
+        attempts.
         """
         now_ms = self.clock.now_ms()
         self._unlogged += [
@@ -94,7 +99,7 @@ class LeaseJournal(Component):
             self._append_unlogged_later()
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
-            failed.exception()  # asyncio would log it as never retrieved when nobody awaits it
+            failed.exception()  # otherwise asyncio logs it if the caller does not await it
             return failed
 
     def _append_unlogged(self, others: Sequence[NewMessage] = ()) -> asyncio.Future[None]:
@@ -120,7 +125,7 @@ class LeaseJournal(Component):
         asyncio.get_running_loop().call_later(APPEND_AGAIN_S, again)
 
     async def flush(self) -> None:
-        """Returns when everything that was appended until now is durable."""
+        """Return when everything that was appended before is durable."""
         await self.log.settled()
 
     def _append(self, records: Sequence[JournalRecord], before: Sequence[NewMessage] = ()) -> None:
@@ -132,22 +137,26 @@ class LeaseJournal(Component):
             self.log.store.append([*before, *entries], reserve=True)
         self.table.touch()
 
-    # ---- start and stop ----
+    # ---- startup and shutdown ----
 
     def take_over(self, warm: LeaseTable, position: int) -> None:
-        """Before `restore`, in place of the snapshot: a table that has the journal up to this queue
-        offset, and that nobody else uses any more."""
+        """Use a table that contains the journal up to this queue offset, instead of the snapshot.
+
+        Call before `restore`. The caller must not use `warm` afterwards.
+        """
         self.table.take_over(warm, position)
         self._is_warm = True
 
     def restore(self) -> None:
-        """Fills the table from the snapshot. Raises ConfigFileDamaged."""
+        """Fill the table from the snapshot. Raises ConfigFileDamaged."""
         if not self._is_warm:
             self.snapshot.load()
 
     async def start(self) -> None:
-        """Saves what was restored; of a table that was taken over, later. A full disk does not stop
-        the start."""
+        """Save the restored table. A full disk does not stop the start.
+
+        A table that was taken over is saved later.
+        """
         if not self._is_warm:
             await self.save_snapshot()
 
@@ -155,8 +164,11 @@ class LeaseJournal(Component):
         await self.save_snapshot()
 
     async def save_snapshot(self) -> None:
-        """A snapshot must hold nothing that is rolled back later: so everything is made durable
-        first. A failure is logged."""
+        """Save the table; log a failure.
+
+        First makes all records durable, because a snapshot must not contain changes that are rolled
+        back later.
+        """
         try:
             await self.flush()
         except MqError as error:
@@ -165,28 +177,32 @@ class LeaseJournal(Component):
             await self.snapshot.try_save()
 
     def replay(self) -> Generator[None, None, int]:
-        """Applies the records behind the snapshot, in slices. Returns how many."""
+        """Apply the records after the snapshot, in slices. Returns their number."""
         store, topic, count = self.log.store, self.topic, 0
         offset = first_record(store, topic, self.table.loaded_position)
         for count, _ in enumerate(apply_records(store, self.table, topic, offset), 1):
             if count % SLICE_RECORDS == 0:
                 yield
-        if count:  # the next snapshot spares them
+        if count:  # the next snapshot includes them
             self.table.touch()
         return count
 
 
 def first_record(store: MessageStore, topic: str, position: int) -> int:
-    """The queue offset of the first record of the journal that a snapshot lacks, which has it up to
-    `position`."""
+    """Return the queue offset of the first record that a snapshot lacks.
+
+    The snapshot contains the journal up to `position`.
+    """
     low = store.min_offset(topic, lease_journal_format.QUEUE_ID)
     end = store.max_offset(topic, lease_journal_format.QUEUE_ID)
-    return max(position, low) if position <= end else low  # else it is of another log
+    return max(position, low) if position <= end else low  # otherwise it is from another log
 
 
 def apply_records(store: MessageStore, table: LeaseTable, topic: str, offset: int) -> Iterator[int]:
-    """Applies the records from a queue offset on, as far as they are visible; yields the queue
-    offset behind each. Raises StoreReadError."""
+    """Apply the visible records from a queue offset on; yield the next queue offset after each.
+
+    Raises StoreReadError.
+    """
     queue_id = lease_journal_format.QUEUE_ID
     while offset < store.max_offset(topic, queue_id):
         result = store.read(

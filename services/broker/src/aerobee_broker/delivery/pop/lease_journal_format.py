@@ -1,13 +1,13 @@
-"""The records of the lease journal: one for each request, whatever the number of its messages.
+"""The records of the lease journal: one per request, for any number of messages.
 
-They are messages of a system topic with one queue: so their order is the order in which things
-happened, and they share log, group commit and recovery with everything else. A record holds the
-state after the request, not the difference: applying it twice, or to a state that has seen it, does
-no harm.
+They are messages of a system topic with one queue. Their order is therefore the order of the
+events, and they share the log, group commit and recovery with all other messages. A record holds
+the state after the request, not the difference. Applying it twice, or to a state that already
+includes it, has no further effect.
 
-The body is one JSON object: "kind", and the members that `_KINDS` has for the fields of its class.
-Inner values are arrays: the fields of a NamedTuple, in order. A run stands for messages one after
-the other. Older brokers wrote a single message without a length: [offset, attempt] in `lease`, the
+The body is one JSON object: "kind", and the members that `_KINDS` lists for the fields of its
+class. Inner values are arrays: the fields of a NamedTuple, in order. A run stands for consecutive
+messages. Older brokers wrote a single message without a length: [offset, attempt] in `lease`, the
 bare offset in `settle`.
 """
 
@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 from aerobee_broker.store.messages import NewMessage
 
 QUEUE_ID = 0
-# Made once: `json.dumps` makes an encoder per call.
+# Created once: `json.dumps` creates an encoder per call.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 class LeasedRun(NamedTuple):
     first_offset: int
-    attempt: int  # the delivery attempt of each
+    attempt: int  # the delivery attempt of each message
     length: int = 1  # messages
 
 
@@ -36,17 +36,17 @@ class SettledRun(NamedTuple):
 
 
 class LeasedQueue(NamedTuple):
-    """Messages between the cursors that are in neither list are settled."""
+    """The leased and waiting messages of a queue; all others between the cursors are settled."""
 
     queue_id: int
     cursor_before: int
     cursor_after: int
     leased: Sequence[LeasedRun]
-    waiting: Sequence[int]  # offsets in flight, and on no lease that the journal knows
+    waiting: Sequence[int]  # offsets in flight without a lease in the journal
 
 
 class LeaseRecord(NamedTuple):
-    """A pop leased messages. `attempt_id`: names the attempt to receive (FIFO), or empty."""
+    """A pop leased messages. `attempt_id`: names the attempt to receive (FIFO); may be empty."""
 
     consumer_group: str
     topic: str
@@ -91,7 +91,7 @@ class ChangeRecord(NamedTuple):
 
 
 class ResetRecord(NamedTuple):
-    """The cursor of a group was set; nothing of this queue is in flight."""
+    """The cursor of a group was set; no message of this queue is in flight any more."""
 
     consumer_group: str
     topic: str
@@ -100,15 +100,20 @@ class ResetRecord(NamedTuple):
 
 
 class DeleteRecord(NamedTuple):
-    """A group or a topic was deleted; the other is empty. With both, the group left the topic."""
+    """A group or a topic was deleted; the other field is empty.
+
+    With both, the group left the topic.
+    """
 
     consumer_group: str
     topic: str
 
 
 class ExpireRecord(NamedTuple):
-    """Lite topics in a queue of this parent were removed by their TTL: when it ended at `end`,
-    those without a message at `floor` or behind."""
+    """Lite topics in a queue of this parent expired by their TTL.
+
+    When the queue ended at `end`, those without a message at `floor` or later were deleted.
+    """
 
     topic: str
     queue_id: int
@@ -119,7 +124,7 @@ class ExpireRecord(NamedTuple):
 JournalRecord = (
     LeaseRecord | SettleRecord | ChangeRecord | ResetRecord | DeleteRecord | ExpireRecord
 )
-# "kind" → its class, and the members in the order of the fields.
+# "kind" → its class, and its JSON members in the order of the fields.
 _KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
     "lease": (LeaseRecord, ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues")),
     "settle": (SettleRecord, ("queues",)),
@@ -132,7 +137,7 @@ _KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 
 
 def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
-    """The message to append to the journal's topic."""
+    """Return the message to append to the journal's topic."""
     kind = _KIND_OF[type(record)]
     members = _KINDS[kind][1]
     body = _encode({"kind": kind, **dict(zip(members, record, strict=True))}).encode()
@@ -140,7 +145,7 @@ def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
 
 
 def decode(body: bytes) -> JournalRecord:
-    """Raises KeyError, TypeError, ValueError when it is none."""
+    """Decode a record. Raises KeyError, TypeError, ValueError if it is invalid."""
     content = json.loads(body)
     kind = content["kind"]
     if kind not in _KINDS:
@@ -171,7 +176,7 @@ def _settled_queue(
 
 
 def leased_runs(messages: Iterable[tuple[int, int]]) -> list[LeasedRun]:
-    """Of offset and delivery attempt of each message."""
+    """Return the runs of messages, each given as offset and delivery attempt."""
     runs: list[LeasedRun] = []
     first = end = run_attempt = -1
     for offset, attempt in messages:
@@ -200,7 +205,7 @@ def settled_runs(offsets: Iterable[int]) -> list[SettledRun]:
 
 
 def leased_messages(runs: Iterable[LeasedRun]) -> Iterator[tuple[int, int]]:
-    """Offset and delivery attempt of each message."""
+    """Yield offset and delivery attempt of each message."""
     for first, attempt, length in runs:
         for offset in range(first, first + length):
             yield offset, attempt

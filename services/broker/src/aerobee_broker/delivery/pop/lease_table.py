@@ -1,7 +1,7 @@
-"""All leases of a broker: built from the last snapshot and the journal after it. No loop.
+"""All leases of a broker: built from the last snapshot and the journal after it. Runs no loop.
 
-The snapshot (`config/popLeases.json`) only makes the start fast: it says up to which queue offset
-of the journal it has everything. It may hold more than that, which is then applied twice.
+The snapshot (`config/popLeases.json`) only makes the start fast. It contains the queue offset up to
+which it includes the journal. It may include later records; these are then applied twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from aerobee_wire.status import Code, MqError
 
 
 class LeaseName(NamedTuple):
-    """`expires_ms`: since the epoch, as its holder knows it; 0: unknown."""
+    """A lease on a message.
+
+    `expires_ms`: since the epoch, as its holder knows it; 0 if unknown.
+    """
 
     consumer_group: str
     topic: str
@@ -47,7 +50,7 @@ class LeaseName(NamedTuple):
 
 
 class LeaseSet(NamedTuple):
-    """Leases that one pop made in one queue; `expires_ms` as in LeaseName, of all of them."""
+    """Leases of one pop in one queue; `expires_ms` as in LeaseName, for all of them."""
 
     consumer_group: str
     topic: str
@@ -73,7 +76,7 @@ class LeasedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveAttempt:
-    """The leases of an attempt to receive that its consumer named. `messages`: queue id, offset."""
+    """The leases of a named attempt to receive. `messages`: queue id, offset."""
 
     lease_id: int
     pop_time_ms: int
@@ -83,16 +86,16 @@ class ReceiveAttempt:
 
 @dataclass(slots=True, eq=False)
 class GroupLeases:
-    """One consumer group in one topic."""
+    """The leases of one consumer group in one topic."""
 
     consumer_group: str
     topic: str
     queues: dict[int, InFlightQueue] = field(default_factory=dict)
     attempts: dict[str, ReceiveAttempt] = field(default_factory=dict)
-    first_queue: int = 0  # that the last pop of all queues began with
+    first_queue: int = 0  # the first queue of the last pop from all queues
 
     def queue(self, queue_id: int, cursor: int = 0, *, fifo: bool = False) -> InFlightQueue:
-        """The queue, made when there is none."""
+        """Return the queue; create it if it does not exist."""
         queue = self.queues.get(queue_id)
         if queue is None:
             group, topic = self.consumer_group, self.topic
@@ -101,7 +104,7 @@ class GroupLeases:
         return queue
 
     def still_leased(self, attempt: ReceiveAttempt) -> list[LeasedMessage]:
-        """The messages of an attempt that are still on its lease."""
+        """Return the messages of an attempt that are still on its lease."""
         found = []
         for queue_id, offset in attempt.messages:
             queue = self.queues.get(queue_id)
@@ -111,14 +114,17 @@ class GroupLeases:
         return found
 
     def forget_attempts(self) -> None:
-        """Drops attempts of which nothing is on lease any more."""
+        """Drop attempts without messages on lease."""
         self.attempts = {
             name: attempt for name, attempt in self.attempts.items() if self.still_leased(attempt)
         }
 
 
 class LeaseTable(Table):
-    """`position`: the queue offset up to which the journal is in here."""
+    """All leases, by group and topic.
+
+    `position`: returns the queue offset up to which the table includes the journal.
+    """
 
     def __init__(self, clock: Clock, position: Callable[[], int]) -> None:
         super().__init__(clock)
@@ -135,7 +141,7 @@ class LeaseTable(Table):
             yield from group.queues.values()
 
     def group(self, consumer_group: str, topic: str) -> GroupLeases:
-        """Made when there is none."""
+        """Return the leases of a group in a topic; create them if they do not exist."""
         key = (consumer_group, topic)
         found = self._groups.get(key)
         if found is None:
@@ -147,7 +153,7 @@ class LeaseTable(Table):
         return group.queues.get(queue_id) if group else None
 
     def leased(self, lease: LeaseName) -> LeasedMessage:
-        """The message on this lease. Raises MqError INVALID_RECEIPT_HANDLE."""
+        """Return the message on this lease. Raises MqError INVALID_RECEIPT_HANDLE."""
         queue = self.find(lease.consumer_group, lease.topic, lease.queue_id)
         if queue is not None:
             now_ms = self._clock.monotonic_ms()
@@ -161,20 +167,22 @@ class LeaseTable(Table):
         return self._last_lease_id
 
     def touch(self) -> None:
-        """The table differs from its snapshot."""
+        """Record that the table differs from its snapshot."""
         self.revision += 1
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Drops the leases of a deleted group or topic; with both, of the group in the topic.
-        False: there were none."""
+        """Drop the leases of a deleted group or topic; with both, of the group in the topic.
+
+        Returns whether there were any.
+        """
         deleted = self.keys_of(consumer_group=consumer_group, topic=topic)
         for key in deleted:
             for queue in self._groups.pop(key).queues.values():
-                queue.reset(0)  # whoever still holds it finds nothing in flight
+                queue.reset(0)  # callers that still hold it find no message in flight
         return bool(deleted)
 
     def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[tuple[str, str]]:
-        """(group, topic) of all that a group or a topic has here, or a group in a topic."""
+        """Return (group, topic) for all entries of a group, a topic, or a group in a topic."""
         return [
             (its_group, its_topic)
             for its_group, its_topic in self._groups
@@ -184,16 +192,18 @@ class LeaseTable(Table):
         ]
 
     def take_over(self, other: LeaseTable, position: int) -> None:
-        """All of `other`, which has the journal up to this queue offset, and is not used any
-        more."""
+        """Take all leases of `other`, which includes the journal up to this queue offset.
+
+        The caller must not use `other` afterwards.
+        """
         self._groups = other._groups
         self._last_lease_id = other._last_lease_id
         self.loaded_position = position
 
-    # ---- from the journal ----
+    # ---- journal ----
 
     def apply(self, record: JournalRecord) -> None:
-        """Raises TypeError, ValueError when a field is not of its type."""
+        """Apply a journal record. Raises TypeError, ValueError if a field has the wrong type."""
         match record:
             case LeaseRecord():
                 self._apply_lease(record)

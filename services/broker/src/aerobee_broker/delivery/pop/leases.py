@@ -1,5 +1,8 @@
-"""The leases of whole groups and topics: restored at the start, void after a reset or a deletion,
-counted for the gauges, and listed where message groups wait."""
+"""The leases of whole groups and topics: restoring, resetting, deleting, counting and listing.
+
+Leases are restored at startup, become void after a reset or a deletion, and are counted for the
+gauges. Blocked message groups are listed for administrators.
+"""
 
 from __future__ import annotations
 
@@ -27,32 +30,32 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire.record import decode
 from aerobee_wire.status import MqError
 
-SLICE = 10_000  # messages that are restored in one go: some 10 ms of the loop
+SLICE = 10_000  # messages that are restored at once: about 10 ms of the event loop
 
 
 class LeaseCounts(NamedTuple):
     leased: int  # messages
-    waiting: int  # messages in flight that are on no lease
-    blocked_groups: int  # message groups in which a message waits for others on lease
+    waiting: int  # messages in flight without a lease
+    blocked_groups: int  # message groups in which a message waits for leased ones
 
 
 class BlockedMessageGroup(NamedTuple):
-    """A message group in which messages wait behind one that has failed. Times since the epoch."""
+    """A message group in which messages wait behind a failed one. Times since the epoch."""
 
     topic: str
     queue_id: int
     message_group: str
     queue_offset: int  # of the failing message
-    message_id: str  # of the same; empty: it cannot be read
-    attempt: int  # deliveries of it so far
+    message_id: str  # of the failing message; empty if it cannot be read
+    attempt: int  # its deliveries so far
     waiting: int  # messages in flight behind it
-    since_ms: int  # it was first delivered, as far as this process knows
-    next_try_ms: int  # when its lease ends; 0: it waits for a receive
-    client_id: str  # who received it last; empty: unknown
+    since_ms: int  # its first delivery, as far as this process knows
+    next_try_ms: int  # the end of its lease; 0 if it waits for a receive
+    client_id: str  # the client that received it last; empty if unknown
 
 
 class BlockedMessageGroups(NamedTuple):
-    """Those that wait the longest, and how many there are."""
+    """The message groups blocked for the longest, and the total number of blocked ones."""
 
     groups: list[BlockedMessageGroup]
     total: int
@@ -72,9 +75,11 @@ class Leases(Component):
     def reset(
         self, consumer_group: str, topic: str, offsets: Mapping[int, int]
     ) -> asyncio.Future[None] | None:
-        """The group continues at these offsets (queue id → queue offset): its leases there are
-        void. Returns the future of LeaseJournal.write_until_durable; None: there were none.
-        Raises DiskFull, StoreReadOnly; then nothing is done."""
+        """Void the group's leases, because it continues at these offsets (queue id → queue offset).
+
+        Returns the future of LeaseJournal.write_until_durable; None if there were no leases. Raises
+        DiskFull, StoreReadOnly, without any change.
+        """
         durable = None
         queues = [
             queue
@@ -92,14 +97,18 @@ class Leases(Component):
         return durable
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
-        """Before a group or a topic is deleted, or a group leaves a topic. Raises DiskFull,
-        StoreReadOnly."""
+        """Check that a group or a topic can be deleted, or a group can leave a topic.
+
+        Raises DiskFull, StoreReadOnly.
+        """
         if self.table.keys_of(consumer_group=consumer_group, topic=topic):
             self.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
-        """A group or a topic was deleted; with both, the group has left the topic. Returns the
-        future of LeaseJournal.write_until_durable; None: there were no leases."""
+        """Forget the leases of a deleted group or topic; with both, of a group that left the topic.
+
+        Returns the future of LeaseJournal.write_until_durable; None if there were no leases.
+        """
         durable = None
         if self.table.forget(consumer_group=consumer_group, topic=topic):
             durable = self.journal.write_until_durable([DeleteRecord(consumer_group, topic)])
@@ -108,7 +117,10 @@ class Leases(Component):
         return durable
 
     def leave(self, consumer_group: str, topic: str) -> asyncio.Future[None] | None:
-        """A group has left a topic: as `forget`. Raises as `check_forget`; then nothing is done."""
+        """Forget the leases of a group that left a topic.
+
+        Returns the result of `forget`. Raises the errors of `check_forget`, without any change.
+        """
         self.check_forget(consumer_group=consumer_group, topic=topic)
         return self.forget(consumer_group=consumer_group, topic=topic)
 
@@ -122,7 +134,7 @@ class Leases(Component):
         return LeaseCounts(leased, waiting, blocked_groups)
 
     def blocked_groups(self, consumer_group: str, limit: int) -> BlockedMessageGroups:
-        """Raises GroupNotExist."""
+        """Return up to `limit` blocked message groups, oldest first. Raises GroupNotExist."""
         self.groups.get(consumer_group)
         found = [
             (group.since_ms or first.lease_id // LEASE_IDS_PER_MS, name, queue, group, first)
@@ -160,10 +172,10 @@ class Leases(Component):
             client_id=group.client_id,
         )
 
-    # ---- at the start ----
+    # ---- startup ----
 
     def restore_slices(self) -> Iterator[None]:
-        """Leases as before the stop. Those that expired since end once expiry starts."""
+        """Restore the leases. Those that have expired in the meantime end when expiry starts."""
         leased, records = 0, (yield from self.journal.replay())
         self._forget_recreated()
         for queue in list(self.table.queues()):
@@ -175,7 +187,7 @@ class Leases(Component):
         yield from regroup_slices(self.store, queue)
         queue.distrust_journal()  # it lacks messages of a snapshot whose leases were rolled back
         now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
-        leased: dict[int, list[int]] = {}  # by deadline: the messages of a pop have the same
+        leased: dict[int, list[int]] = {}  # by deadline: the messages of a pop share it
         for number, message in enumerate(queue, 1):
             duration_ms = message.expires_ms - message.pop_time_ms
             left_ms = min(message.expires_ms - now_ms, duration_ms)
@@ -191,8 +203,11 @@ class Leases(Component):
         self.offsets.commit(*queue.key, queue.committed_offset)
 
     def _forget_recreated(self) -> None:
-        """A kill right after a topic's deletion may leave offsets and leases of groups there. When
-        the topic is recreated, its first message has queue offset 0 again."""
+        """Forget offsets and leases in topics without messages.
+
+        If the broker is killed right after a topic's deletion, these may remain. When the topic is
+        recreated, its first message has queue offset 0 again.
+        """
         topics = self.offsets.begun() | {
             queue.topic for queue in self.table.queues() if queue.cursor
         }

@@ -1,9 +1,10 @@
-"""Pop: messages on lease, with a long poll, and notifications of what a pop would find. Leases are
-durable before the messages go out.
+"""Pop: lease messages, with a long poll; and notifications that a pop would find messages.
 
-Differs from RocketMQ: a redelivered message stays in its queue and under its offset, it is not
-copied to a retry topic; the delivery attempt is part of the lease. The group's offset follows what
-is settled, not what was handed out. Dead letters are made here, not by the proxy.
+Leases are durable before the messages are sent.
+
+Differences from RocketMQ: a redelivered message stays in its queue under its offset, and is not
+copied to a retry topic. The delivery attempt is part of the lease. The group's offset follows the
+settled messages, not the delivered ones. The broker, not the proxy, creates dead letters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
 
-MAX_MESSAGES = 32  # RocketMQ's
+MAX_MESSAGES = 32  # as in RocketMQ
 DEFAULT_BYTES = 4 * 1024 * 1024
 MAX_BYTES = 16 * 1024 * 1024
 MAX_POLL_MS = 30_000
@@ -33,8 +34,11 @@ MAX_POLL_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class PopResult:
-    """`records` as they are stored, one after the other; `attempts`: the delivery attempt of each,
-    from 1 on. `pop_time_ms`: since the epoch."""
+    """The result of a pop.
+
+    `records`: as stored, concatenated. `attempts`: the delivery attempt of each, starting at 1.
+    `pop_time_ms`: since the epoch.
+    """
 
     records: bytes
     attempts: list[int]
@@ -55,9 +59,11 @@ class Pop:
     long_polling: bool
 
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
-        """None: no message came in time. Raises NoPermission, TopicNotExist, GroupNotExist,
-        InvalidParameter, TooMuchUnflushed, TooMuchInFlight, MqError POLLING_FULL, and what the
-        store raises."""
+        """Lease messages; None if no message arrived in time.
+
+        Raises NoPermission, TopicNotExist, GroupNotExist, InvalidParameter, TooMuchUnflushed,
+        TooMuchInFlight, MqError POLLING_FULL, and the errors of the store.
+        """
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
@@ -75,7 +81,7 @@ class Pop:
                 ordered=self.access.is_ordered(request.consumer_group, topic),
             )
             if batch.is_repeated:
-                await self.journal.flush()  # the first answer may not be durable yet
+                await self.journal.flush()  # the first response may not be durable yet
                 if not self.selector.is_leased(batch):
                     continue
             if batch.runs:
@@ -100,7 +106,7 @@ class Pop:
                 return None
 
     async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:
-        self.access.in_flight.answering(batch.size)  # until the answer itself is counted
+        self.access.in_flight.answering(batch.size)  # until the response itself is counted
         try:
             await self.journal.write([batch.journal_record(request)], batch.roll_back)
         except asyncio.CancelledError:
@@ -114,7 +120,8 @@ class Pop:
                 self.deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
 
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
-        if len(batch.attempts) >= request.max_messages or batch.is_cut:  # others may have the rest
+        # Other pops may get the rest.
+        if len(batch.attempts) >= request.max_messages or batch.is_cut:
             self.polls.wake_pop(request.consumer_group, request.topic)
         self.metrics.delivered(
             request.topic, request.consumer_group, len(batch.attempts), batch.size
@@ -124,7 +131,7 @@ class Pop:
         return PopResult(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
 
     async def _checked(self, request: PopRequest) -> PopRequest:
-        """The request, with what the group decides of it."""
+        """Check the request, and apply the group's settings to it."""
         self.access.check_broker()
         group = await self.access.group(request.consumer_group)
         if not 1 <= request.invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
@@ -141,7 +148,7 @@ class Pop:
 
 
 def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
-    """The request, beginning where the group says that it begins in a new queue."""
+    """Return the request with the start in a new queue that the group is configured for."""
     if request.start == "automatic" and not group.consume_from_min_enable:
         return replace(request, start="latest")
     return request
@@ -149,10 +156,10 @@ def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
-    """Whether a pop would find a message, with a long poll. Leases nothing.
+    """Long polls that report whether a pop would find a message, without a lease.
 
-    For who waits for the messages of several brokers and pops from the one that has some. As in
-    RocketMQ a notification is no promise: when the pop comes, another may have been faster.
+    They serve a client that waits for messages of several brokers and pops from the one that has
+    some. As in RocketMQ, a notification does not reserve a message: another pop may lease it first.
     """
 
     selector: MessageSelector
@@ -162,17 +169,22 @@ class Notifications:
     long_polling: bool
 
     async def is_repeated(self, request: PopRequest) -> bool:
-        """Whether a pop would repeat the leases of the attempt to receive that `request` names.
-        Raises as `wait`."""
+        """Return whether a pop would repeat the leases of the named attempt to receive.
+
+        Raises the errors of `wait`.
+        """
         await self._checked(request)
-        self.access.topic(request.topic, None)  # the table would keep what is asked for
+        self.access.topic(request.topic, None)  # the table keeps an entry for each requested topic
         group = self.table.group(request.consumer_group, request.topic)
         attempt = group.attempts.get(request.attempt_id)
         return attempt is not None and bool(group.still_leased(attempt))
 
     async def wait(self, request: PopRequest, poll_ms: int) -> bool:
-        """Whether a pop would find a message now; False once the time is over. Raises NoPermission,
-        TopicNotExist, GroupNotExist, MqError POLLING_FULL, and what the store raises."""
+        """Return True when a pop would find a message; False after the timeout.
+
+        Raises NoPermission, TopicNotExist, GroupNotExist, MqError POLLING_FULL, and the errors of
+        the store.
+        """
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
@@ -191,7 +203,7 @@ class Notifications:
             )
 
     def _peek(self, request: PopRequest) -> PopBatch:
-        """What a pop of one message would lease; it stays visible."""
+        """Return the batch that a pop of one message would lease; the message stays visible."""
         topic = self.access.topic(request.topic, None)
         wanted = self.access.filter_in(topic, request.filter)
         batch = self.selector.select(

@@ -1,9 +1,8 @@
-"""Which messages a pop gets: first those to redeliver, then new ones. Leases them in memory.
+"""Select and lease the messages of a pop: first those to redeliver, then new ones.
 
-In a priority topic, a higher queue is exhausted before a lower one.
-
-Synchronous: between selecting and leasing no other pop can select. The caller journals the batch,
-or rolls it back.
+In a priority topic, a higher queue is exhausted before a lower one. Selection is synchronous:
+between selecting and leasing, no other pop can select. Leases are in memory only; the caller writes
+the batch to the journal, or rolls it back.
 """
 
 from __future__ import annotations
@@ -41,16 +40,19 @@ from aerobee_wire.record import Record, decode, iter_raw, iter_records
 
 Start = Literal["automatic", "earliest", "latest"]
 
-SCAN_ROUNDS = 16  # of one queue before the loop serves others: 12,800 messages that do not match
+SCAN_ROUNDS = 16  # per queue between two turns of the event loop: 12,800 messages that do not match
 _SHARDING_KEY = props.SHARDING_KEY.encode() + b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
 class PopRequest:
-    """`queue_id` None: of any queue. `fifo`: the consumer takes messages of one message group in
-    order, so that it may get several; where order holds, another one gets one of each at most.
-    `attempt_id`: the consumer's name for this attempt to receive, or empty. `start`: where a group
-    begins that has no offset yet. `client_id`: empty: not told."""
+    """A pop.
+
+    `queue_id`: None for any queue. `fifo`: the consumer processes the messages of a message group
+    in order, so it may get several at once. Without it, an ordered pop gets at most one message per
+    message group. `attempt_id`: the consumer's name for this attempt to receive; may be empty.
+    `start`: where a group without an offset starts. `client_id`: empty if unknown.
+    """
 
     consumer_group: str
     topic: str
@@ -74,23 +76,26 @@ class BatchRun(NamedTuple):
 
 @dataclass(slots=True)
 class PopBatch:
-    """The messages of one pop: `records` as they are stored, of one message or several each;
-    `attempts`, the delivery attempt of each message; `runs`, the same messages in memory."""
+    """The messages of one pop.
+
+    `records`: as stored, each with one or more messages. `attempts`: the delivery attempt of each
+    message. `runs`: the same messages in memory.
+    """
 
     group: GroupLeases
     lease: Lease
     ordered: bool  # leased by message group
-    is_repeated: bool = False  # the leases of an attempt to receive that was named before
+    is_repeated: bool = False  # the leases of an earlier attempt with the same name
     records: list[bytes] = field(default_factory=list, init=False)
     attempts: list[int] = field(default_factory=list, init=False)
     runs: list[BatchRun] = field(default_factory=list, init=False)
     size: int = field(default=0, init=False)  # bytes of all records
-    # There may be more at once: the scan of a queue was broken off.
+    # The scan of a queue was interrupted: more messages may be available at once.
     scan_unfinished: bool = field(default=False, init=False)
-    is_cut: bool = field(default=False, init=False)  # by `max_bytes`: there may be more
+    is_cut: bool = field(default=False, init=False)  # by `max_bytes`: more may be available
     # Offsets of messages that are no longer stored, and of those settled with them.
     lost: dict[InFlightQueue, list[int]] = field(default_factory=dict, init=False)
-    # Of each queue, from before this batch was journalled.
+    # The mark of each queue from before this batch was written to the journal.
     marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict, init=False)
 
     def add(self, queue: InFlightQueue, message: InFlightMessage, record: bytes) -> None:
@@ -104,14 +109,17 @@ class PopBatch:
     def add_new(
         self, queue: InFlightQueue, messages: list[InFlightMessage], records: bytes
     ) -> None:
-        """Messages that are handed out for the first time."""
+        """Add messages that are delivered for the first time."""
         self.runs.append(BatchRun(queue, messages))
         self.attempts += [1] * len(messages)
         self.records.append(records)
         self.size += len(records)
 
     def has_room(self, request: PopRequest, size: int = 1) -> bool:
-        """Whether a record of so many bytes fits; if not, notes it. The first one always does."""
+        """Return whether a record of `size` bytes fits, and note if it does not.
+
+        The first record always fits.
+        """
         if not self.attempts:
             return True
         if self.size + size > request.max_bytes:
@@ -131,7 +139,10 @@ class PopBatch:
         return found
 
     def journal_record(self, request: PopRequest) -> LeaseRecord:
-        """Marks the cursors as journalled; `roll_back` takes that back too."""
+        """Return the journal record, and mark the cursors as journalled.
+
+        `roll_back` undoes the marks too.
+        """
         lease_id, _, expires_ms, pop_time_ms, _ = self.lease
         queues = []
         for queue, messages in self.by_queue().items():
@@ -155,7 +166,7 @@ class PopBatch:
         )
 
     def roll_back(self) -> None:
-        """As if it had not been selected."""
+        """Undo the selection."""
         for queue, messages in self.by_queue().items():
             queue.roll_back_leases(messages, self.marks.get(queue))
 
@@ -180,8 +191,11 @@ class MessageSelector:
     def select(
         self, request: PopRequest, queue_count: int, *, by_priority: bool, ordered: bool
     ) -> PopBatch:
-        """`ordered`: by message group. Raises MqError when a queue cannot be read, or when the log
-        does not take the first offset of a new group or a lost message; then nothing is leased."""
+        """Select and lease messages. `ordered`: by message group.
+
+        Raises MqError if a queue cannot be read, or if the log rejects the first offset of a new
+        group or the record of lost messages; then no message is leased.
+        """
         self._distrust_journal()
         group = self._table.group(request.consumer_group, request.topic)
         named = ordered and request.attempt_id
@@ -201,7 +215,7 @@ class MessageSelector:
             self._note_lost(batch)
         except Exception:
             batch.roll_back()
-            for queue in queues:  # messages that `next_visible` took out of line
+            for queue in queues:  # puts messages back that `next_visible` removed
                 queue.rebuild()
             raise
         if named and batch.runs:
@@ -213,7 +227,7 @@ class MessageSelector:
         return batch
 
     def is_leased(self, batch: PopBatch) -> bool:
-        """Whether all of its messages are still on its lease."""
+        """Return whether all messages of the batch are still on its lease."""
         now_ms, lease_id = self._clock.monotonic_ms(), batch.lease.lease_id
         return all(
             queue.on_lease(message.offset, lease_id, now_ms) is message
@@ -221,8 +235,11 @@ class MessageSelector:
         )
 
     def _distrust_journal(self) -> None:
-        """After a roll-back of the log. Its records may hold leases that were not rolled back in
-        memory, because their pops were cancelled or timed out."""
+        """Do not trust the journal after a roll-back of the log.
+
+        Its records may hold leases that were not rolled back in memory, because their pops were
+        cancelled or timed out.
+        """
         if self._rollback_count != self._store.flush.rollback_count:
             self._rollback_count = self._store.flush.rollback_count
             for queue in self._table.queues():
@@ -231,12 +248,12 @@ class MessageSelector:
     # ---- steps ----
 
     def _repeat(self, group: GroupLeases, attempt_id: str) -> PopBatch | None:
-        """The messages of an attempt to receive that was named before, under the same lease."""
+        """Return the messages of an earlier attempt with this name, under the same lease."""
         attempt = group.attempts.get(attempt_id)
         if attempt is None:
             return None
         expires_ms = attempt.pop_time_ms + attempt.invisible_duration_ms
-        # Each message has a deadline of its own by now.
+        # Each message has its own deadline by now.
         lease = Lease(attempt.lease_id, 0, expires_ms, attempt.pop_time_ms)
         batch = PopBatch(group, lease, ordered=True, is_repeated=True)
         for queue, message in group.still_leased(attempt):
@@ -272,7 +289,7 @@ class MessageSelector:
         if request.start == "latest" or (request.start == "automatic" and low > 0):
             cursor = self._store.max_offset(topic, queue_id)
         if cursor:
-            # No need to wait: messages behind it in the log are behind it in the queue, too.
+            # Do not wait: later messages in the log are also later in the queue.
             self._journal.append(ResetRecord(group, topic, queue_id, cursor))
         self._offsets.commit(group, topic, queue_id, cursor)
         return cursor
@@ -285,7 +302,7 @@ class MessageSelector:
                 self._redeliver(queue, request, batch)
             for queue in tier:
                 self._take_new(queue, request, batch)
-            if batch.scan_unfinished:  # nothing of a lower tier before the rest of this one
+            if batch.scan_unfinished:  # finish this tier before a lower one
                 break
 
     def _redeliver(self, queue: InFlightQueue, request: PopRequest, batch: PopBatch) -> None:
@@ -300,7 +317,7 @@ class MessageSelector:
                     batch.lost.setdefault(queue, []).extend(settled)
                     continue
                 if not batch.has_room(request, len(record)):
-                    # A message group stays in line unless some of it goes out now.
+                    # A message group stays in line unless this pop leases some of it.
                     if not any(other.is_leased for other in messages):
                         queue.put_back(message)
                     return
@@ -310,7 +327,7 @@ class MessageSelector:
     def _take_new(self, queue: InFlightQueue, request: PopRequest, batch: PopBatch) -> None:
         if queue.is_full or not batch.has_room(request):
             return
-        # Most groups want everything, in any order: then no record has to be decoded.
+        # Most groups want all messages, in any order; their records need not be decoded.
         undecoded = request.filter.everything and not batch.ordered
         mine = {
             leased.message.message_group or ""
@@ -355,8 +372,10 @@ class MessageSelector:
         batch: PopBatch,
         mine: set[str],
     ) -> None:
-        """Opens a message that the filter lets through, and leases it unless it has to wait for
-        others of its message group. `mine`: the message groups of this batch."""
+        """Open a message that matches the filter, and lease it if its message group permits.
+
+        `mine`: the message groups of this batch.
+        """
         message_group, may_go = None, True
         if batch.ordered or not request.filter.everything:
             record = decode(raw, check_crc=False)
@@ -376,7 +395,10 @@ class MessageSelector:
             batch.add(queue, message, raw)
 
     def _note_lost(self, batch: PopBatch) -> None:
-        """Journals lost messages as settled: retention has deleted them, or they are damaged."""
+        """Write lost messages to the journal as settled.
+
+        Retention has deleted them, or they are damaged.
+        """
         if not batch.lost:
             return
         structlog.get_logger().warning(
@@ -397,20 +419,20 @@ class MessageSelector:
 
 
 def stored_record(store: LeasableQueues, queue: InFlightQueue, offset: int) -> bytes:
-    """The record at a queue offset; empty when it is no longer stored, or damaged."""
+    """Return the record at a queue offset; empty if it is no longer stored, or damaged."""
     result = store.read(queue.topic, queue.queue_id, offset, max_messages=1, max_bytes=1, tags=None)
     whole = result.status is ReadStatus.FOUND and result.next_begin_offset == offset + 1
     return result.records if whole else b""
 
 
 def regroup(store: LeasableQueues, queue: InFlightQueue) -> None:
-    """Puts the messages in flight into message groups, or out of them, as `queue.fifo` says."""
+    """Set or clear the message groups of all messages in flight, according to `queue.fifo`."""
     for _ in regroup_slices(store, queue):
         pass
 
 
 def regroup_slices(store: LeasableQueues, queue: InFlightQueue) -> Iterator[None]:
-    """`regroup`, which reads the records of messages that have a group."""
+    """Regroup in slices, reading the records if the queue is ordered."""
     names: dict[int, str] = {}
     for number, offset in enumerate(list(queue.in_flight) if queue.fifo else (), 1):
         raw = stored_record(store, queue, offset)
@@ -436,6 +458,6 @@ def _all_leased(group: MessageGroupQueue) -> bool:
 
 
 def _message_group(record: Record) -> str:
-    """Empty for a message that has none."""
+    """Return the message group; empty if the message has none."""
     value = props.get(record.raw_properties, _SHARDING_KEY)
     return value.decode("utf-8", "replace") if value is not None else ""

@@ -1,6 +1,4 @@
-"""Whether a consumer may read: the checks of broker, group, queue, filter and memory for pull and
-pop.
-"""
+"""Access checks for pull and pop: broker, group, topic, queue, filter and memory."""
 
 from __future__ import annotations
 
@@ -36,9 +34,11 @@ class ReadAccess:
         self._sql_filters = options.enable_property_filter
 
     async def group(self, consumer_group: str) -> SubscriptionGroup:
-        """The group, created when it is new and may be. Raises NoPermission when it may not
-        consume, and what GroupRegistry.for_client raises."""
-        group = self._groups.ready(consumer_group)  # nearly always: spares a coroutine
+        """Return the group; create it if it is new and may be created.
+
+        Raises NoPermission if it may not consume, and the errors of GroupRegistry.for_client.
+        """
+        group = self._groups.ready(consumer_group)  # the usual case: saves a coroutine
         if group is None:
             group = await self._groups.for_client(consumer_group)
         if not group.consume_enable:
@@ -46,14 +46,16 @@ class ReadAccess:
         return group
 
     async def room(self) -> None:
-        """Waits while answers that no caller takes leave no room for another one. Raises
-        TooMuchInFlight."""
-        if self.in_flight.is_full:  # nearly never: spares a coroutine
+        """Wait while unsent responses leave no room for another one. Raises TooMuchInFlight."""
+        if self.in_flight.is_full:  # rare: usually saves a coroutine
             await self.in_flight.room(WAIT_S)
 
     def topic(self, topic: str, queue_id: int | None) -> TopicConfig:
-        """The topic. `queue_id` None: of any queue. Raises TopicNotExist, NoPermission,
-        InvalidParameter when it has no such queue to read."""
+        """Return the topic. `queue_id`: None for any queue.
+
+        Raises TopicNotExist, NoPermission, or InvalidParameter if the topic has no such readable
+        queue.
+        """
         config = self._topics.get(topic)
         if not config.readable:
             raise NoPermission(
@@ -69,20 +71,20 @@ class ReadAccess:
         return config
 
     def is_ordered(self, consumer_group: str, topic: TopicConfig) -> bool:
-        """Whether the group consumes this topic in order, as both are now."""
+        """Return whether the group consumes this topic in order, by their current settings."""
         group = self._groups.table.get(consumer_group)
         order = group.consume_order if group is not None else ConsumeOrder.AUTO
         return order.holds_in(topic.message_type)
 
     @staticmethod
     def filter_in(topic: TopicConfig, wanted: Filter) -> Filter:
-        """The filter as it works in a topic: the units of a parent of lite topics have no tags."""
+        """Return the filter for a topic: tags do not apply to parents of lite topics."""
         if wanted.tags_codes is None or topic.message_type != LITE:
             return wanted
         return replace(wanted, tags_codes=None)
 
     def check_filter(self, wanted: Filter) -> None:
-        """Raises MqError SUBSCRIPTION_PARSE_FAILED for SQL92 where that is off."""
+        """Raise MqError SUBSCRIPTION_PARSE_FAILED for an SQL92 filter if these are disabled."""
         if wanted.condition is not None and not self._sql_filters:
             raise MqError(
                 Code.SUBSCRIPTION_PARSE_FAILED,

@@ -1,4 +1,7 @@
-"""Messages that have become visible, and whom they wake. Knows no flush and no disk."""
+"""Notify waiting consumers and listeners of messages that have become visible.
+
+Does not flush or access the disk.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from aerobee_broker.store.messages import Arrival
 
 
 class Arrivals:
-    """Called with each batch of arrivals: wakes long polls, and whoever listens to their topic."""
+    """Called with each batch of arrivals: wakes long polls, and notifies the topic's listener."""
 
     def __init__(self, polls: LongPolls) -> None:
         self._polls = polls
@@ -17,15 +20,15 @@ class Arrivals:
         self._expected: list[Callable[[], bool]] = []
 
     def listen(self, topic: str, on_arrival: Callable[[Arrival], None]) -> None:
-        """Calls `on_arrival` for each arrival of a topic. One listener a topic."""
+        """Call `on_arrival` for each arrival of a topic. A topic has one listener."""
         self._listeners[topic] = on_arrival
 
     def expect(self, is_expected: Callable[[], bool]) -> None:
-        """Adds to `awaited` somebody else than long polls."""
+        """Make `awaited` also consider this callback."""
         self._expected.append(is_expected)
 
     def awaited(self) -> bool:
-        """Whether anybody waits for messages to become visible."""
+        """Return whether a long poll or another part waits for messages to become visible."""
         return self._polls.count > 0 or any(is_expected() for is_expected in self._expected)
 
     def __call__(self, arrivals: Sequence[Arrival]) -> None:

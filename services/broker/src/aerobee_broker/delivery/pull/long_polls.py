@@ -1,11 +1,11 @@
-"""Long polls: pulls and pops that wait for a message. Knows tags codes, not what a message holds.
+"""Long polls: pulls and pops that wait for a message. Uses tags codes, not message contents.
 
 A pull waits at a queue offset, and an arrival wakes every pull that it serves. A pop waits for its
-consumer group: an arrival of n messages wakes n pops of each group, the longest wait first. A pop
-that finds nothing once it is woken, because another was faster, is parked again. Notifications wait
-for what the parked pops of their group leave: then all of them are woken.
+consumer group: an arrival of n messages wakes n pops of each group, the longest wait first. A woken
+pop that finds no message, because another pop was faster, is parked again. Notifications wait for
+messages beyond those for the parked pops of their group; then all of them are woken.
 
-A call is parked in the same loop turn as the read that found nothing, so no arrival is missed
+A call is parked in the same loop turn as the read that found nothing, so it cannot miss an arrival
 between the two.
 """
 
@@ -22,7 +22,7 @@ MAX_PARKED_POPS = 100_000  # RocketMQ's maxPopPollingSize
 
 
 class _ParkedCall(NamedTuple):
-    """What a call waits for: a message of this queue, from this offset on, of these codes."""
+    """The messages that a call waits for: of this queue, from this offset on, with these codes."""
 
     queue_id: int | None  # None: any queue of the topic
     queue_offset: int
@@ -82,9 +82,9 @@ class _Lines:
 class LongPolls:
     def __init__(self, max_parked_pops: int = MAX_PARKED_POPS) -> None:
         self._max_parked_pops = max_parked_pops
-        self._pulls = _Lines()  # a line for each queue id
-        self._pops = _Lines()  # a line for each consumer group
-        self._notifications = _Lines()  # the same
+        self._pulls = _Lines()  # one line per queue id
+        self._pops = _Lines()  # one line per consumer group
+        self._notifications = _Lines()  # one line per consumer group
         self._pops_of: dict[str, set[asyncio.Future[bool]]] = {}  # by client id
         self.closed = False
 
@@ -108,9 +108,9 @@ class LongPolls:
         tags_codes: frozenset[int] | None,
         timeout_s: float,
     ) -> bool:
-        """True: a message at or after `queue_offset` with one of the codes is there.
+        """Return True when a message at or after `queue_offset` with one of the codes arrives.
 
-        False: the time is over, or the broker stops.
+        Returns False after the timeout, or if the broker stops.
         """
         if self.closed:
             return False
@@ -137,10 +137,10 @@ class LongPolls:
         *,
         client_id: str = "",
     ) -> bool:
-        """True: read again. False: the time is over, the client left, or the broker stops.
+        """Return True if the caller must read again.
 
-        A pop that is cancelled between its wake and its read wakes the next one. Raises MqError
-        POLLING_FULL.
+        Returns False after the timeout, if the client left, or if the broker stops. A pop that is
+        cancelled between its wake and its read wakes the next one. Raises MqError POLLING_FULL.
         """
         if self.closed:
             return False
@@ -167,7 +167,7 @@ class LongPolls:
                 self._leave(client_id, future)
 
     def client_left(self, client_id: str) -> None:
-        """Its pops end now, with nothing: what they would lease, nobody waits for any more."""
+        """End this client's pops empty; the client has disconnected."""
         for future in self._pops_of.get(client_id, ()):
             _end(future, False)
 
@@ -184,8 +184,10 @@ class LongPolls:
         tags_codes: frozenset[int] | None,
         timeout_s: float,
     ) -> bool:
-        """True: look again. False: the time is over, or the broker stops. Raises MqError
-        POLLING_FULL."""
+        """Return True if the caller must check again.
+
+        Returns False after the timeout, or if the broker stops. Raises MqError POLLING_FULL.
+        """
         if self.closed:
             return False
         self._check_room()
@@ -217,7 +219,7 @@ class LongPolls:
         for arrival in arrivals:
             if (queues := pulls.get(arrival.topic)) and (calls := queues.get(arrival.queue_id)):
                 _wake(calls, arrival, len(calls))
-            left: dict[_Line, int] = {}  # by group: messages that no parked pop takes
+            left: dict[_Line, int] = {}  # by group: number of messages that no parked pop takes
             if groups := pops.get(arrival.topic):
                 for group, calls in groups.items():
                     most = arrival.max_offset - arrival.first_offset
@@ -228,20 +230,22 @@ class LongPolls:
                         _wake(calls, arrival, len(calls))
 
     def wake_pulls(self, topic: str, queue_id: int) -> None:
-        """All of one queue: its offsets were reset, or it is deleted."""
+        """Wake all pulls of a queue: its offsets were reset, or it was deleted."""
         for future in self._pulls.calls(topic, queue_id):
             _end(future, True)
 
     def wake_pops(self, topic: str) -> None:
-        """All of one topic: offsets in it were reset, or it is deleted."""
+        """Wake all pops and notifications of a topic: offsets were reset, or it was deleted."""
         for parked in (self._pops, self._notifications):
             for calls in parked.topics.get(topic, {}).values():
                 for future in calls:
                     _end(future, True)
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """The longest wait: a message of this queue (None: of any) became visible again. Where no
-        pop waits for it, every notification."""
+        """Wake the longest waiting pop: a message of this queue (None: any) is visible again.
+
+        If no pop waits for it, wakes every notification.
+        """
         for future, call in self._pops.calls(topic, consumer_group).items():
             if not future.done() and (queue_id is None or call.queue_id in {None, queue_id}):
                 _end(future, True)
@@ -250,7 +254,7 @@ class LongPolls:
             _end(future, True)
 
     def close(self) -> None:
-        """Ends every wait, now and from now on: the broker stops."""
+        """End every wait, now and in the future, because the broker stops."""
         self.closed = True
         self._pulls.end_all()
         self._pops.end_all()
@@ -258,7 +262,7 @@ class LongPolls:
 
 
 def _wake(calls: _Calls, arrival: Arrival, most: int) -> int:
-    """The first `most` calls that the arrival serves. Returns how many of `most` are left."""
+    """Wake the first `most` calls that the arrival serves; return how many of `most` are left."""
     codes: frozenset[int] | None = None
     for future, call in calls.items():
         if most <= 0:

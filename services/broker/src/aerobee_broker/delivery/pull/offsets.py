@@ -23,8 +23,11 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """`max_offset` is the one that the next message gets. Timestamps are 0 in an empty queue, and
-    when they were not asked for."""
+    """The bounds of a queue.
+
+    `max_offset`: the offset of the next message. Timestamps are 0 in an empty queue, or if they
+    were not requested.
+    """
 
     queue_id: int
     min_offset: int
@@ -35,8 +38,10 @@ class QueueBounds:
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """Queues of a topic, and as it is set on this broker: queues from `read_queue_count` on are not
-    read. `permission`: 4 read, 2 write."""
+    """The bounds of a topic's queues, and the topic's settings on this broker.
+
+    Queues from `read_queue_count` on are not read. `permission`: 4 read, 2 write.
+    """
 
     queues: list[QueueBounds]
     read_queue_count: int
@@ -45,8 +50,11 @@ class TopicBounds:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A group in one message queue. `consumer_offset` None: it has not consumed from it, or it has
-    an offset in each lite topic of it: then `lag` says how many messages it has not settled."""
+    """The progress of a group in one message queue.
+
+    `consumer_offset` is None if the group has not consumed from the queue, or has an offset in each
+    of its lite topics. In the latter case, `lag` is the number of messages that it has not settled.
+    """
 
     topic: str
     queue_id: int
@@ -54,7 +62,7 @@ class Progress:
     max_offset: int
     consumer_offset: int | None
     last_timestamp_ms: int
-    client_id: str = ""  # of the last pull
+    client_id: str = ""  # the client of the last pull
     lag: int | None = None
 
 
@@ -65,16 +73,16 @@ class QueueOffset:
     queue_offset: int
 
 
-# (group, topic, queue id → queue offset): a group is about to be reset there. May refuse it by
-# raising; returns what is awaited before the reset counts as durable.
+# (group, topic, queue id → queue offset): called before a group's offsets are reset. May raise to
+# refuse the reset. The reset is durable once the returned future ends.
 OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
-# (group, topic): a group is about to be forgotten there; as OnReset.
+# (group, topic): called before a group's offsets in a topic are deleted; like OnReset.
 OnForget = Callable[[str, str], asyncio.Future[None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueQueries:
-    """Of queues alone: the same on a slave."""
+    """Queries of queues without groups: the same on a slave."""
 
     store: MessageStore
     topics: TopicRegistry
@@ -82,7 +90,7 @@ class QueueQueries:
     def bounds(
         self, topic: str, queue_ids: Sequence[int], *, with_timestamps: bool = True
     ) -> TopicBounds:
-        """Of these queues, or of all when none is named."""
+        """Return the bounds of these queues, or of all queues if the list is empty."""
         config = self.topics.get(topic)
         queues = [
             self._queue_bounds(topic, queue_id, with_timestamps)
@@ -99,7 +107,10 @@ class QueueQueries:
         return QueueBounds(queue_id, low, high, earliest_ms, latest_ms)
 
     def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
-        """The first offset at or after a store time; `upper`: the last one at or before it."""
+        """Return the first offset at or after a store time.
+
+        `upper`: return the last offset at or before it.
+        """
         self._queues(self.topics.get(topic), [queue_id])
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
 
@@ -126,7 +137,7 @@ class OffsetQueries(QueueQueries):
     on_forget: OnForget
 
     def stored(self, consumer_group: str, topic: str) -> list[QueueOffset]:
-        """The offsets of a group in one topic, or in all when none is named."""
+        """Return the offsets of a group in one topic, or in all topics if it is empty."""
         topics = [topic] if topic else self.offsets.topics_of(consumer_group)
         return [
             QueueOffset(name, queue_id, offset)
@@ -142,12 +153,15 @@ class OffsetQueries(QueueQueries):
         client_id: str = "",
         locked: bool = False,
     ) -> None:
-        """Overwrites, also backwards; all or none. After a reset of a group with live members,
-        commits that may have been sent before it are dropped. So is an offset beyond the end of its
-        queue: its consumer has seen messages that an unclean election gave up. `locked`:
-        `client_id` commits as the holder of the locks of these queues.
+        """Overwrite the group's offsets, also backwards; all or none.
 
-        Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter, QueueLockNotHeld."""
+        After a reset of a group with live members, commits that may have been sent before it are
+        dropped. An offset beyond the end of its queue is dropped too: its consumer has seen
+        messages that were lost in an unclean election. `locked`: `client_id` commits as the holder
+        of the locks of these queues.
+
+        Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter, QueueLockNotHeld.
+        """
         self.groups.get(consumer_group)
         _check_own(consumer_group)
         checked = list(offsets)
@@ -160,7 +174,7 @@ class OffsetQueries(QueueQueries):
             )
         has_members = bool(self.clients.consumers(consumer_group))
         for offset in checked:
-            if not has_members:  # none whose earlier commit could undo a reset
+            if not has_members:  # without members, no earlier commit can undo a reset
                 self.offsets.take_reset(consumer_group, offset.topic, offset.queue_id)
             if offset.queue_offset <= self.store.max_offset(offset.topic, offset.queue_id):
                 self.offsets.commit(
@@ -176,9 +190,10 @@ class OffsetQueries(QueueQueries):
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
     ) -> list[QueueOffset]:
-        """Sets a group's offsets to a store time (below 0: the end) or to an offset, within the
-        bounds of each queue. Returns when that is durable. Raises as `update` does, and what the
-        store raises; nothing is done when the log takes no records.
+        """Set a group's offsets to a store time (below 0: the end) or to an offset.
+
+        The result is within the bounds of each queue. Returns when it is durable. Raises the errors
+        of `update` and of the store; if the log rejects records, nothing has changed.
         """
         self.groups.get(consumer_group)
         _check_own(consumer_group)
@@ -197,11 +212,12 @@ class OffsetQueries(QueueQueries):
         return [QueueOffset(topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
     async def forget(self, consumer_group: str, topic: str, *, dry_run: bool) -> list[QueueOffset]:
-        """Drops the offsets and leases of a group in a topic that it has left; with `dry_run` only
-        checks. Returns the offsets that go. Returns when that is durable.
+        """Drop the offsets and leases of a group in a topic that it has left.
+
+        With `dry_run`, only checks. Returns the dropped offsets when the change is durable.
 
         Raises GroupNotExist, NoPermission, InvalidParameter, MqError ILLEGAL_OPERATION while a
-        member consumes the topic, and what the store raises; then nothing is done.
+        member consumes the topic, and the errors of the store, without any change.
         """
         self.groups.get(consumer_group)
         _check_own(consumer_group)
@@ -216,7 +232,7 @@ class OffsetQueries(QueueQueries):
         return found
 
     def _check_left(self, consumer_group: str, topic: str) -> None:
-        """Raises InvalidParameter, MqError."""
+        """Check that the group has left the topic. Raises InvalidParameter, MqError."""
         config = self.topics.table.get(topic)
         if config is not None and config.message_type == lite.LITE:
             raise InvalidParameter(
@@ -241,7 +257,10 @@ class OffsetQueries(QueueQueries):
             )
 
     def _reads(self, client: Client, consumer_group: str, topic: str) -> bool:
-        """Whether a member consumes a topic. One without subscriptions chooses queues itself."""
+        """Return whether a member consumes a topic.
+
+        A member without subscriptions chooses queues itself.
+        """
         subscriptions = client.consumers[consumer_group].subscriptions
         if subscriptions:
             return topic in subscriptions
@@ -260,8 +279,10 @@ class OffsetQueries(QueueQueries):
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
-        """Queue by queue, of all topics that the group has subscribed to or has offsets in; none
-        of a group that broadcasts."""
+        """Return the progress by queue, for all topics with a subscription or offsets of the group.
+
+        Empty for a group that broadcasts.
+        """
         self.groups.get(consumer_group)
         if self.clients.broadcasts(consumer_group):
             return []
@@ -280,17 +301,20 @@ class OffsetQueries(QueueQueries):
         return sorted({*self.offsets.topics_of(consumer_group), *subscribed, retry})
 
     def lags(self) -> Iterator[tuple[str, str, int]]:
-        """Consumer group, topic and lag of everything that a group has offsets of."""
+        """Yield consumer group, topic and lag for all topics in which groups have offsets."""
         for group in self.groups.table.all():
             if names.is_system_group(group.consumer_group):
-                continue  # the broker's own progress: nobody consumes there
+                continue  # the broker's own progress: it has no consumers
             if self.clients.broadcasts(group.consumer_group):
-                continue  # the offsets are of the time when it did not
+                continue  # the offsets are from before it broadcast
             for topic in self.offsets.topics_of(group.consumer_group):
                 yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
 
     def lag(self, consumer_group: str, topic: str) -> int:
-        """Messages behind, over all queues of a topic; all of a queue without an offset."""
+        """Return the number of messages behind, over all queues of a topic.
+
+        Counts all messages of a queue without an offset.
+        """
         config = self.topics.table.get(topic)
         offsets = self.offsets.of(consumer_group, topic)
         behind = 0
@@ -314,6 +338,6 @@ class OffsetQueries(QueueQueries):
 
 
 def _check_own(consumer_group: str) -> None:
-    """A start reads the broker's own topics from the offsets of its system groups on."""
+    """Reject system groups: a start reads the broker's own topics from their offsets on."""
     if names.is_system_group(consumer_group):
         raise NoPermission(f"{consumer_group} is a system group: its offsets are the broker's own")

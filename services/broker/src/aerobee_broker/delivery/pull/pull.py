@@ -1,7 +1,7 @@
 """Pull: reads a message queue for a consumer group, or without a group (browse).
 
-Checks, their order, and the meaning of the answers are those of PULL_MESSAGE. An answer holds the
-records byte for byte as they are in the commit log; the caller decodes them.
+The checks, their order, and the meaning of the responses are those of PULL_MESSAGE. A response
+contains the records byte for byte as in the commit log; the caller decodes them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Pull:
     metrics: BrokerMetrics
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
-        """The result, and the id of the broker to pull from next time.
+        """Return the result, and the id of the broker to pull from next time.
 
         Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
-        QueueLockNotHeld, TooMuchInFlight, MqError SUBSCRIPTION_PARSE_FAILED, and what the store
-        raises.
+        QueueLockNotHeld, TooMuchInFlight, MqError SUBSCRIPTION_PARSE_FAILED, and the errors of the
+        store.
         """
         self.access.check_broker()
         group = None if request.browse else await self.access.group(request.consumer_group)
@@ -76,7 +76,7 @@ class Pull:
             await self.access.room()
             if request.browse:
                 return self.reading.read(request, wanted)
-            self._check_lock(request)  # another client may have locked the queue meanwhile
+            self._check_lock(request)  # another client may have locked the queue in the meantime
             return self._reset_answer(request) or self.reading.read(request, wanted)
         return result
 
@@ -124,8 +124,10 @@ class Pull:
     # ---- the group's offset ----
 
     def _commit_offset(self, request: PullRequest) -> ReadResult | None:
-        """Commits the offset that comes with the pull, unless the group was reset: then returns the
-        answer that tells the consumer so."""
+        """Commit the offset in the pull.
+
+        If the group was reset, returns the response that notifies the consumer, without a commit.
+        """
         reset = self._reset_answer(request)
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         offset = -1 if request.commit_offset is None else request.commit_offset
@@ -134,15 +136,18 @@ class Pull:
         return reset
 
     def _back_to_group(self, request: PullRequest, result: ReadResult) -> ReadResult:
-        """The consumer has seen what this log has not, which an unclean election gave up: it goes
-        on at its group's offset, or it would skip what came to the queue since."""
+        """Send a consumer that is beyond the end of the log back to its group's offset.
+
+        The consumer has seen messages that were lost in an unclean election. Without this, it would
+        skip the messages that arrived since.
+        """
         offset = self.offsets.get(request.consumer_group, request.topic, request.queue_id)
         if offset is None or offset >= result.next_begin_offset:
             return result
         return replace(result, next_begin_offset=max(offset, result.min_offset))
 
     def _reset_answer(self, request: PullRequest) -> ReadResult | None:
-        """OFFSET_TOO_LARGE, with the offset of a reset that the consumer was not told of yet."""
+        """Return OFFSET_TOO_LARGE with the offset of a reset not yet reported to the consumer."""
         offset = self.offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
         if offset is None:
             return None

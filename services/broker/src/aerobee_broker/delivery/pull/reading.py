@@ -1,6 +1,6 @@
-"""Reads of a message queue: what a pull asks for, what it gets, and the wait for more.
+"""Reads of a message queue: the request of a pull, the read, and the wait for more messages.
 
-The same on a master and on a slave; groups, offsets and locks are for `pull.py` and
+The same on a master and on a slave. Groups, offsets and locks are handled in `pull.py` and
 `slave_pull.py`.
 """
 
@@ -23,8 +23,11 @@ MAX_SUSPEND_MS = 30_000
 
 @dataclass(slots=True)
 class PullRequest:
-    """`filter` None: the one that the group registered by heartbeat. `commit_offset` None: nothing
-    to commit. `locked`: the client pulls as the holder of the queue's lock."""
+    """A pull.
+
+    `filter`: None for the one that the group registered by heartbeat. `commit_offset`: None if the
+    pull commits no offset. `locked`: the client pulls as the holder of the queue's lock.
+    """
 
     consumer_group: str
     topic: str
@@ -47,7 +50,7 @@ class QueueReading:
     options: BrokerOptions
 
     def read(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        """What is there now. Raises what the store raises."""
+        """Read the available messages. Raises the errors of the store."""
         result = self.store.read(
             request.topic,
             request.queue_id,
@@ -60,16 +63,19 @@ class QueueReading:
         )
         if wanted.condition is None or names.is_retry(request.topic):
             return result
-        # A retry matched at its first delivery, and its properties may be others now.
+        # A retry matched at its first delivery, and its properties may have changed since.
         return _matching(wanted, result)
 
     def suspends(self, request: PullRequest) -> bool:
-        """Whether the pull waits where there is nothing to read."""
+        """Return whether the pull waits if there is nothing to read."""
         return request.suspend_timeout_ms > 0 and self.options.long_polling_enable
 
     async def park(self, request: PullRequest, wanted: Filter) -> None:
-        """Until a message that matches comes, or the time is over. To be read again in any case:
-        messages of other tags may have moved the end of the queue."""
+        """Wait until a matching message arrives, or until the timeout.
+
+        The caller must read again in both cases: messages with other tags may have moved the
+        queue's end.
+        """
         await self.polls.park_pull(
             request.topic,
             request.queue_id,

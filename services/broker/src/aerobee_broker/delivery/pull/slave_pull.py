@@ -1,8 +1,8 @@
-"""Pull on a slave: messages that are confirmed and derived here, and nothing besides.
+"""Pull on a slave: reads only messages that are confirmed and derived here.
 
-It creates no group, takes no offset and knows no lock: these are the master's. What this slave
-cannot know, because it may lag, it does not decide: an offset outside of the queue as it is here is
-answered with "nothing new", a topic or group that is not here is the master's to refuse.
+It does not create groups, accept offsets or check locks: the master does. A slave may lag, so it
+does not decide what it cannot know. For an offset outside its queue, it returns "nothing new". For
+an unknown topic or group, it refers the client to the master.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from aerobee_broker.store.messages import ReadResult, ReadStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlavePull:
-    """`check` raises NotServed while this slave serves no reads; `refuse` is that error for what
-    its master is to answer. `has_master`: whether this slave follows one: the master then has what
-    is not here, and a pull that finds nothing does not wait here."""
+    """Serves pulls on a slave.
+
+    `check` raises NotServed while this slave does not serve reads. `refuse` returns that error for
+    requests that the master must answer. `has_master`: whether this slave follows a master. If so,
+    a pull that finds no messages does not wait here, because the master may have them.
+    """
 
     reading: QueueReading
     slow_readers: SlowReaders
@@ -36,10 +39,13 @@ class SlavePull:
     has_master: Callable[[], bool]
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
-        """As `Pull.pull`. Raises NotServed, NoPermission, InvalidParameter, SubscriptionNotExist,
-        MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises."""
+        """Read like `Pull.pull`.
+
+        Raises NotServed, NoPermission, InvalidParameter, SubscriptionNotExist, MqError
+        SUBSCRIPTION_PARSE_FAILED, and the errors of the store.
+        """
         self.check()
-        if request.locked:  # whether the caller holds the lock only the master knows
+        if request.locked:  # only the master knows whether the caller holds the lock
             raise self.refuse()
         self.access.check_broker()
         group = None if request.browse else self._group(request.consumer_group)
@@ -82,7 +88,8 @@ class SlavePull:
     def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
         result = self.reading.read(request, wanted)
         moved = result.status in (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_TOO_LARGE)
-        if moved or result.corrupted_count:  # the master may have what is damaged here
+        # The master may have the messages that are damaged here.
+        if moved or result.corrupted_count:
             return replace(
                 result,
                 status=ReadStatus.NO_NEW,

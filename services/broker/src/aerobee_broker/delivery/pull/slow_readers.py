@@ -1,5 +1,7 @@
-"""Which replica a reader is to read from. One that is far behind has its messages read from a disk:
-from a slave's, where one has them, so that the master's page cache is left to the log's end.
+"""Choose the replica that a reader should read from.
+
+The messages of a reader that is far behind are read from disk. If a slave has them, the reader
+should use that slave, so that the master's page cache keeps the end of the log.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 
 MASTER_ID = 0
-WHEN_SLOW_ID = 1  # of a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
+WHEN_SLOW_ID = 1  # for a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
 
 
-# The ids of those slaves to read from that have the log at a physical offset.
+# Returns the ids of the readable slaves that have the log at a physical offset.
 SlavesAt = Callable[[int], Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class SlowReaders:
-    """`slaves`: None where none is read. `limit_bytes`: a reader that is further behind is slow."""
+    """Suggests replicas to readers.
+
+    `slaves`: None if slaves do not serve reads. `limit_bytes`: a reader further behind is slow.
+    """
 
     store: MessageStore
     slaves: SlavesAt | None
@@ -31,8 +36,11 @@ class SlowReaders:
     def suggested(
         self, request: PullRequest, result: ReadResult, group: SubscriptionGroup | None
     ) -> int:
-        """The id to pull from next time: that which the group's settings name, if it has the
-        messages, else for a slow reader the lowest that has."""
+        """Return the id of the broker to pull from next time.
+
+        It is the one in the group's settings if it has the messages. Otherwise, for a slow reader,
+        it is the lowest id that has them.
+        """
         if self.slaves is None or result.status is not ReadStatus.FOUND:
             return MASTER_ID
         last = self.store.units(request.topic, request.queue_id, result.next_begin_offset - 1, 1)

@@ -1,1 +1,1 @@
-"""What becomes of a message that was not consumed: another attempt, or the dead-letter topic."""
+"""Retries and dead letters of messages that were not consumed."""

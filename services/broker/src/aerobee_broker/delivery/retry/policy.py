@@ -1,8 +1,9 @@
-"""The retry policy: whether a message that was not consumed is retried or dead-lettered, after
-which delay, and with which properties. Pure functions; stores nothing.
+"""The retry policy: decides whether a failed message is retried or dead-lettered.
 
-Source: RocketMQ's CONSUMER_SEND_MSG_BACK. Ours: a group may have its own list of delays, and the
-reason of the last failure travels with the message. Dead letters name their origin.
+Also decides the delay and the properties of the message. Pure functions; stores nothing.
+
+Source: RocketMQ's CONSUMER_SEND_MSG_BACK. Differences: a group may have its own list of delays, the
+reason of the last failure is stored with the message, and dead letters name their origin.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ MAX_DESCRIPTION_BYTES = 1_024
 # A send must leave this free in the properties of a message, so that the longest properties that a
 # retry and a dead letter add (topic 127, group 120, ids 56 and their names: about 800 bytes) fit.
 RESERVED_PROPERTY_BYTES = 1_024
-# Of these, for the origin of a dead letter, or the destination of a delayed message.
+# Part of the above, for the origin of a dead letter, or the destination of a delayed message.
 _ADDED_LATER_BYTES = 256
 _MAX_ID_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a message was not consumed."""
+    """The reason why a message was not consumed."""
 
     reason: str = ""
     description: str = ""
 
     @classmethod
     def of_expired(cls, attempt: int, client_id: str) -> Self:
-        """Of a lease that ran out. `client_id`: who had it; empty: unknown."""
+        """Return the failure of an expired lease. `client_id`: its holder; empty if unknown."""
         holder = f"client {client_id}" if client_id else "a client that is not known"
         return cls(
             INVISIBLE_DURATION_EXPIRED,
@@ -48,13 +49,14 @@ class Failure:
 
 
 def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | None = None) -> bool:
-    """Whether a message is dead-lettered when this attempt to consume it has failed. `max_times`
-    overrides the group's `retry_max_times`.
+    """Return whether a message is dead-lettered after this attempt to consume it has failed.
 
-    Nothing else decides this (docs/reliability.md, P5). *Attempts* are deliveries, counted from 1.
-    *Reconsume times* are the failed attempts that a stored message knows of, so its next attempt is
-    one more. A group gets the first delivery and `retry_max_times` retries. Each way to report a
-    failure knows the attempt that failed:
+    `max_times` overrides the group's `retry_max_times`.
+
+    Only this function decides it (docs/reliability.md, P5). *Attempts* are deliveries, counted from
+    1. *Reconsume times* are the failed attempts recorded in a stored message, so its next attempt
+    is one more. A group gets the first delivery and `retry_max_times` retries. Each way to report a
+    failure contains the attempt that failed:
 
         send-back                               reconsume times of the record + 1, or more: the
                                                 count of a consumer that tried it in place
@@ -65,9 +67,11 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
 
 
 def retry_delay_ms(attempt: int, group: SubscriptionGroup, levels_ms: Sequence[int]) -> int:
-    """How long after this attempt, the first is 1, the next one may begin: by the group's
-    exponential policy, its own delays, else the delay levels from 10 s on; after the last of them
-    always that one."""
+    """Return the delay between this attempt and the next one; the first attempt is 1.
+
+    Uses the group's exponential policy, or its own delays, or the delay levels from 10 s on. After
+    the last delay of a list, that delay is repeated.
+    """
     if group.exponential_retry is not None:
         return group.exponential_retry.delay_ms(attempt)
     delays_ms = group.retry_delays_ms or levels_ms[FIRST_RETRY_LEVEL - 1 :] or levels_ms
@@ -82,8 +86,10 @@ def retry_of(
     failure: Failure,
     counted: bool = True,
 ) -> tuple[NewMessage, dict[str, str]]:
-    """The message for the group's retry topic, not delayed yet, and its decoded properties. Not
-    `counted`: the failure was no attempt."""
+    """Return the message for the group's retry topic, without a delay, and its decoded properties.
+
+    `counted`: whether the failure counts as an attempt.
+    """
     properties = _failed_properties(record, failure)
     topic = names.retry_topic(group.consumer_group)
     return _failed_copy(record, topic, queue_id, properties, counted=counted), properties
@@ -98,8 +104,10 @@ def delayed(
     *,
     delay_level: int,
 ) -> NewMessage:
-    """A retry after the failure of this attempt, the first is 1, as it waits for `delay_level`, or
-    as the group says if that is 0."""
+    """Return a retry that waits after the failure of this attempt; the first attempt is 1.
+
+    It waits for `delay_level`, or for the group's delay if that is 0.
+    """
     if delay_level == 0 and (group.retry_delays_ms or group.exponential_retry):
         delay_ms = retry_delay_ms(attempt, group, delays.levels_ms)
         return delays.by_delay(retry, properties, delay_ms) if delay_ms else retry
@@ -110,7 +118,7 @@ def delayed(
 def dead_lettered(
     record: Record, group: SubscriptionGroup, *, failure: Failure, attempt: int
 ) -> NewMessage:
-    """The message for the group's dead-letter topic. `attempt`: the one that failed last."""
+    """Return the message for the group's dead-letter topic. `attempt`: the last failed one."""
     properties = _failed_properties(record, failure)
     topic = names.dead_letter_topic(group.consumer_group)
     message = _failed_copy(record, topic, 0, with_dead_letter_origin(properties))
@@ -119,7 +127,7 @@ def dead_lettered(
 
 
 def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
-    """Adds topic and id of the message that was sent first, under RocketMQ's names."""
+    """Add topic and id of the original message, under RocketMQ's property names."""
     origin = properties.get(props.RETRY_TOPIC)
     message_id = properties.get(props.UNIQUE_KEY) or properties.get(props.ORIGIN_MESSAGE_ID)
     if origin:
@@ -130,7 +138,7 @@ def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
 
 
 def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
-    """The properties of a record, with its origin and its last failure."""
+    """Return the properties of a record, with its origin and its last failure."""
     properties = dict(record.properties)
     take_destination(properties)
     for name in (props.DELAY, props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION):

@@ -1,5 +1,8 @@
-"""A consumer's own retries: messages that it sends to its retry topic itself, as RocketMQ's
-consumers do when a send-back fails. They are stored there, or in the dead-letter topic."""
+"""Retries that a consumer sends to its retry topic itself.
+
+RocketMQ's consumers do this if a send-back fails. The messages are stored there, or in the
+dead-letter topic.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ class RetryRouter:
     async def route(
         self, message: NewMessage, properties: dict[str, str], reconsume_times: int
     ) -> bool:
-        """Makes a message to a retry topic a dead letter if its last attempt has failed, and
-        returns whether. Its decoded `properties` are changed then, and are to be encoded again.
+        """Make a message to a retry topic a dead letter if its last attempt has failed.
 
-        Raises GroupNotExist, InvalidParameter.
+        Returns whether it did. If so, its decoded `properties` were changed and must be encoded
+        again. Raises GroupNotExist, InvalidParameter.
         """
         group = self._groups.get(names.group_of(message.topic) or "")
         if reconsume_times < 0:

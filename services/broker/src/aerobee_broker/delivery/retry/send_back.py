@@ -1,7 +1,7 @@
-"""Send-back: messages that a consumer failed to consume, stored again as the retry policy says.
+"""Send-back: stores messages again, by the retry policy, after a consumer failed to consume them.
 
-Entries are independent: the others are stored if one cannot be read. What is stored is durable
-before the answer, so the consumer may forget it.
+Entries are independent: if one cannot be read, the others are stored. The stored messages are
+durable before the response, so the consumer may forget them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from aerobee_wire.status import Code, MqError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message to send back. `origin_topic`: where the consumer got it; for error texts."""
+    """A message to send back. `origin_topic`: the topic it was consumed from, for error texts."""
 
     physical_offset: int
     origin_topic: str = ""
-    # 0: by the retry policy; above: this delay level; below: dead-letter it now.
+    # 0: by the retry policy; above 0: this delay level; below 0: dead-letter it now.
     delay_level: int = 0
     # Overrides the group's retryMaxTimes.
     max_reconsume_times: int | None = None
     failure: Failure = field(default_factory=Failure)
-    # In place of a level; None: there is none.
+    # Replaces the delay level unless None.
     delay_ms: int | None = None
-    # Whether it was an attempt.
+    # Whether it counts as an attempt.
     counted: bool = True
-    # Failures, as counted by a consumer that tried the message in place; 0: the record's and one.
+    # Failures, as counted by a consumer that retried in place; 0: one more than in the record.
     reconsume_times: int = 0
 
 
@@ -63,11 +63,14 @@ class SendBack:
     rng: random.Random
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
-        """An outcome for each entry, in their order. Raises GroupNotExist, NoPermission,
-        TooFewReplicas, TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
+        """Store the entries again; return an outcome for each entry, in order.
+
+        Raises GroupNotExist, NoPermission, TooFewReplicas, TooMuchUnflushed, and the errors of
+        MessageStore.append and Commit.durable.
+        """
         group = self.groups.get(consumer_group)
         self.permission.check_send_back()
-        if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
+        if group.retry_queue_count <= 0:  # the group has no retries: the message is dropped
             return [Outcome() for _ in entries]
         self.log.check_sends()
         await self.groups.ensure_retry_topic(group)
@@ -89,8 +92,11 @@ class SendBack:
         return outcomes
 
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
-        """What to store, and whether it is a dead letter. Raises InvalidParameter, MessageIllegal
-        and TooManyTimers (its delay), and what MessageStore.get raises."""
+        """Return the message to store, and whether it is a dead letter.
+
+        Raises InvalidParameter, MessageIllegal and TooManyTimers (its delay), and the errors of
+        MessageStore.get.
+        """
         record = self.log.store.get(entry.physical_offset)
         attempt = max(record.reconsume_times + 1, entry.reconsume_times)
         if entry.delay_level < 0 or (
@@ -124,7 +130,10 @@ class SendBack:
 
 
 def _read_error(entry: Entry, error: MqError) -> MqError:
-    """RocketMQ answers a missing record with SYSTEM_ERROR; a damaged one keeps its own code."""
+    """Return the error for a record that cannot be read.
+
+    For a missing record, RocketMQ returns SYSTEM_ERROR; a damaged one keeps its own code.
+    """
     if error.code is not Code.QUERY_NOT_FOUND:
         return error
     origin = f" (read from {entry.origin_topic})" if entry.origin_topic else ""

@@ -1,1 +1,1 @@
-"""From a Send request to the commit log."""
+"""Sending: from a Send request to the commit log."""

@@ -1,7 +1,8 @@
-"""What a send is refused for. Each refusal says what to do instead.
+"""Admission of sends. Each rejection contains a hint.
 
-Differs from RocketMQ: a topic without write permission is refused here too, not only hidden from
-routes; a send may use 31,743 of the 32,767 bytes of properties, so that a retry always fits.
+Differences from RocketMQ: a topic without write permission also rejects sends, and is not only
+hidden from routes. A send may use 31,743 of the 32,767 bytes of properties, so that a retry always
+fits.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
 
 MAX_PROPERTY_BYTES = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
 # Compressed, multi tags, IPv6 hosts (the store sets these itself), compression type. All other bits
-# are the broker's.
+# are reserved for the broker.
 SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
 
 
 class Admission:
-    """Which topics and queues this broker takes messages for, and of which size (bytes)."""
+    """Decides for which topics and queues this broker accepts messages, and their size in bytes."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Admission:
         self.max_body_size = options.max_message_size
 
     async def topic(self, topic: str, queue_count: int) -> TopicConfig:
-        """The topic; an unknown one is created with `queue_count` queues where that is allowed.
+        """Return the topic; if it is unknown and allowed, create it with `queue_count` queues.
 
         Raises NoPermission, TopicNotExist, InvalidParameter.
         """
@@ -62,7 +63,10 @@ class Admission:
         return config
 
     def queue(self, config: TopicConfig, queue_id: int | None) -> int:
-        """The queue; a random one that is writable for None, or below 0. Raises QueueNotExist."""
+        """Return the queue; a random writable one for None or a negative id.
+
+        Raises QueueNotExist.
+        """
         if queue_id is None or queue_id < 0:
             return self._rng.randrange(max(1, config.write_queue_count))
         if queue_id >= config.queue_count:
@@ -70,7 +74,7 @@ class Admission:
         return queue_id
 
     def check_transactions(self) -> None:
-        """Raises NoPermission where rejectTransactionMessage is on."""
+        """Raise NoPermission if rejectTransactionMessage is on."""
         if not self._takes_transactions:
             raise NoPermission(
                 "this broker takes no transactional messages (rejectTransactionMessage): send to "

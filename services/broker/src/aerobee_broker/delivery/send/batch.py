@@ -1,7 +1,7 @@
 """A batch: many messages of one topic and queue, sent and stored in columns.
 
-Their properties are stored as they came; a missing UNIQ_KEY is added, MSG_REGION, TRACE_ON and
-CLUSTER are not. Rules are applied message by message only if any message asks for one.
+Properties are stored as received. A missing UNIQ_KEY is added; MSG_REGION, TRACE_ON and CLUSTER are
+not. Rules are applied message by message only if any message requests one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ MAX_BATCH_MESSAGES = 65_536
 
 @dataclass(slots=True)
 class SendBatch:
-    """`bodies` and `properties` are concatenated; no `properties_sizes`: none has properties; no
-    `flags`: all are 0. `queue_id` None: the broker picks one for all."""
+    """A batch to send.
+
+    `bodies` and `properties` are concatenated. `properties_sizes`: empty if no message has
+    properties. `flags`: empty if all are 0. `queue_id`: None lets the broker choose one for all.
+    """
 
     topic: str
     body_sizes: Sequence[int]
@@ -65,7 +68,7 @@ class BatchSender:
     clock: Clock
 
     async def send(self, batch: SendBatch, queue_count: int = 0) -> BatchSendResult:
-        """Stores all or none, in their order. `queue_count`: of a topic that this creates."""
+        """Store all messages or none, in order. `queue_count`: for a topic that this creates."""
         _check(batch, self.admission.max_body_size)
         config = await self.admission.topic(batch.topic, queue_count)
         queue_id = self.admission.queue(config, batch.queue_id)
@@ -95,8 +98,11 @@ class BatchSender:
         )
 
     def _with_rules(self, message: NewMessage) -> NewMessage:
-        """The message where it waits if it is delayed, without properties that are not a sender's.
-        Raises NoPermission for a transactional one."""
+        """Return the message with the rules applied.
+
+        A delayed message is redirected, and properties reserved for the broker are removed. Raises
+        NoPermission for a transactional message.
+        """
         if not asks_for_rules(message.properties):
             return message
         properties = props.decode(message.properties)

@@ -1,6 +1,7 @@
-"""What the broker adds to the properties of a sent message, and what their encoded form tells.
+"""The properties that the broker adds to sent messages, and checks of encoded properties.
 
-Encoded properties (name 0x01 value 0x02 …) are searched, all of a request at once, not decoded.
+Encoded properties (name 0x01 value 0x02 …) are not decoded, but searched, those of a request
+together.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from aerobee_wire.message_id import UniqueIds
 _UNIQUE_KEY_NAME = b"UNIQ_KEY\x01"
 _NO_UNIQUE_KEY = b"UNIQ_KEY\x01\x02"
 _VALUE_END = props.VALUE_END.encode()
-# Properties that ask for more than storing the message: a delay, a transaction, or to be removed.
+# Properties that require more than storing the message: a delay, a transaction, or removal.
 _RULE_NAMES = (b"DELAY\x01", b"TRAN_MSG\x01", b"TIMER_", b"POP_CK\x01")
 
 
 def asks_for_rules(encoded: bytes) -> bool:
-    """Whether the properties, of one message or of many, may ask for more than storing it."""
+    """Return whether the properties, of one message or of many, may require more than storing."""
     return any(name in encoded for name in _RULE_NAMES)
 
 
 class BrokerProperties:
-    """`added`: properties that every message gets, but for those of a batch."""
+    """Completes properties. `added`: set on every message except those of a batch."""
 
     def __init__(self, added: Mapping[str, str], unique_ids: UniqueIds, clock: Clock) -> None:
         self._added = dict(added)
@@ -38,7 +39,7 @@ class BrokerProperties:
         self._not_for_fast_path = (_NO_UNIQUE_KEY, *_RULE_NAMES, *others)
 
     def complete(self, properties: dict[str, str]) -> dict[str, str]:
-        """Adds what the broker adds, to the same dict, and removes what is for the broker alone."""
+        """Add the broker's properties to the dict, and remove those reserved for the broker."""
         for name, value in self._added.items():
             properties.setdefault(name, value)
         properties.pop(props.POP_CHECK_POINT, None)
@@ -47,9 +48,12 @@ class BrokerProperties:
         return properties
 
     def fit_fast_path(self, messages: Sequence[NewMessage]) -> bool:
-        """Whether the messages need nothing but `encoded` behind their encoded properties: each
-        begins with its unique key, and none asks for a rule, has a property that the broker adds or
-        WAIT, or goes to a retry topic; and what a user may not set would show."""
+        """Return whether the messages only need `encoded` appended to their properties.
+
+        Each must begin with its unique key. None may request a rule, have WAIT or a property that
+        the broker adds, or go to a retry topic. The properties must be valid UTF-8, and plain
+        (`aerobee_wire.properties.is_plain`).
+        """
         properties = [message.properties for message in messages]
         if not all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
             return False
@@ -67,8 +71,8 @@ class BrokerProperties:
         )
 
     def with_unique_keys(self, properties: list[bytes]) -> list[bytes]:
-        """Adds a unique key to the encoded properties that have none."""
-        # Clients write it first: then there is nothing to search.
+        """Add a unique key to the encoded properties without one."""
+        # Clients write it first, so usually nothing needs to be searched.
         if all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
             return properties
         now_ms = self._clock.now_ms()

@@ -1,16 +1,16 @@
-"""Send: stores messages of producers, and answers when they are durable.
+"""Send: stores messages of producers, and responds when they are durable.
 
-A request takes one of three ways. The first two store the same; a batch keeps its properties.
+A request takes one of three paths. The first two store the same; a batch keeps its properties.
 
-    way        entry              takes
+    path       entry              accepts
     single     Sender.send        messages of any topics and queues, and applies every rule: delays,
                                   transactions, a consumer's own retries, missing unique keys
-    fast path  Sender.send_fast   the same with encoded properties, if they need nothing but to be
-                                  stored; else it declines, and they are sent by `send`
+    fast path  Sender.send_fast   the same with encoded properties, if they only need to be stored;
+                                  otherwise it declines, and they are sent by `send`
     batch      BatchSender.send   many messages of one topic and queue (batch.py)
 
-The request chooses (MessageRpcs.send): a batch has a field of its own; the fast path is tried if
-the request asks for a brief answer, of queue offsets alone.
+The request selects the path (MessageRpcs.send): a batch has its own field; the fast path is tried
+if the request asks for a brief response, of queue offsets only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ _MESSAGE_TYPES = {
 
 @dataclass(slots=True)
 class SendMessage:
-    """`queue_id` None: the broker picks one. `reconsume_times`: of a message to a retry topic."""
+    """A message to send.
+
+    `queue_id`: None lets the broker choose one. `reconsume_times`: for a message to a retry topic.
+    """
 
     topic: str
     body: bytes
@@ -63,9 +66,12 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """`queue_id` is the one that the message was sent to, also while it is delayed; of a half
-    message `queue_offset` is that in the half topic. `deliver_ms`: when it is delivered, and until
-    when it can be recalled; 0 unless it waits for a time of its own."""
+    """The result of a send.
+
+    `queue_id`: the queue that the message was sent to, even while it is delayed. `queue_offset`:
+    for a half message, the one in the half topic. `deliver_ms`: delivery time, and end of the time
+    in which it can be recalled; 0 unless the message waits for its own time.
+    """
 
     queue_id: int
     queue_offset: int
@@ -87,7 +93,7 @@ class Sender:
     clock: Clock
 
     async def send(self, messages: Sequence[SendMessage], queue_count: int = 0) -> list[SendResult]:
-        """Stores all or none. `queue_count`: of topics that this creates."""
+        """Store all messages or none. `queue_count`: for topics that this creates."""
         routed: list[NewMessage] = []
         queue_ids = []
         completed = []
@@ -124,8 +130,10 @@ class Sender:
     async def send_fast(
         self, messages: Sequence[NewMessage], queue_count: int = 0
     ) -> list[Appended] | None:
-        """Stores all or none, as `send` would at three times the cost; None: `send` must. A queue
-        id below 0: the broker picks one."""
+        """Store all messages or none, at a third of the cost of `send`.
+
+        Returns None if the caller must use `send`. For a queue id below 0, the broker chooses one.
+        """
         if not self.properties.fit_fast_path(messages):
             return None
         admission, max_body_size = self.admission, self.admission.max_body_size
@@ -155,8 +163,10 @@ class Sender:
     async def _route(
         self, message: SendMessage, queue_id: int, properties: dict[str, str]
     ) -> NewMessage:
-        """The message for the topic and queue where it is stored: its own, or those of the half
-        messages, the delayed messages, or the dead letters."""
+        """Return the message for the topic and queue in which it is stored.
+
+        They are its own, or those of half messages, delayed messages, or dead letters.
+        """
         is_retry = names.is_retry(message.topic)
         transactional = half_messages.is_transactional(properties)
         if transactional and is_retry:

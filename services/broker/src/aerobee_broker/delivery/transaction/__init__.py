@@ -1,1 +1,1 @@
-"""Half messages: commit, rollback and check-back."""
+"""Transactions: half messages, their commit, rollback and check-back."""

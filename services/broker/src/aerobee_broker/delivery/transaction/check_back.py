@@ -1,10 +1,10 @@
-"""Check-back: asks producers about transactions that nobody has ended.
+"""Check-back: asks producers about transactions that have not ended.
 
-A half message is due after transactionTimeOut, or after its own immunity time, then every
-transactionCheckInterval. One live producer of its group is asked, another one each time. While the
-group has none, the half message waits, and no check is counted. After transactionCheckMax checks,
-or when it is as old as messages get (fileReservedTime), it is given up: moved to
-TRANS_CHECK_MAX_TIME_TOPIC, with a line in the log.
+A half message is due after transactionTimeOut, or after its own immunity time; then every
+transactionCheckInterval. Each check goes to one live producer of its group, in turn. While the
+group has no live producers, the half message waits, and no check is counted. After
+transactionCheckMax checks, or at the age of fileReservedTime, it is given up: moved to
+TRANS_CHECK_MAX_TIME_TOPIC and logged.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 GIVE_UP_BATCH = 256
-DUE_BATCH = 500  # in one turn of the loop: some milliseconds
-RETRY_AFTER_FAILURE_MS = 10_000  # a full or broken disk is not mended by asking often
+DUE_BATCH = 500  # per turn of the event loop: a few milliseconds
+RETRY_AFTER_FAILURE_MS = 10_000  # frequent retries do not help a full or broken disk
 RETRY_BUSY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a producer is asked about: the record of the half message, and the message that its
-    commit would store."""
+    """The content of a check: the half message, and the message that its commit would store."""
 
     half: HalfMessage
     record: Record
@@ -45,14 +44,17 @@ class Check:
 
     @property
     def number(self) -> int:
-        """From 1 on."""
+        """Return the number of the check, starting at 1."""
         return self.half.checks + 1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TransactionChecks:
-    """`interval_ms`: transactionCheckInterval; `max_checks`: transactionCheckMax; `reserved_ms`:
-    fileReservedTime."""
+    """Runs the checks.
+
+    `interval_ms`: transactionCheckInterval. `max_checks`: transactionCheckMax. `reserved_ms`:
+    fileReservedTime.
+    """
 
     transactions: Transactions
     schedule: CheckSchedule
@@ -61,14 +63,13 @@ class TransactionChecks:
     interval_ms: int
     max_checks: int
     reserved_ms: int
-    # Producer group → number of its checks: round robin.
+    # Producer group → number of its checks, for round robin.
     _turns: dict[str, int] = field(default_factory=dict, init=False)
 
     # ---- every second ----
 
     async def round(self) -> None:
-        """Asks about the half messages that are due, and gives up those that were asked about often
-        enough, or are too old."""
+        """Check the due half messages, and give up those that had enough checks or are too old."""
         self._forget_ended()
         absent = self.schedule.groups_without_producer
         if absent:
@@ -119,13 +120,13 @@ class TransactionChecks:
         except MqError as error:
             structlog.get_logger().error("half_messages_not_given_up", reason=error.message)
             for transaction in hopeless:
-                if transaction.is_open:  # others ended meanwhile
+                if transaction.is_open:  # some have ended in the meantime
                     self.schedule.put(transaction.half, RETRY_AFTER_FAILURE_MS)
 
-    # ---- on the way to a producer ----
+    # ---- requests to a producer ----
 
     def check(self, name: int) -> Check | None:
-        """What to ask a producer; None when the transaction is not open, or cannot be read now."""
+        """Return the check; None if the transaction is not open, or cannot be read now."""
         transaction = self.transactions.get(name)
         if transaction is None:
             return None
@@ -140,5 +141,5 @@ class TransactionChecks:
         return Check(transaction.half, record, message, properties)
 
     def asked(self, name: int) -> None:
-        """The request has gone to a producer: counts the check."""
+        """Count the check after the request was sent to a producer."""
         self.transactions.checked(name)

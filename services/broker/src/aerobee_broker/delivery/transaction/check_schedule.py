@@ -1,4 +1,4 @@
-"""When the producer of each open transaction is asked about it next. No store, no loop.
+"""The schedule of check-backs for open transactions. No store, no loop.
 
 The first check is due transactionTimeOut after the half message was stored, or after its own
 immunity time. Times are those of the monotonic clock; a half message is named by its queue offset.
@@ -12,35 +12,35 @@ from collections.abc import Iterable
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_chassis.clock import Clock
 
-SLACK = 4_096  # entries of ended transactions that may stay, besides one for each open one
+SLACK = 4_096  # entries of ended transactions that may stay, in addition to one for each open one
 
 
 class CheckSchedule:
-    """`timeout_ms`: transactionTimeOut."""
+    """Check times by half message. `timeout_ms`: transactionTimeOut."""
 
     def __init__(self, clock: Clock, *, timeout_ms: int) -> None:
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._due: list[tuple[int, int]] = []  # heap of (time, name), some out of date
-        self._times: dict[int, tuple[int, str]] = {}  # name → the time that holds, producer group
+        self._due: list[tuple[int, int]] = []  # heap of (time, name), some outdated
+        self._times: dict[int, tuple[int, str]] = {}  # name → the valid time, producer group
         self._without_producer: dict[str, set[int]] = {}  # producer group → names
 
     def opened(self, half: HalfMessage) -> None:
-        """Its transaction is open: schedules the first check."""
+        """Schedule the first check of an open transaction."""
         first_ms = self._timeout_ms if half.immunity_ms is None else half.immunity_ms
         self.put(half, first_ms - self.age_ms(half))
 
     def put(self, half: HalfMessage, in_ms: int) -> None:
-        """Replaces the time that the half message had; at the earliest now."""
+        """Set the time of the next check, now at the earliest; replaces the previous time."""
         self._put(half.name, half.producer_group, in_ms)
 
     def put_without_producer(self, half: HalfMessage, in_ms: int) -> None:
-        """As `put`, but due at once when a producer of its group connects."""
+        """Schedule like `put`, but at once when a producer of the group connects."""
         self._without_producer.setdefault(half.producer_group, set()).add(half.name)
         self.put(half, in_ms)
 
     def age_ms(self, half: HalfMessage) -> int:
-        """Milliseconds since it was stored; 0 when the clock was set back."""
+        """Return the milliseconds since it was stored; 0 if the clock was set back."""
         return max(0, self._clock.now_ms() - half.stored_ms)
 
     def _put(self, name: int, group: str, in_ms: int) -> None:
@@ -61,11 +61,11 @@ class CheckSchedule:
         return bool(self._due) and self._due[0][0] <= now_ms
 
     def due_in_ms(self) -> float | None:
-        """Until a producer is to be asked, perhaps about a transaction that has ended."""
+        """Return the time until the next check, whose transaction may have ended."""
         return self._due[0][0] - self._clock.monotonic_ms() if self._due else None
 
     def take_due(self, now_ms: int, limit: int) -> list[int]:
-        """Takes out the names that are due; looks at `limit` entries at most."""
+        """Remove and return the due names; processes up to `limit` entries."""
         names = []
         for _ in range(limit):
             if not self.has_due(now_ms):
@@ -82,11 +82,11 @@ class CheckSchedule:
     # ---- memory ----
 
     def is_crowded(self, open_count: int) -> bool:
-        """Whether most entries are of transactions that ended: their times may be days ahead."""
+        """Return whether most entries are of ended transactions, whose times may be days ahead."""
         return len(self._due) > 2 * open_count + SLACK
 
     def keep_only(self, open_names: Iterable[int]) -> None:
-        """Forgets the transactions that ended."""
+        """Forget the transactions that have ended."""
         kept = self._times.keys() & set(open_names)
         self._times = {name: self._times[name] for name in kept}
         self._due = [(at, name) for name, (at, _) in self._times.items()]
@@ -96,5 +96,5 @@ class CheckSchedule:
 
     @property
     def groups(self) -> set[str]:
-        """Producer groups of the transactions that are scheduled."""
+        """Return the producer groups of the scheduled transactions."""
         return {group for _, group in self._times.values()}

@@ -1,13 +1,13 @@
-"""Half messages and op records as they lie in the log. No clock, no loop.
+"""Half messages and op records as stored in the log. No clock, no loop.
 
-A half message waits in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC, with the topic and queue that it is
-meant for in its properties. Its queue offset there is its name; a copy of it further on in the log
-(`copy_forward`) says the queue offset of the first.
+A half message waits in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC, with its destination topic and queue in
+its properties. Its queue offset there is its name. A copy further on in the log (`copy_forward`)
+contains the queue offset of the first one.
 
-Op records lie in queue 0 of RMQ_SYS_TRANS_OP_HALF_TOPIC, in the order in which things happened:
+Op records are in queue 0 of RMQ_SYS_TRANS_OP_HALF_TOPIC, in the order of the events:
 
     tag d   body "17,18,"       these half messages were committed, rolled back or given up
-    tag c   body "17:3,20:1,"   their producers were asked about them so many times
+    tag c   body "17:3,20:1,"   half message and number of checks with its producer
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
 
 QUEUE_ID = 0
-# The consumer group whose offsets say where a start begins to read the two topics, as in RocketMQ.
+# The consumer group whose offsets mark where a start reads the two topics from, as in RocketMQ.
 GROUP = names.SYSTEM_GROUP_PREFIX + "TRANS"
 MAX_ID_BYTES = 255
 MAX_IMMUNITY_S = 24 * 3_600
@@ -32,7 +32,7 @@ ENDED_TAG = "d"
 CHECKED_TAG = "c"
 
 _FIRST_COPY_NAME = b"TRAN_PREPARED_QUEUE_OFFSET\x01"
-# Properties that only a half message has; the committed message has none of them.
+# Properties of half messages only; the committed message does not have them.
 _HALF_ONLY = (
     props.REAL_TOPIC,
     props.REAL_QUEUE_ID,
@@ -43,19 +43,19 @@ _HALF_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """What a stored half message says, without its body. Times in milliseconds."""
+    """The content of a stored half message, without its body. Times in milliseconds."""
 
     name: int  # queue offset of its first copy
-    topic: str  # that it is meant for
+    topic: str  # the destination
     transaction_id: str
     producer_group: str
     stored_ms: int
-    immunity_ms: int | None  # its producer is not asked before; None: transactionTimeOut
-    checks: int  # how often its producer was asked
+    immunity_ms: int | None  # the first check is not before; None: transactionTimeOut
+    checks: int  # number of checks with its producer
 
     @classmethod
     def stored(cls, properties: Mapping[str, str], queue_offset: int, now_ms: int) -> HalfMessage:
-        """A message that `as_half` made, stored now at this queue offset."""
+        """Return a message made by `as_half` and stored now at this queue offset."""
         return cls(
             name=queue_offset,
             topic=properties[props.REAL_TOPIC],
@@ -68,7 +68,7 @@ class HalfMessage:
 
     @classmethod
     def of_record(cls, record: Record) -> HalfMessage:
-        """A record of the half topic."""
+        """Return the half message in a record of the half topic."""
         properties = record.properties
         stored = props.whole_number(properties.get(props.HALF_STORED_MS, ""))
         checks = props.whole_number(properties.get(props.TRANSACTION_CHECK_TIMES, ""))
@@ -84,7 +84,10 @@ class HalfMessage:
 
 
 def name_in(record: Record) -> int:
-    """The name of a half message. Decodes no properties: a start reads many records."""
+    """Return the name of a half message.
+
+    Does not decode the properties, because a start reads many records.
+    """
     first = props.get(record.raw_properties, _FIRST_COPY_NAME)
     name = None if first is None else props.whole_number(first)
     return record.queue_offset if name is None else name
@@ -97,7 +100,7 @@ def _immunity_ms(properties: Mapping[str, str]) -> int | None:
     return min(seconds, MAX_IMMUNITY_S) * 1_000
 
 
-# ---- into the half topic ----
+# ---- storing half messages ----
 
 
 def is_transactional(properties: Mapping[str, str]) -> bool:
@@ -105,9 +108,9 @@ def is_transactional(properties: Mapping[str, str]) -> bool:
 
 
 def name_transaction(properties: dict[str, str]) -> None:
-    """Sets the transaction id, and removes the properties that only the broker sets.
+    """Set the transaction id, and remove the properties that only the broker sets.
 
-    Raises InvalidParameter without a producer group, MessageIllegal for an id that is too long.
+    Raises InvalidParameter without a producer group, MessageIllegal if the id is too long.
     """
     if not properties.get(props.PRODUCER_GROUP):
         raise InvalidParameter(
@@ -126,12 +129,12 @@ def name_transaction(properties: dict[str, str]) -> None:
 
 
 def as_half(message: NewMessage, properties: dict[str, str]) -> NewMessage:
-    """`message` as it waits for its transaction; `properties` are its decoded properties."""
+    """Return `message` for the half topic; `properties` are its decoded properties."""
     return redirected(message, properties, names.HALF_TOPIC, QUEUE_ID)
 
 
 def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
-    """The half message again, to be stored further on in the log under the same name."""
+    """Return a copy of the half message with the same name, to be stored further on in the log."""
     properties = dict(record.properties)
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.name)
     properties[props.HALF_STORED_MS] = str(half.stored_ms)
@@ -139,11 +142,11 @@ def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
     return NewMessage.copy_of(record, names.HALF_TOPIC, QUEUE_ID, properties)
 
 
-# ---- out of it ----
+# ---- ending half messages ----
 
 
 def destination(record: Record) -> tuple[str, int]:
-    """(topic, queue id) that a half message is meant for. Raises MessageIllegal."""
+    """Return (topic, queue id) of a half message's destination. Raises MessageIllegal."""
     found = destination_in(record.properties)
     if found is None:
         raise MessageIllegal(
@@ -153,7 +156,7 @@ def destination(record: Record) -> tuple[str, int]:
 
 
 def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
-    """The message as its consumers get it, and its decoded properties. Raises MessageIllegal."""
+    """Return the message for its consumers, and its decoded properties. Raises MessageIllegal."""
     topic, queue_id = destination(record)
     properties = {key: value for key, value in record.properties.items() if key not in _HALF_ONLY}
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(name)
@@ -164,7 +167,7 @@ def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
 
 
 def committed_from(record: Record) -> int:
-    """The name of the half message that a record was committed from; -1 for any other record."""
+    """Return the name of the half message that a record was committed from; -1 if none."""
     if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
         return -1
     name = props.whole_number(record.properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, ""))
@@ -172,7 +175,7 @@ def committed_from(record: Record) -> int:
 
 
 def given_up(record: Record, checks: int) -> NewMessage:
-    """The half message as it lies in TRANS_CHECK_MAX_TIME_TOPIC."""
+    """Return the half message for TRANS_CHECK_MAX_TIME_TOPIC."""
     properties = dict(record.properties)
     properties.pop(props.HALF_STORED_MS, None)
     properties[props.TRANSACTION_CHECK_TIMES] = str(checks)
@@ -187,7 +190,7 @@ def ended_record(half_names: Iterable[int], now_ms: int) -> NewMessage:
 
 
 def checked_record(checks: Mapping[int, int], now_ms: int) -> NewMessage:
-    """`checks`: name of a half message → how often its producer was asked."""
+    """Return an op record. `checks`: name of a half message → number of checks."""
     body = "".join(f"{name}:{count}," for name, count in checks.items())
     return _op_record(CHECKED_TAG, body, now_ms)
 
@@ -203,9 +206,9 @@ def _op_record(tag: str, body: str, now_ms: int) -> NewMessage:
 
 
 def read_op_record(record: Record) -> tuple[list[int], dict[int, int]]:
-    """(names of half messages that ended, name → how often its producer was asked).
+    """Return (names of ended half messages, name → number of checks).
 
-    Raises ValueError for a record that is neither.
+    Raises ValueError if the record is neither.
     """
     words = record.body.decode().split(",")[:-1]
     match record.properties.get(props.TAGS):

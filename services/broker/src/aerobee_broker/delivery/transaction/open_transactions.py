@@ -1,4 +1,4 @@
-"""The transactions that have not ended, without their bodies. Knows no store, no clock."""
+"""The transactions that have not ended, without their bodies. Does not use the store or a clock."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_broker.delivery.transaction.states import TRANSITIONS, Event, State
 from aerobee_broker.store.messages import Appended
 
-_SLACK = 1_024  # entries of the heap that may be out of date, besides one for each that is not
+# Outdated entries that may stay in the heap, in addition to the number of valid ones.
+_SLACK = 1_024
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A half message, where its newest copy lies, and the state of its transaction."""
+    """A half message, the place of its newest copy, and the state of its transaction."""
 
     half: HalfMessage
     queue_offset: int
     physical_offset: int
     size: int
-    # No op record below this queue offset concerns it, or a half message behind it.
+    # Op records below this queue offset concern neither it nor a later half message.
     op_floor: int
     state: State = State.OPEN
 
@@ -31,7 +32,7 @@ class Transaction:
 
     @property
     def end_offset(self) -> int:
-        """Physical; after the record."""
+        """Return the physical offset after the record."""
         return self.physical_offset + self.size
 
     @property
@@ -39,19 +40,19 @@ class Transaction:
         return self.state is State.OPEN
 
     def advance(self, event: Event) -> None:
-        """Raises KeyError for an event that the state does not have."""
+        """Change the state. Raises KeyError if the state does not have this event."""
         self.state = TRANSITIONS[self.state][event]
 
 
 class OpenTransactions:
-    """By name: the queue offset of the half message."""
+    """The open transactions, by name: the queue offset of the half message."""
 
     def __init__(self) -> None:
-        self.bytes = 0  # of all their records
+        self.bytes = 0  # total of all records
         self._by_name: dict[int, Transaction] = {}
         self._by_topic: Counter[str] = Counter()
-        self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some out of date
-        # Name → how often its producer was asked, where no op record says so yet.
+        self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some outdated
+        # Name → number of checks that is not in an op record yet.
         self.unwritten_checks: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -61,15 +62,15 @@ class OpenTransactions:
         return self._by_name.get(name)
 
     def names(self) -> list[int]:
-        """Of those in the state OPEN."""
+        """Return the names of the transactions in the state OPEN."""
         return [name for name, transaction in self._by_name.items() if transaction.is_open]
 
     def by_topic(self) -> dict[str, int]:
-        """Topic → half messages that are meant for it."""
+        """Return topic → number of half messages for it."""
         return {topic: count for topic, count in self._by_topic.items() if count}
 
     def add(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
-        """Replaces another one of its name: that half message was rolled back."""
+        """Add a transaction; replace one of the same name, whose half message was rolled back."""
         earlier = self._by_name.get(half.name)
         if earlier is not None:
             self.remove(earlier)
@@ -83,7 +84,7 @@ class OpenTransactions:
         return transaction
 
     def remove(self, transaction: Transaction) -> None:
-        """A newer entry under the same name is kept."""
+        """Remove a transaction, but keep a newer one of the same name."""
         if self._by_name.get(transaction.name) is transaction:
             del self._by_name[transaction.name]
             self.bytes -= transaction.size
@@ -93,7 +94,7 @@ class OpenTransactions:
             heapq.heapify(self._order)
 
     def count_check(self, transaction: Transaction) -> None:
-        """Its producer was asked once more."""
+        """Count a check with its producer."""
         half = transaction.half
         transaction.half = replace(half, checks=half.checks + 1)
         self.unwritten_checks[half.name] = half.checks + 1
@@ -102,7 +103,7 @@ class OpenTransactions:
         self.unwritten_checks = {}
 
     def copied_forward(self, transaction: Transaction, appended: Appended, op_floor: int) -> None:
-        """Its newest copy lies there. Without effect when the transaction ended meanwhile."""
+        """Record the place of the newest copy, unless the transaction has ended."""
         if self._by_name.get(transaction.name) is transaction:
             self.bytes += appended.store_size - transaction.size
             transaction.queue_offset = appended.queue_offset
@@ -111,7 +112,7 @@ class OpenTransactions:
             heapq.heappush(self._order, (transaction.queue_offset, transaction.name))
 
     def first(self) -> Transaction | None:
-        """The one whose half message lies first in the log."""
+        """Return the transaction whose half message is the first in the log."""
         order = self._order
         while order:
             queue_offset, name = order[0]
@@ -122,8 +123,10 @@ class OpenTransactions:
         return None
 
     def below(self, physical_offset: int, max_bytes: int) -> list[Transaction]:
-        """Some of those in the state OPEN that lie below a physical offset: of `max_bytes`
-        together, and the last one may go beyond."""
+        """Return some transactions in the state OPEN below a physical offset.
+
+        Returns about `max_bytes` in total; the last one may exceed it.
+        """
         first = self.first()
         if first is None or first.physical_offset >= physical_offset:
             return []

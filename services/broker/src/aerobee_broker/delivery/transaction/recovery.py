@@ -1,9 +1,8 @@
-"""What a start reads of transactions from the log: the half messages that are open, and torn
-commits.
+"""Recovery of transactions from the log: the open half messages, and torn commits.
 
-It reads from the offsets of CID_RMQ_SYS_TRANS on. A half message that no op record ends is open. A
-commit appends the message and an op record behind it; where a crash left the message alone, it is
-one of the last of its queue.
+Reading starts at the offsets of CID_RMQ_SYS_TRANS. A half message without an op record that ends it
+is open. A commit appends the message, followed by an op record. If a crash left only the message,
+it is one of the last in its queue.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import MqError
 
-# How many messages of a queue one append may commit: a start looks at so many of each queue.
+# Most messages of a queue that one append may commit: a start checks that number per queue.
 MAX_COMMITS_AN_APPEND = 256
-TORN_BYTES = 64 * 1024 * 1024  # at the end of the log, in which a torn append lies
+TORN_BYTES = 64 * 1024 * 1024  # a torn append is within these bytes at the end of the log
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
-SLICE_RECORDS = 1_000  # in one go: some 20 ms of the loop
+SLICE_RECORDS = 1_000  # processed at once: about 20 ms of the event loop
 
 Queue = tuple[str, int]  # topic, queue id
 
 
 @dataclass(frozen=True, slots=True)
 class FoundHalf:
-    """A half message that is open. `destination` is None when it can never be committed."""
+    """An open half message. `destination`: None if it can never be committed."""
 
     half: HalfMessage
     appended: Appended
@@ -47,7 +46,7 @@ class FoundHalf:
 
 
 def find_open(store: MessageStore, offsets: ConsumerOffsets) -> Iterator[FoundHalf | None]:
-    """None stands between slices of the work."""
+    """Yield the open half messages, and None between slices of the work."""
     op_floor = _first_offset(store, offsets, names.OP_HALF_TOPIC)
     ended = _Ended()
     for number, record in enumerate(_records(store, names.OP_HALF_TOPIC, op_floor), 1):
@@ -77,9 +76,9 @@ def _found(record: Record, checks: Mapping[int, int], op_floor: int) -> FoundHal
 def find_torn_commits(
     store: MessageStore, destinations: set[Queue], get: Callable[[int], Transaction | None]
 ) -> Iterator[Transaction]:
-    """The open transactions that were committed in an append that a crash has torn. `get`: by name.
+    """Yield the open transactions whose committing append was torn by a crash.
 
-    The caller moves each out of the state OPEN before it takes the next.
+    `get`: by name. The caller must move each out of the state OPEN before it takes the next.
     """
     # A committed message may wait for its delay.
     waiting = {
@@ -97,7 +96,7 @@ def find_torn_commits(
                 record = store.get(physical_offset, size)
             except TransientReadError:
                 raise
-            except MqError:  # the store has logged it
+            except MqError:  # already logged by the store
                 continue
             transaction = get(half_messages.committed_from(record))
             transaction_id = record.properties.get(props.TRANSACTION_ID)
@@ -110,8 +109,10 @@ def find_torn_commits(
 
 
 class _Ended:
-    """What op records say. `names`: of half messages that have ended; `checks`: name → how often
-    its producer was asked."""
+    """The content of op records.
+
+    `names`: half messages that have ended. `checks`: name → number of checks.
+    """
 
     def __init__(self) -> None:
         self.names: set[int] = set()
@@ -132,7 +133,7 @@ class _Ended:
 def _first_offset(store: MessageStore, offsets: ConsumerOffsets, topic: str) -> int:
     low, high = store.min_offset(topic, QUEUE_ID), store.max_offset(topic, QUEUE_ID)
     saved = offsets.get(GROUP, topic, QUEUE_ID) or 0
-    return max(saved, low) if saved <= high else low  # above: it is of a log that was lost
+    return max(saved, low) if saved <= high else low  # a higher offset is from a lost log
 
 
 def _records(store: MessageStore, topic: str, offset: int) -> Iterator[Record]:

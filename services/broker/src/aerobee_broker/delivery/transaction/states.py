@@ -1,4 +1,4 @@
-"""The states of a transaction, from the moment that its half message is appended, as a table.
+"""The state table of a transaction; it starts when its half message is appended.
 
     OPEN ──COMMIT───▶ COMMITTING ───FLUSHED─▶ COMMITTED
     OPEN ──ROLL_BACK▶ ROLLING_BACK ─FLUSHED─▶ ROLLED_BACK
@@ -11,11 +11,11 @@
     OPEN, COMMITTING, ROLLING_BACK, GIVING_UP ──HALF_LOST─▶ NOT_STORED
 
 A transaction ends with an op record in the log, and with the message if it is committed. LOST: that
-append was rolled back; HALF_LOST: the append of the half message was. FIND_TORN: a start has found
-the committed message without its op record, because a crash has torn their append.
+append was rolled back. HALF_LOST: the append of the half message was rolled back. FIND_TORN: a
+start has found the committed message without its op record, because a crash has torn their append.
 
-A check-back changes no state: a producer is asked about a transaction that is OPEN, and stays so
-(`HalfMessage.checks` counts how often).
+A check-back does not change the state: the producer is asked about an OPEN transaction, which stays
+OPEN (`HalfMessage.checks` counts the checks).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from enum import Enum, auto
 
 class State(Enum):
     OPEN = auto()
-    # Its end is in the log and not durable yet.
+    # The end is in the log, but not durable yet.
     COMMITTING = auto()
     ROLLING_BACK = auto()
     GIVING_UP = auto()
     # Committed before a crash; the op record is missing, or not durable yet.
     TORN = auto()
     MENDING = auto()
-    # Final: it is forgotten.
+    # Final: the transaction is forgotten.
     COMMITTED = auto()
     ROLLED_BACK = auto()
     GIVEN_UP = auto()

@@ -1,9 +1,9 @@
-"""Transactions: half messages are stored, and end once: committed, rolled back or given up.
+"""Transactions: half messages are stored, then committed, rolled back or given up once.
 
-In memory are the transactions that have not ended, without their bodies (`OpenTransactions`). A
-commit appends the message and an op record behind it, together. A crash may tear that append: then
-the op record is lost, and the message may be there. A start finds such messages and appends the op
-record (`TransactionUpkeep`), so that a message is neither lost nor committed twice.
+The transactions that have not ended are in memory, without their bodies (`OpenTransactions`). A
+commit appends the message together with a following op record. A crash may tear that append: the op
+record is lost, and the message may be stored. A start finds such messages and appends the op record
+(`TransactionUpkeep`). So a message is neither lost nor committed twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
-BATCH_BYTES = 4 * 1024 * 1024  # of half messages that one append commits, and one more
+# Of half messages that one append commits; the last one may exceed it.
+BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Resolution(Enum):
@@ -42,8 +43,10 @@ class Resolution(Enum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a producer ends a transaction. `queue_offset`: of the half message; `producer_group`
-    empty: it is not compared."""
+    """A producer's request to end a transaction.
+
+    `queue_offset`: of the half message. `producer_group`: not compared if empty.
+    """
 
     transaction_id: str
     queue_offset: int
@@ -57,7 +60,7 @@ class _EndBatch:
 
     transactions: list[Transaction] = field(default_factory=list)
     messages: list[NewMessage] = field(default_factory=list)
-    indexes: list[int] = field(default_factory=list)  # of the ends, in the request
+    indexes: list[int] = field(default_factory=list)  # positions of the ends in the request
     size: int = 0  # bytes of the half messages
 
     @property
@@ -76,25 +79,28 @@ class Transactions:
     clock: Clock
 
     def __len__(self) -> int:
-        """Transactions that have not ended."""
+        """Return the number of transactions that have not ended."""
         return len(self.table)
 
     def get(self, name: int) -> Transaction | None:
-        """The transaction of this half message, if it is in the state OPEN."""
+        """Return the transaction of this half message if it is in the state OPEN."""
         transaction = self.table.get(name)
         return transaction if transaction is not None and transaction.is_open else None
 
     def record(self, transaction: Transaction) -> Record:
-        """The half message. Raises MessageNotFound, MessageCorrupted, TransientReadError."""
+        """Return the half message. Raises MessageNotFound, MessageCorrupted, TransientReadError."""
         return self.log.store.get(transaction.physical_offset, transaction.size)
 
     def is_of_deleted(self, transaction: Transaction) -> bool:
-        """Whether its topic was deleted since it began: one that has the name now is another."""
+        """Return whether its topic was deleted after it began.
+
+        A topic of the same name may exist again.
+        """
         deleted_below = self.log.store.deleted_below(transaction.half.topic)
         return transaction.physical_offset < deleted_below
 
     def checked(self, name: int) -> None:
-        """Its producer was asked."""
+        """Count a check with its producer."""
         transaction = self.table.get(name)
         if transaction is not None:
             self.table.count_check(transaction)
@@ -105,12 +111,13 @@ class Transactions:
     async def begin(
         self, messages: Sequence[NewMessage], properties: Sequence[Mapping[str, str]]
     ) -> list[Appended]:
-        """Stores half messages, and other messages sent with them; durable when it returns.
-        `properties` are the decoded ones of each. Raises like DurableLog.put.
+        """Store half messages, and other messages sent with them; durable on return.
 
-        A transaction is open from the moment that its half message has an offset, since it may end
-        before the half message is visible; and is not, when that append is rolled back, whether its
-        sender still waits or not: the next half message gets its name (queue offset).
+        `properties`: the decoded ones of each message. Raises the errors of DurableLog.put.
+
+        A transaction is open as soon as its half message has an offset, because it may end before
+        the half message is visible. If the append is rolled back, the transaction is removed, even
+        if the caller no longer waits: the next half message gets the same name (queue offset).
         """
         now_ms = self.clock.now_ms()
         self.log.check_sends()
@@ -133,7 +140,7 @@ class Transactions:
         return places
 
     def open(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
-        """Adds a transaction whose half message is in the log, and schedules its checks."""
+        """Add a transaction whose half message is in the log, and schedule its checks."""
         transaction = self.table.add(half, appended, op_floor)
         self.schedule.opened(half)
         return transaction
@@ -141,7 +148,10 @@ class Transactions:
     # ---- commit, roll back ----
 
     async def end(self, ends: Sequence[End]) -> list[MqError | None]:
-        """An outcome for each: None when it is done, and durable. Raises what the store raises."""
+        """End transactions; return None or the error for each. Ends are durable on return.
+
+        Raises the errors of the store.
+        """
         named = (self.table.get(end.queue_offset) for end in ends)
         await self._until_readable(transaction for transaction in named if transaction)
         outcomes: list[MqError | None] = [None] * len(ends)
@@ -162,7 +172,7 @@ class Transactions:
         return outcomes
 
     def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
-        """Raises MqError: the transaction does not end."""
+        """Add an end to the batch. Raises MqError if the transaction does not end."""
         transaction = self.get(end.queue_offset)
         if (
             transaction is None
@@ -173,7 +183,7 @@ class Transactions:
         if end.resolution is Resolution.UNKNOWN:
             return
         if end.resolution is Resolution.COMMIT:
-            self.log.check_replicas()  # the message that it stores is a producer's
+            self.log.check_replicas()  # the stored message belongs to a producer
             message, properties = half_messages.committed(
                 self.record(transaction), transaction.name
             )
@@ -188,7 +198,7 @@ class Transactions:
         batch.indexes.append(index)
 
     def _append_batch(self, batch: _EndBatch, outcomes: list[MqError | None]) -> bool:
-        """Whether anything was appended; else the outcomes say why not."""
+        """Append a batch; return whether anything was appended. Sets the outcomes on failure."""
         if not batch.transactions:
             return False
         try:
@@ -202,9 +212,11 @@ class Transactions:
     def append_end(
         self, transactions: Sequence[Transaction], messages: Sequence[NewMessage] = ()
     ) -> None:
-        """Appends the messages, and behind them the op record that ends the transactions, whose
-        states say how they end; finishes them when that is flushed. Raises what MessageStore.append
-        raises: then they are as before."""
+        """Append the messages, followed by the op record that ends the transactions.
+
+        The transactions' states define how they end. They are finished when the append is flushed.
+        Raises the errors of MessageStore.append; then the states are restored.
+        """
         try:
             self.log.store.append([*messages, self._ended_record(transactions)], reserve=True)
         except MqError:
@@ -215,7 +227,10 @@ class Transactions:
     def _finish_when_flushed(
         self, transactions: Sequence[Transaction], error: BaseException | None
     ) -> None:
-        """Whether the callers of `end` still wait or not. An error has come to them too."""
+        """Finish transactions after the flush, even if the callers of `end` no longer wait.
+
+        The callers receive an error too.
+        """
         if error is None:
             self._finish(transactions)
             return
@@ -239,7 +254,10 @@ class Transactions:
         return half_messages.ended_record(ended, self.clock.now_ms())
 
     async def _until_readable(self, transactions: Iterable[Transaction]) -> None:
-        """With asynchronous flush a half message is acknowledged before it can be read."""
+        """Wait until the half messages are readable.
+
+        With asynchronous flush, a half message is acknowledged before it can be read.
+        """
         end_offset = max((transaction.end_offset for transaction in transactions), default=0)
         if end_offset > self.log.store.confirmed_offset:
             await self.log.shown(end_offset)
@@ -247,11 +265,13 @@ class Transactions:
     # ---- give up ----
 
     async def give_up(self, transactions: Sequence[Transaction]) -> None:
-        """Moves half messages to TRANS_CHECK_MAX_TIME_TOPIC; durable when it returns. Those that
-        cannot be read are lost, with a line in the log. Raises what the store raises; then they
-        stay open."""
+        """Move half messages to TRANS_CHECK_MAX_TIME_TOPIC; durable on return.
+
+        Unreadable half messages are lost, and logged. Raises the errors of the store; then the
+        transactions stay open.
+        """
         await self._until_readable(transactions)
-        # Meanwhile some may have ended.
+        # Some may have ended in the meantime.
         transactions = [each for each in transactions if self.get(each.name) is each]
         if not transactions:
             return

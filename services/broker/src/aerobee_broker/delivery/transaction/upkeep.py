@@ -1,8 +1,8 @@
-"""Upkeep of transactions: what happens to them without a producer, at a start and every second.
+"""Upkeep of transactions without their producers: at startup and every second.
 
-A start adds those that the log has as open, and completes torn commits. Every second the numbers of
-checks go into the log, half messages that lie far behind are copied forward, and the offsets of
-CID_RMQ_SYS_TRANS are set, from which the next start reads.
+A start adds the open transactions in the log, and completes torn commits. Every second, check
+counts are logged, and half messages that are far behind are copied forward. Then the offsets of
+CID_RMQ_SYS_TRANS, where the next start begins to read, are updated.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
-# A half message is copied forward once so much of log lies behind it, so that a start reads little;
+# A half message this far behind the end of the log is copied forward, so that a start reads little.
 COPY_BEHIND_BYTES = 256 * 1024 * 1024
-# and so many times the bytes of all open ones, so that the copies do not follow one another.
+# It must also be behind by this multiple of the bytes of all open ones, so that copies do not
+# trigger more copies.
 COPY_BEHIND_TIMES = 4
-CHECKS_A_RECORD = 10_000  # after a broken disk there may be more than one record holds
+CHECKS_A_RECORD = 10_000  # after a broken disk, there may be more checks than fit into one record
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
 
 
@@ -44,10 +45,10 @@ class TransactionUpkeep(Component):
     clock: Clock
     _torn: list[Transaction] = field(default_factory=list, init=False)  # TORN or MENDING
 
-    # ---- start, stop ----
+    # ---- startup and shutdown ----
 
     def restore_slices(self) -> Iterator[None]:
-        """The transactions that are open in the log."""
+        """Restore the transactions that are open in the log."""
         destinations = set()
         for found in find_open(self.log.store, self.offsets):
             if found is None:
@@ -64,8 +65,8 @@ class TransactionUpkeep(Component):
             self._mend_torn()
 
     async def stop(self) -> None:
-        """After everything has been flushed."""
-        await asyncio.sleep(0)  # what was flushed last is finished in the next turn of the loop
+        """Set the offsets after everything has been flushed."""
+        await asyncio.sleep(0)  # the last flush is processed in the next turn of the event loop
         self._set_offsets()
 
     # ---- every second ----
@@ -81,8 +82,10 @@ class TransactionUpkeep(Component):
         self._set_offsets()
 
     def _mend_torn(self) -> None:
-        """Appends the op record of torn commits; the next round tries again. Until then they cannot
-        be ended: a second commit would deliver the message twice."""
+        """Append the op record of torn commits; the next round retries.
+
+        Until then they cannot be ended, because a second commit would deliver the message twice.
+        """
         self._torn = [each for each in self._torn if each.state is not State.COMMITTED]
         torn = [each for each in self._torn if each.state is State.TORN]
         if not torn:
@@ -108,17 +111,21 @@ class TransactionUpkeep(Component):
             self.table.checks_written()
             self.log.schedule_flush()
 
-    # ---- half messages that lie far behind ----
+    # ---- half messages far behind ----
 
     def needed_from(self) -> int | None:
-        """The physical offset of the first half message whose transaction has not ended; None when
-        there is none."""
+        """Return the physical offset of the first half message whose transaction has not ended.
+
+        None if there is none.
+        """
         first = self.table.first()
         return first.physical_offset if first else None
 
     def _behind(self) -> list[Transaction]:
-        """A batch of those in files that retention wants, and of those from which on a start would
-        read long."""
+        """Return a batch of the transactions to copy forward.
+
+        They are in files that retention wants to delete, or would make the next start slow.
+        """
         lag = max(COPY_BEHIND_BYTES, COPY_BEHIND_TIMES * self.table.bytes)
         limit = max(self.log.store.cleaning.wanted_below, self.log.store.end_offset - lag)
         return self.table.below(limit, BATCH_BYTES)
@@ -126,7 +133,7 @@ class TransactionUpkeep(Component):
     async def _copy_forward(self, behind: Sequence[Transaction]) -> None:
         copies, copied, hopeless = [], [], []
         for transaction in behind:
-            # A copy would stand behind the deletion of its topic, and could be committed.
+            # A copy would be after the deletion of its topic, and could be committed.
             if self.transactions.is_of_deleted(transaction):
                 hopeless.append(transaction)
                 continue
@@ -147,7 +154,7 @@ class TransactionUpkeep(Component):
             self.table.copied_forward(transaction, place, op_floor)
 
     def _set_offsets(self) -> None:
-        """From where on the next start must read."""
+        """Set the offsets from which the next start must read."""
         first = self.table.first()
         half, op = (self.log.store.max_offset(topic, QUEUE_ID) for topic in _TOPICS)
         if first is not None:
