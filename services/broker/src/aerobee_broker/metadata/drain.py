@@ -10,9 +10,9 @@ from aerobee_chassis.clock import Clock
 
 
 class Drain(Table):
-    """`since_ms`: wall-clock time at which draining began; 0: this broker does not drain.
+    """The drain state of this broker.
 
-    `refuses`: whether producers are refused. That begins after the name servers were notified.
+    `since_ms`: wall-clock time at which draining began; 0: this broker does not drain. `refuses`: whether producers are refused. That begins after the name servers were notified.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -11,7 +11,7 @@ from aerobee_broker.metadata.topics import READ, WRITE
 
 
 class BrokerPermission:
-    """`configured`: bits of RocketMQ's `brokerPermission`, 4 to read and 2 to write."""
+    """The permission. `configured`: RocketMQ's `brokerPermission`, 4 to read plus 2 to write."""
 
     def __init__(self, configured: int, drain: Drain) -> None:
         self._configured = configured

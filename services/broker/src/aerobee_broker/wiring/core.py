@@ -30,7 +30,7 @@ from aerobee_broker.wiring.tables import Tables
 class Core:
     """The objects that the other parts of the wiring share.
 
-    Only the wiring holds it: each object receives just the objects that it needs.
+    Only the wiring uses it: each object receives just the objects that it needs.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from aerobee_chassis.lifecycle import Component
 
 
 class Tables(Component):
-    """`replicated`: the tables of topics, groups and consumer offsets are journalled."""
+    """The tables. If `replicated`, topics, groups and consumer offsets are journalled."""
 
     def __init__(self, environment: Environment, *, replicated: bool = False) -> None:
         self._environment = environment
