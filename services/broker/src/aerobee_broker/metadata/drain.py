@@ -12,7 +12,8 @@ from aerobee_chassis.clock import Clock
 class Drain(Table):
     """The drain state of this broker.
 
-    `since_ms`: wall-clock time at which draining began; 0: this broker does not drain. `refuses`: whether producers are refused. That begins after the name servers were notified.
+    `since_ms`: wall-clock time at which draining began; 0: this broker does not drain. `refuses`:
+    whether producers are refused. That begins after the name servers were notified.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -169,7 +169,7 @@ class Clients:
         ]
 
     def broadcasts(self, consumer_group: str) -> bool:
-        """Return whether all members broadcast: each keeps its own offsets, not this broker."""
+        """Return whether all members broadcast. Each then keeps its own offsets, not the broker."""
         consumers = self.consumers(consumer_group)
         return bool(consumers) and all(
             consumer.message_model is MessageModel.BROADCASTING for consumer in consumers

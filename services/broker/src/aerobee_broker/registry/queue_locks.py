@@ -1,4 +1,4 @@
-"""Queue locks: the only member of a consumer group that may consume a message queue.
+"""Queue locks: let only one member of a consumer group consume a message queue.
 
 With them the group consumes the queue in order. A lock ends LOCK_MS after its holder last asked for
 it, or at once when the holder leaves the group. Memory only: after a restart the members lock

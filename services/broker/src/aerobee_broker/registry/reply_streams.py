@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aerobee_broker.errors import MessageIllegal, RequesterAbsent, TooManyReplies
 from aerobee_chassis.clock import Clock
 
-# A client reopens a broken stream within this time; until then the replier should retry.
+# A client reopens a broken stream within this time. Until then a replier should retry.
 RETURN_MS = 5_000
 MAX_WAITING = 1_000  # replies waiting for one client that does not read them
 

@@ -210,7 +210,7 @@ class Follower:
         )
         walked = walk.run(begin, limit, derive=True, on_progress=lambda at: None)
         self._lost_bytes = deriver.lost_bytes
-        self._dispatch.recover(0, walked.at, 0)  # the log ends with a blank record, or damage
+        self._dispatch.recover(0, walked.at, 0)  # it may be after a blank record, or damage
         self.halted = deriver.halted_at is not None
         return arrivals
 

@@ -116,7 +116,7 @@ class FormatFile:
         self._disk = disk
         self._store = store
         self._wanted: set[str] = set()  # features that must be in the file
-        # A kill may have come between the rename of the file and the sync of its directory.
+        # The process may have been killed between the rename of the file and its directory's sync.
         self._is_durable = False
 
     @property

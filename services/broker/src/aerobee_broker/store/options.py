@@ -13,7 +13,7 @@ from aerobee_wire.record import HEADER_LAYOUTS, HOST_BITS
 
 HOUR_MS = 3_600_000
 MAX_TOPIC = 255
-MAX_BODY = 32 << 20  # the highest maxMessageSize; a store may have larger bodies from before
+MAX_BODY = 32 << 20  # the highest maxMessageSize; a store may have larger old bodies
 # The size with IPv6 hosts, a topic length of two bytes, the longest topic and properties.
 MAX_RECORD = HEADER_LAYOUTS[HOST_BITS].size + MAX_BODY + 2 + MAX_TOPIC + 2 + MAX_PROPERTIES
 

@@ -100,7 +100,7 @@ class ConsumeQueues:
         self.new_directories: set[Path] = set()
         self.expired: list[Path] = []  # files to remove
         self.rebuild_starts: dict[ConsumeQueue, int] = {}
-        self._unreadable: set[Path] = set()  # when last read
+        self._unreadable: set[Path] = set()  # files whose last read failed
         self._disk = disk
         self._file_size = file_size
         self._units_per_file = file_size // UNIT_SIZE

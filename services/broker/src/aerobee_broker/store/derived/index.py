@@ -151,7 +151,7 @@ class Index:
         self._entry_count = entry_count
         self._entries_at = HEADER.size + slot_count * SLOT_SIZE
         self._file_size = self._entries_at + entry_count * ENTRY.size
-        self._unreadable: set[Path] = set()  # when last read
+        self._unreadable: set[Path] = set()  # files whose last read failed
         self._is_unordered = False  # keys were added after keys of later records
         self._slots: Slots | None = None  # of the newest file; read when first needed
 

@@ -28,17 +28,17 @@ SEGMENT_BLOCKS = 1_024
 _NOWHERE = -1
 
 LINK = struct.Struct(
-    ">q"  # number of the message in its lite topic, from 0; -1: it is of no lite topic
-    "q"  # queue offset of the message before it; -1: it is the first
+    ">q"  # number of the message in its lite topic, from 0; -1: it has no lite topic
+    "q"  # queue offset of the previous message; -1: it is the first
     "q"  # queue offset of an earlier message, the jump; of the first message: its own
-    "q"  # number of that
+    "q"  # number of that earlier message
 )
 _HEADER = struct.Struct(
     ">4s"  # magic
     "H"  # version
     "H"  # reserved, 0
     "q"  # queue offset of the first link
-    "I"  # CRC-32 of what is above, and of the links
+    "I"  # CRC-32 of the fields above, and of the links
     "12x"
 )
 assert LINK.size == 32

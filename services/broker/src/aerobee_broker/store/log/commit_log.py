@@ -64,7 +64,7 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        return self.starts[0] if self.starts else self.written  # the first file comes with a write
+        return self.starts[0] if self.starts else self.written  # a write creates the first file
 
     def start_at(self, physical_offset: int) -> int:
         """Return the physical offset at which the file containing this one starts."""
@@ -162,7 +162,7 @@ class CommitLog:
         except OSError:
             self._stale.append((self.written, at + len(data)))
             raise
-        # After the write, so that a sync which takes the file out of the table covers these bytes.
+        # After the write, so that a sync that removes the file from the table covers these bytes.
         self._unsynced[start] = file
 
     def _wipe_stale(self) -> None:

@@ -43,7 +43,7 @@ def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Pi
         return Piece(file_end, 0)
     records, stopped, end = scan_log(log, begin, check_crc=True, limit=limit, chunk=size)
     if end.stop is Stop.BLANK or stopped > begin:
-        # The next piece finds what is wrong after them.
+        # The next piece finds what is wrong after these records.
         behind = file_end if end.stop is Stop.BLANK else stopped
         return Piece(behind, len(records), sample=records.sample())
     behind = begin + (len(end.damaged.data) if end.damaged else 1)

@@ -16,7 +16,7 @@ from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_wire import record
 
-# A day, plus the change of the clocks.
+# A day, also one in which the clocks change.
 HOURS_AHEAD = 26
 _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 
