@@ -1,4 +1,4 @@
-"""Cuts a log where it stops to agree with that of the master. The cut bytes are kept.
+"""Cuts a log after the last record that it shares with its master's. Keeps the cut bytes.
 
     diverged/EPOCH-OFFSET.log   the bytes of the log from this physical offset to its end
 

@@ -171,7 +171,7 @@ class Flush:
     def confirm(self, confirmed: int) -> list[Arrival]:
         """Make everything visible that ends at or below `confirmed`. Runs on the loop.
 
-        It must be durable. Returns the queues that received messages.
+        `confirmed` must be durable. Returns the queues that received messages.
         """
         if self._replicated:
             self.note_confirmed(confirmed)

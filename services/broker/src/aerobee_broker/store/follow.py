@@ -1,4 +1,4 @@
-"""Following: the log of a replica, byte for byte that of its master, and what it derives.
+"""Following: keeps the log of a replica identical to its master's, and derives its messages.
 
     append (memory) → Flush.seal, write_and_sync (disk) → report → confirm → derive: visible
 

@@ -56,9 +56,9 @@ class Cleaning:
         self._protections.append(needed_from)
 
     def give_up(self, below: Callable[[], int]) -> None:
-        """Delete all files below the physical offset that `below` returns, whatever their age.
+        """Let all files be deleted below the physical offset that `below` returns.
 
-        Protected files stay.
+        Their age does not count. Protected files stay.
         """
         self._given_up_below.append(below)
 

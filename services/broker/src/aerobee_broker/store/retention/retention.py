@@ -47,7 +47,7 @@ class Retention:
     def expiries(self, physical_offsets: Sequence[int], now_ms: int) -> list[int]:
         """Return for each record when its file is deleted for its age at the earliest.
 
-        In milliseconds since the epoch; 0: never. Size limits and protected files are ignored.
+        Times are in milliseconds since the epoch; 0: never. Size limits and protection are ignored.
         """
         try:
             tight = self._is_tight(self._disk.usage(self._path))
