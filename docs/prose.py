@@ -50,6 +50,15 @@ CLEAN = (
     "services/broker/src/aerobee_broker/delivery/retry",
     "services/broker/src/aerobee_broker/delivery/send",
     "services/broker/src/aerobee_broker/delivery/transaction",
+    "services/broker/src/aerobee_broker/metadata/changes",
+    "services/broker/src/aerobee_broker/registry",
+    "services/broker/src/aerobee_broker/store/derived",
+    "services/broker/src/aerobee_broker/store/lite",
+    "services/broker/src/aerobee_broker/store/log",
+    "services/broker/src/aerobee_broker/store/reading",
+    "services/broker/src/aerobee_broker/store/recovery",
+    "services/broker/src/aerobee_broker/store/retention",
+    "services/broker/src/aerobee_broker/wiring",
 )
 # word or phrase → what to write instead
 PHRASES = {

@@ -1,3 +1,5 @@
-"""Looks into the store of a broker: `check` verifies it, `dump` shows it, both once the broker has
-stopped; `version` says which versions of Aerobee open it. Changes nothing.
+"""Inspects the store of a broker. Changes nothing.
+
+`check` verifies the store and `dump` prints it, both after the broker has stopped. `version` prints
+the versions of Aerobee that open the store.
 """

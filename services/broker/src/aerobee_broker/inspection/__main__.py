@@ -1,7 +1,7 @@
 """`python -m aerobee_broker.inspection`: the command line. Parses, prints, sets the exit code.
 
-Exit codes: 0 nothing is wrong, 1 something is (or the store cannot be read, also because a later
-version of Aerobee wrote it), 2 bad command line.
+Exit codes: 0 no problem; 1 problems found, or the store cannot be read, for example because a later
+version of Aerobee wrote it; 2 invalid command line.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_OPTIONS
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)
-    except BrokenPipeError:  # nobody reads it any more; else the flush at exit raises again
+    except BrokenPipeError:  # the pipe is closed; without this, the flush at exit raises again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"error: {error.filename or given.directory}: {error.strerror}", file=sys.stderr)
@@ -122,7 +122,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
 def _unit_codes(store: StoppedStore, options: BrokerOptions) -> dict[str, TagsCode]:
     try:
         return unit_codes(store.disk, store.path, options)
-    except ConfigFileDamaged:  # the report names topics.json; parents have a folder each, too
+    except ConfigFileDamaged:  # the report names topics.json; each parent also has a folder
         return codes_of(options, parents_on_disk(store.disk, store.path / "lite") or ())
 
 
@@ -156,7 +156,7 @@ def _dump(given: argparse.Namespace) -> int:
         limited = islice(records, given.limit or None)
         for text in _as_array(limited) if given.json else map(dump.to_line, limited):
             print(text)
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
+    except BrokenPipeError:  # the reader has read enough, as `head` does
         sys.stderr.close()
     finally:
         store.close()
@@ -164,7 +164,7 @@ def _dump(given: argparse.Namespace) -> int:
 
 
 def _as_array(records: Iterable[Record]) -> Iterator[str]:
-    """One JSON array, a record a line, without holding them all."""
+    """Yield one JSON array, one record a line, without holding all records in memory."""
     opening = "["
     for record in records:
         yield opening + json.dumps(dump.to_json(record), ensure_ascii=False)

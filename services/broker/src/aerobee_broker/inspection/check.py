@@ -1,8 +1,8 @@
 """Verifies a store: every record with its CRC, every unit, every index entry, every JSON file.
 
 Consume queues and index are derived again from the log, in a scratch directory, and compared with
-the store's. A torn tail and files that the next start rebuilds are notes, not problems: nothing
-that was acknowledged is lost by them.
+those of the store. A torn tail, and files that the next start rebuilds, are notes and not problems:
+no acknowledged message is lost by them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SCRATCH_FILES = 256
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `notes` are no problems: the next start recovers."""
+    """The findings. `notes` are not problems: the next start recovers from them."""
 
     path: Path
-    format: dict[str, Any] | None = None  # of config/format.json, where there is one
+    format: dict[str, Any] | None = None  # from config/format.json, if the file exists
     log_files: int = 0
     records: int = 0
     begin_offset: int = 0
@@ -54,7 +54,7 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """`json.dumps` takes it with `default=str`."""
+        """Return the report for `json.dumps` with `default=str`."""
         return {"path": self.path, "ok": not self.problems, **asdict(self)}
 
 
@@ -65,7 +65,7 @@ def check(
     tags_code_of: dict[str, TagsCode],
     progress: Progress,
 ) -> Report:
-    """Reads everything once. `tags_code_of` as `MessageStore` takes it."""
+    """Read and check everything once. `tags_code_of` is the same as for `MessageStore`."""
     found = None if store.format is None else store.format.to_json()
     report = Report(store.path, found, len(store.log.starts), problems=store.problems)
     with tempfile.TemporaryDirectory(prefix="aerobee-check-") as scratch:
@@ -93,7 +93,7 @@ def check(
 
 
 class Rebuilt:
-    """Consume queues and index of the log, derived again in a scratch directory."""
+    """Consume queues and index, derived again from the log in a scratch directory."""
 
     def __init__(
         self,
@@ -119,7 +119,10 @@ class Rebuilt:
         )
 
     def add(self, records: Records, end: int, lost_bytes: int) -> None:
-        """Records that end at the physical offset `end`, after `lost_bytes` of damage so far."""
+        """Add records that end at the physical offset `end`.
+
+        `lost_bytes`: the damage before them, in total.
+        """
         self._deriver.add_lost_bytes(lost_bytes - self._lost_bytes)
         self._lost_bytes = lost_bytes
         self._deriver.derive(records, end)
@@ -144,8 +147,10 @@ def _note_state(store: StoppedStore, walk: Walk, report: Report) -> None:
 
 
 def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
-    """What a replica has besides: epochs, a tail that is on this disk alone as far as it knows, a
-    copy that is not finished. `end`: of the log."""
+    """Report the additional state of a replica. `end`: the end of the log.
+
+    It consists of epochs, a tail that may exist only on this disk, and an unfinished copy.
+    """
     config = store.path / "config"
     epochs, unfinished = (
         EpochFile(store.disk, config / "epochs.json"),
@@ -154,7 +159,7 @@ def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
     try:
         history = epochs.load()
         unfinished.load()
-    except ConfigFileDamaged:  # `check_json` says what is wrong with it
+    except ConfigFileDamaged:  # `check_json` reports what is wrong with the file
         return
     if not history.entries:
         return
@@ -178,7 +183,7 @@ def _note_replica(store: StoppedStore, end: int, report: Report) -> None:
 
 
 def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
-    """That every JSON file of the configuration can be read."""
+    """Check that every JSON file of the configuration can be read."""
     known = {problem.file for problem in problems}
     for name in disk.list(folder):
         if name.endswith(".json") and folder / name not in known:

@@ -1,4 +1,4 @@
-"""Compares the consume queues and the index of a store with those that its log gives."""
+"""Compares the consume queues and the index of a store with those derived from its log."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from aerobee_broker.store.messages import UNIT
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import topics as names
 
-_UNITS = 65_536  # compared in one go: 1.3 MB
-_REPORTED_A_QUEUE = 3  # differing units of one queue, one by one
+_UNITS = 65_536  # compared at once: 1.3 MB
+_REPORTED_A_QUEUE = 3  # differing units of one queue that are reported one by one
 _ENTRY = np.dtype(ENTRY_LAYOUT.array_fields())
 Entries = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs goes to `store.problems`, and to `notes` what differs by the options alone."""
+    """Adds differences to `store.problems`; those that only options explain go to `notes`."""
 
     store: StoppedStore
     options: StoreOptions
@@ -43,8 +43,11 @@ class Comparison:
     # ---- consume queues ----
 
     def queues(self, expected: ConsumeQueues) -> tuple[int, int]:
-        """(queues, units) that were compared: those of records below the checkpoint. What lies
-        behind it is written at the next start."""
+        """Compare the consume queues. Return the numbers of queues and of units compared.
+
+        Only the units of records below the checkpoint are compared. The next start writes later
+        ones.
+        """
         store = self.store
         if store.checkpoint is None:
             return 0, 0
@@ -65,7 +68,7 @@ class Comparison:
     def _queue(
         self, expected: ConsumeQueues, found: ConsumeQueues, name: tuple[str, int], end: int
     ) -> int:
-        """The units of one queue below the queue offset `end`. Returns how many."""
+        """Compare the units of one queue below the queue offset `end`. Return how many."""
         queue, other = expected.table[name], found.make(*name)
         directory = found.directory(other)
         if other.visible != end:
@@ -109,8 +112,10 @@ class Comparison:
     # ---- index ----
 
     def index(self, expected: Index) -> int:
-        """How many entries were compared: those of records below the checkpoint's end of the
-        index."""
+        """Compare the index. Return the number of entries compared.
+
+        Only entries of records below the end of the index in the checkpoint are compared.
+        """
         store, options = self.store, self.options
         if store.checkpoint is None:
             return 0
@@ -143,7 +148,7 @@ class Comparison:
         return len(right)
 
     def _entries(self, path: Path, count: int) -> Entries:
-        """The entries of a file; `count` 0: as many as its header says."""
+        """Return the entries of a file. `count` 0: as many as its header states."""
         file = self.store.open_files.get(path)
         if not count:
             count = IndexFile.of_header(path, file.pread(HEADER.size, 0)).count
@@ -151,7 +156,7 @@ class Comparison:
         return np.frombuffer(file.pread((count - 1) * ENTRY.size, at), dtype=_ENTRY)
 
     def _check_chains(self, path: Path, entries: Entries) -> None:
-        """That each slot holds its newest entry, and each entry the one before it in its slot."""
+        """Check that each slot points to its newest entry, and each entry to the previous one."""
         slot_count = self.options.index_slot_count
         slots = entries["hash"].astype(np.int64) % slot_count
         order = np.argsort(slots, kind="stable")
@@ -174,7 +179,7 @@ class Comparison:
 
 
 def _differing(wanted: bytes, there: bytes) -> list[int]:
-    """Numbers of the units that differ."""
+    """Return the numbers of the units that differ."""
     pairs = range(0, len(wanted), UNIT_SIZE)
     return [
         at // UNIT_SIZE for at in pairs if wanted[at : at + UNIT_SIZE] != there[at : at + UNIT_SIZE]
@@ -182,8 +187,11 @@ def _differing(wanted: bytes, there: bytes) -> list[int]:
 
 
 def _has_another_delay(wanted: bytes, there: bytes) -> bool:
-    """Return whether two units differ in the deliver time alone, by whole seconds: delay levels
-    have no fractions. No power of 2 is a multiple of 1,000: a flipped bit does not look so."""
+    """Return whether two units differ only in the deliver time, by whole seconds.
+
+    Delay levels have no fractions of a second. A flipped bit does not look like that, because a
+    power of 2 is never a multiple of 1,000.
+    """
     *right, right_ms = UNIT.unpack(wanted)
     *found, found_ms = UNIT.unpack(there)
     return right == found and (found_ms - right_ms) % 1_000 == 0
@@ -198,7 +206,7 @@ def _lowest(entries: Entries) -> int:
 
 
 def _pairs(entries: Entries, low: int, end: int) -> Entries:
-    """(physical offset, hash) of the entries of records in [low, end), sorted."""
+    """Return (physical offset, hash) of the entries of records in [low, end), sorted."""
     physical_offsets = entries["physical_offset"]
     chosen = entries[(physical_offsets >= low) & (physical_offsets < end)]
     pairs = np.empty(len(chosen), dtype=[("physical_offset", np.int64), ("hash", np.int64)])

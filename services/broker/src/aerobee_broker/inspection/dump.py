@@ -1,4 +1,4 @@
-"""Shows the records of a stopped store, in the order of the log."""
+"""Prints the records of a stopped store, in the order of the log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from aerobee_wire.record import Record, decode
 
 
 def dump(store: StoppedStore, *, topic: str | None, begin: int) -> Iterator[Record]:
-    """Whole records, from the first one at or behind the physical offset `begin` on. Damage on the
-    way goes to `store.problems`.
+    """Yield whole records, from the first one at or after the physical offset `begin`.
+
+    Damage between them is added to `store.problems`.
     """
     low = store.log.starts[0] if store.log.starts else 0
     first: int | None = max(begin, low)
@@ -32,7 +33,7 @@ def dump(store: StoppedStore, *, topic: str | None, begin: int) -> Iterator[Reco
 
 
 def to_json(record: Record) -> dict[str, Any]:
-    """All of a record but its body."""
+    """Return everything in a record except its body."""
     return {
         "physical_offset": record.physical_offset,
         "store_size": record.store_size,
@@ -54,7 +55,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def to_line(record: Record) -> str:
-    """The same on one line, for people."""
+    """Return the record on one line, for people."""
     properties = record.properties
     parts = [
         f"{record.physical_offset:>14}",

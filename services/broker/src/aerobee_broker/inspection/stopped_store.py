@@ -1,6 +1,6 @@
 """The files of a store that no broker has open, for reading only.
 
-A broker that opens the store would extend, cut and rebuild files; here they stay as they are.
+A broker that opens the store would extend, cut and rebuild files. This module does not change them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_OPEN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `physical_offset` is -1 where it is not about bytes of the log."""
+    """One problem. `physical_offset` is -1 if the problem is not in the bytes of the log."""
 
     file: Path
     what: str
@@ -43,8 +43,8 @@ class StoppedStore:
     open_files: OpenFiles
     checkpoint: Checkpoint | None
     deleted_topics: dict[str, int]
-    format: Format | None  # None: no build that writes one was here, or it is damaged
-    clean: bool  # the broker stopped in order
+    format: Format | None  # None: the file is missing or damaged
+    clean: bool  # whether the broker stopped in order
     problems: list[Problem] = field(default_factory=list)
     _lock: FileLock | None = None
 
@@ -54,12 +54,12 @@ class StoppedStore:
             self._lock.close()
 
     def end_of_files(self) -> int:
-        """Physical offset behind the last file."""
+        """Return the physical offset after the last file."""
         return self.log.starts[-1] + self.log.file_size if self.log.starts else 0
 
 
 def directory_of(path: Path) -> Path:
-    """The directory with commitlog/ in it, given that one or the one of --data.
+    """Return the directory that contains commitlog/, given that directory or the one of --data.
 
     Raises StartError.
     """
@@ -73,8 +73,10 @@ def directory_of(path: Path) -> Path:
 
 
 def open_stopped(path: Path, disk: Disk) -> StoppedStore:
-    """Locks the store and finds its files. Raises StartError while a broker has it open, and for a
-    store that this build cannot read."""
+    """Lock the store and find its files.
+
+    Raises StartError if a broker has the store open, or if this build cannot read it.
+    """
     path = directory_of(path)
     problems: list[Problem] = []
     found = _format(disk, path, problems)
@@ -100,7 +102,7 @@ def open_stopped(path: Path, disk: Disk) -> StoppedStore:
 
 
 def _format(disk: Disk, path: Path, problems: list[Problem]) -> Format | None:
-    """Raises StartError."""
+    """Return the format of the store. Add damage to `problems`. Raises StartError."""
     file = FormatFile(disk, path)
     try:
         file.load()
@@ -112,7 +114,7 @@ def _format(disk: Disk, path: Path, problems: list[Problem]) -> Format | None:
 
 
 def _file_size(disk: Disk, path: Path, checkpoint: Checkpoint | None) -> int:
-    """Of a log file: what the checkpoint says; without one, the size of the first file."""
+    """Return the size of a log file: from the checkpoint, else the size of the first file."""
     if checkpoint is not None:
         return checkpoint.file_size
     for name in disk.list(path / "commitlog"):
@@ -130,7 +132,7 @@ def size_of(disk: Disk, path: Path) -> int:
 
 
 def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
-    """Where the log files start; what is wrong with their names and sizes goes to `problems`."""
+    """Return where the log files start. Add wrong names and sizes to `problems`."""
     starts = [start for name in disk.list(log.folder) if (start := start_of(name)) is not None]
     for index, start in enumerate(starts):
         path = log.path_of(start)
@@ -146,7 +148,7 @@ def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
 
 
 def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str, int]:
-    """Topic → physical offset below which its records are no more."""
+    """Return topic → physical offset below which its records are deleted."""
     file = path / "config" / "deletedTopics.json"
     try:
         found = decode(read_file(disk, file))

@@ -13,11 +13,11 @@ from aerobee_broker.store.recovery.scan import End, Records, Stop, find_record, 
 
 
 class Walk:
-    """Iterate over it for (records, physical offset behind them), then read its fields.
+    """Iterate over it for (records, physical offset after them), then read its fields.
 
-    `end`: the physical offset at which the records end. `tail`: what is wrong with the torn tail
-    there, which the next start truncates; empty when there is none. `lost_bytes`: of the log before
-    `end` that are no records.
+    `end`: the physical offset at which the records end. `tail`: the damage of the torn tail there,
+    which the next start truncates; empty without a torn tail. `lost_bytes`: bytes of the log before
+    `end` that do not belong to a record.
     """
 
     def __init__(self, store: StoppedStore, begin: int | None = None) -> None:
@@ -52,7 +52,7 @@ class Walk:
         self._check_durable_end(at)
 
     def _behind(self, physical_offset: int, end: End) -> int | None:
-        """Where the next whole record lies behind a bad one; None when the log ends there."""
+        """Return where the next whole record after a bad one begins; None: the log ends there."""
         checkpoint = self._store.checkpoint
         durable = checkpoint.flushed if checkpoint else None
         if durable is not None and physical_offset >= durable:
@@ -72,7 +72,7 @@ class Walk:
         return next_at
 
     def _check_durable_end(self, end: int) -> None:
-        """That the log reaches what was durable."""
+        """Check that the log reaches the durable end."""
         checkpoint = self._store.checkpoint
         if checkpoint is not None and end < checkpoint.flushed:
             what = f"the log ends here, and it was durable up to {checkpoint.flushed}"

@@ -1,1 +1,4 @@
-"""The broker's small tables and their JSON files under `config/`. Knows no message and no wire."""
+"""The broker's small tables and their JSON files under `config/`.
+
+Independent of messages and of the wire format.
+"""

@@ -1,7 +1,7 @@
 """The consumer offset of each group in each message queue: `consumerOffset.json`.
 
-A commit overwrites, also backwards. Written every few seconds: a crash loses the last commits, and
-those messages are redelivered.
+A commit overwrites the offset, also with a lower one. The file is written every few seconds: a
+crash loses the last commits, and those messages are redelivered.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from aerobee_broker.metadata.table import JournalledTable
 from aerobee_chassis.clock import Clock
 
 _COMMITS_PER_VERSION = 500
-_SEPARATOR = "@"  # no legal name holds it
-# Twice the longest long poll: a running consumer has pulled by then.
+_SEPARATOR = "@"  # legal names do not contain it
+# Twice the longest long poll: a running consumer has pulled within this time.
 RESET_HOLDS_MS = 60_000
 
 
 class ConsumerOffsets(JournalledTable):
     """(topic, consumer group) → queue id → queue offset of the next message to consume.
 
-    A reset also leaves a mark: until the consumer learns of it by its next pull, its commits are
-    ignored, because one that was under way would overwrite the reset. The mark holds for a minute
-    at most: a group that commits without pulling never learns of it.
+    A reset also leaves a mark. Commits of the consumer are ignored until its next pull returns the
+    reset, because a commit under way would overwrite it. The mark expires after a minute, because a
+    group that commits without pulling never receives the reset.
     """
 
     ROWS = "offsetTable"
@@ -32,7 +32,7 @@ class ConsumerOffsets(JournalledTable):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
-        # queue id → offset, and until when (monotonic, ms) the mark holds
+        # queue id → offset, and the time (monotonic, ms) at which the mark expires
         self._resets: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self._commits = 0
 
@@ -40,14 +40,14 @@ class ConsumerOffsets(JournalledTable):
         return self._offsets.get((topic, consumer_group), {}).get(queue_id)
 
     def of(self, consumer_group: str, topic: str) -> Mapping[int, int]:
-        """Queue id → queue offset."""
+        """Return queue id → queue offset."""
         return self._offsets.get((topic, consumer_group), {})
 
     def topics_of(self, consumer_group: str) -> list[str]:
         return sorted(topic for topic, group in self._offsets if group == consumer_group)
 
     def begun(self) -> set[str]:
-        """Topics of which some group has consumed a message."""
+        """Return the topics of which any group has consumed a message."""
         return {topic for (topic, _), queues in self._offsets.items() if any(queues.values())}
 
     def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -62,7 +62,7 @@ class ConsumerOffsets(JournalledTable):
             self._committed(key)
 
     def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Moves the group, whatever a running consumer commits before its next pull."""
+        """Move the group. Commits of a running consumer before its next pull are ignored."""
         key = (topic, consumer_group)
         self._offsets.setdefault(key, {})[queue_id] = queue_offset
         until_ms = self._clock.monotonic_ms() + RESET_HOLDS_MS
@@ -70,7 +70,7 @@ class ConsumerOffsets(JournalledTable):
         self._committed(key)
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that the queue was reset to, once; None when there is no mark."""
+        """Return the offset that the queue was reset to, once; None if the mark is missing."""
         if not self._resets or not self._is_marked((topic, consumer_group), queue_id):
             return None
         return self._unmark((topic, consumer_group), queue_id)
@@ -89,7 +89,7 @@ class ConsumerOffsets(JournalledTable):
         return offset
 
     def remove(self, consumer_group: str, topic: str) -> None:
-        """Of a group that has left the topic."""
+        """Remove the offsets of a group that has left the topic."""
         key = (topic, consumer_group)
         self._remove([key] if key in self._offsets else [])
 
@@ -152,7 +152,7 @@ class ConsumerOffsets(JournalledTable):
             self._row_changed(key)
 
     def _committed(self, key: tuple[str, str]) -> None:
-        """The data version counts hundreds of commits as one, as RocketMQ's does."""
+        """Count a commit. As in RocketMQ, hundreds of commits are one data version."""
         self.revision += 1
         self._row_changed(key)
         self._commits += 1

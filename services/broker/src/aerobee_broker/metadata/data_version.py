@@ -1,4 +1,4 @@
-"""The version of a table: two tables of one version have the same content."""
+"""The version of a table: two tables with the same version have the same content."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How far each queue of delayed messages has been delivered: `delayOffset.json`.
+"""The delivery progress of each queue of delayed messages: `delayOffset.json`.
 
-Written only after the delivered copies are durable. A crash loses the last updates: those messages
-are delivered twice.
+The file is written only after the delivered copies are durable. A crash loses the last updates, and
+those messages are delivered twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether this broker drains: `brokerDrain.json`."""
+"""The drain state of this broker: `brokerDrain.json`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from aerobee_chassis.clock import Clock
 
 
 class Drain(Table):
-    """`since_ms`: wall-clock time at which draining began; 0: this broker does not drain.
+    """The drain state of this broker.
 
-    `refuses`: whether producers are refused, which begins once the name servers have been told.
+    `since_ms`: wall-clock time at which draining began; 0: this broker does not drain. `refuses`:
+    whether producers are refused. That begins after the name servers were notified.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -21,7 +22,7 @@ class Drain(Table):
         self.refuses = False
 
     def put(self, draining: bool) -> bool:
-        """False: it was so already."""
+        """Start or end draining. Return False if that changes nothing."""
         if draining == bool(self.since_ms):
             return False
         self.since_ms = self._clock.now_ms() if draining else 0

@@ -1,16 +1,17 @@
-"""The records of the metadata journal: what changes topics, groups and consumer offsets on each
-replica of a log. Pure: a table in, records out, and back.
+"""The records of the metadata journal, which replicate topics, groups and consumer offsets.
 
-They are messages of the system topic rmq_sys_METADATA_LOG, so their order is the order in which
-things happened, and they share log, replication and recovery with everything else:
+Pure functions: they turn changes of a table into records, and records into changes.
 
-    queue 0   changes of a table: the rows as they are now, not what was done to them. Applying one
-              twice, or to a table that has seen it, does no harm
-    queue 1   what acts on the store too, at its place in the log. The deletion of a topic: what
-              lies before it is deleted, what lies behind belongs to a topic that was created again.
-              The creation of a parent of lite topics: units that lie behind it have other codes
+The records are messages of the system topic rmq_sys_METADATA_LOG. Their order is therefore the
+order of the changes, and they share log, replication and recovery with all other messages:
 
-The body is one JSON object; "kind" says which. Rows are as in the file of their table.
+    queue 0   changes of a table: the rows as they are now, not the operation. Applying a change
+              twice, or to a table that already has it, does no harm
+    queue 1   changes that also act on the store, at their place in the log. The deletion of a
+              topic: earlier messages are deleted, later ones belong to a topic that was created
+              again. The creation of a parent of lite topics: later units have other codes
+
+The body is one JSON object with its kind in "kind". Rows have the format of their table's file.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import topics as names
 
-MAX_BODY = 256 * 1024  # of a record; one row may be more
+MAX_BODY = 256 * 1024  # of a record; a single row may be larger
 _DELETION = "deleteTopic"
 _PARENT = "createParent"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 class TableChange(NamedTuple):
-    """`table`: its name among the JournalledTables. `version`: of the whole table after this.
-    `put`: rows by name. `anew`: the table had no rows before."""
+    """A change of the JournalledTables field `table`.
+
+    `version`: the version of the whole table after this change. `put`: rows by name. `anew`: the
+    table had no rows before.
+    """
 
     table: str
     version: DataVersion
@@ -45,15 +49,18 @@ class TableChange(NamedTuple):
 
 
 class TopicDeletion(NamedTuple):
-    """`below`: physical; the records of the topic that begin there or later are those of another
-    one. Between it and the place of this record there are none."""
+    """The deletion of a topic.
+
+    Records of the topic at the physical offset `below` or later belong to a topic that was created
+    again. The topic has no records between `below` and the position of this record.
+    """
 
     topic: str
     below: int
 
 
 class ParentCreation(NamedTuple):
-    """A topic of the type LITE: before its first message, and before its row."""
+    """The creation of a topic of the type LITE, logged before its first message and its row."""
 
     topic: str
 
@@ -62,7 +69,7 @@ MetadataRecord = TableChange | TopicDeletion | ParentCreation
 
 
 class JournalledTables(NamedTuple):
-    """The tables that a replicated broker journals. A field's name is that of the table."""
+    """The tables that a replicated broker journals. Each field has the name of its table."""
 
     topics: Topics
     groups: SubscriptionGroups
@@ -76,7 +83,7 @@ class JournalledTables(NamedTuple):
 
 
 def messages(record: MetadataRecord, now_ms: int) -> list[NewMessage]:
-    """The messages to append, in this order. A large change is several."""
+    """Return the messages to append, in order. A large change becomes several messages."""
     topic = names.METADATA_LOG_TOPIC
     if not isinstance(record, TableChange):
         kind = _DELETION if isinstance(record, TopicDeletion) else _PARENT
@@ -106,7 +113,7 @@ def _bodies(change: TableChange) -> Iterator[bytes]:
 
 
 def decode(body: bytes) -> MetadataRecord:
-    """Raises KeyError, TypeError, ValueError when it is none."""
+    """Decode a record. Raises KeyError, TypeError or ValueError if it is invalid."""
     found = json.loads(body)
     kind = found["kind"]
     if kind == _DELETION:
@@ -134,9 +141,11 @@ def _text(value: object) -> str:
 
 
 def apply(record: MetadataRecord, tables: JournalledTables, stale: Collection[str] = ()) -> None:
-    """What it changes in the tables; its part in the store is the caller's. `stale`: names
-    of tables that are newer than the record. Raises AttributeError, KeyError, TypeError, ValueError
-    for rows that are none: then nothing of it is done."""
+    """Apply a record to the tables. The caller applies it to the store.
+
+    `stale`: names of tables that are newer than the record; they are not changed. Raises
+    AttributeError, KeyError, TypeError or ValueError for invalid rows; then nothing is changed.
+    """
     if isinstance(record, TopicDeletion):
         if "topics" not in stale:
             tables.topics.remove_row(record.topic)

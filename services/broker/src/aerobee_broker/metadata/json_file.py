@@ -1,7 +1,7 @@
-"""A JSON file that is replaced at once, with the content before it in `.bak`. Knows no table.
+"""A JSON file that is replaced atomically, with its previous content in `.bak`.
 
-Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory. After
-a power cut at any moment one of the two files is whole.
+Independent of the tables. Order of a write: temporary file, fsync, old file to `.bak`, rename,
+fsync of the directory. After a power cut at any moment, one of the two files is whole.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from aerobee_wire.checked_json import decode
 class JsonFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
-        self.problem = ""  # why `load` took the backup, until the next `write`
-        self.is_backup = False  # whether `load` took the backup, until the next `write`
+        self.problem = ""  # why `load` used the backup, until the next `write`
+        self.is_backup = False  # whether `load` used the backup, until the next `write`
         self._disk = disk
 
     def load(self) -> dict[str, Any] | None:
-        """The content, else that of `.bak`, or None when there is neither file.
+        """Return the content of the file, else that of `.bak`, or None if neither file exists.
 
-        Raises ConfigFileDamaged when what is there cannot be read.
+        Raises ConfigFileDamaged if files exist but none can be read.
         """
         backup = self.path.with_name(self.path.name + ".bak")
         problems = []
@@ -43,7 +43,7 @@ class JsonFile:
         return None
 
     def write(self, data: bytes) -> None:
-        """Puts `data` in place. Raises OSError. Blocks for two or three disk flushes."""
-        # A damaged file must not replace the whole backup.
+        """Replace the content with `data`. Raises OSError. Blocks for two or three disk flushes."""
+        # A damaged file must not replace the intact backup.
         replace_file(self._disk, self.path, data, keep_backup=not self.problem)
         self.problem, self.is_backup = "", False

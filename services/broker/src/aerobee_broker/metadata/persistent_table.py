@@ -1,5 +1,6 @@
-"""Persistent tables: written to their files on a worker thread, one write at a time, with the
-newest content.
+"""Persistent tables, written to their files on a worker thread.
+
+One write runs at a time; it takes the newest content.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from aerobee_broker.metadata.table import Table
 from aerobee_wire.checked_json import encode
 from aerobee_wire.status import Code, MqError
 
-_POSITION = "journalPosition"  # a member of the file, beside RocketMQ's
+_POSITION = "journalPosition"  # a member of the file, besides RocketMQ's
 
 
 class Logged(NamedTuple):
-    """`position`: physical; the journal below it says all that the table says. `confirmed` ends
-    when no failover takes that back; None: none does."""
+    """The journal position of a table.
+
+    `position`: physical offset; the journal below it has the whole content of the table.
+    `confirmed` returns when a failover can no longer roll that back; None: that is already so.
+    """
 
     position: int
     confirmed: Awaitable[None] | None
@@ -30,11 +34,11 @@ class Logged(NamedTuple):
 
 class Journal(Protocol):
     def log(self, table: Table) -> Logged:
-        """What has changed in the table goes to the journal. Raises what the store raises."""
+        """Log the changes of the table to the journal. Raises the errors of the store."""
 
 
 class Prepared(NamedTuple):
-    """A write, as of one turn of the loop: to be made once `logged` is confirmed."""
+    """A write, prepared in one turn of the loop, to be made after `logged` is confirmed."""
 
     logged: Logged
     write: Callable[[], Awaitable[None]]
@@ -46,11 +50,11 @@ _NOT_LOGGED = Logged(0, None)
 class PersistentTable:
     """A table and its file.
 
-    `logged`, where it is given: returns when the log durably holds what the table says by now. Such
-    a table is written only then: its file must not hold an ack that a power cut rolls back.
-    `journal`: of a replicated broker; the file holds what is confirmed, and says up to where.
-    `require`: called with the features of the table before they are in the file or the journal;
-    raises MqError.
+    `logged`: returns when the log durably has everything in the table. The file of such a table is
+    written only after that, because it must not contain an ack that a power cut rolls back.
+    `journal`: for a replicated broker; the file then has the confirmed content and its journal
+    position. `require`: called with the features of the table before they are written to the file
+    or the journal; raises MqError.
     """
 
     def __init__(
@@ -63,8 +67,8 @@ class PersistentTable:
         *,
         require: Callable[[Collection[str]], None] = lambda features: None,
     ) -> None:
-        self.position: int | None = None  # as the file has it; None: no journal was kept
-        self.is_there = False  # whether there is a file
+        self.position: int | None = None  # as in the file; None: it was written without a journal
+        self.is_there = False  # whether the file exists
         self._table = table
         self._file = file
         self._writer = writer
@@ -75,13 +79,16 @@ class PersistentTable:
         self._require = require
 
     def load(self) -> bool:
-        """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
+        """Fill the table from the file. Return False if the file is missing.
+
+        Raises ConfigFileDamaged.
+        """
         is_there = self.read()
         self._report()
         return is_there
 
     def read(self) -> bool:
-        """`load`, without a log event."""
+        """Do the same as `load`, without a log event."""
         content = self._file.load()
         if content is None:
             return False
@@ -95,14 +102,17 @@ class PersistentTable:
         return True
 
     def _report(self) -> None:
-        """Logs what was not as expected."""
+        """Log problems of the file."""
         if self._file.problem:
             structlog.get_logger().error(
                 "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
             )
 
     def _load_content(self, content: dict[str, Any]) -> None:
-        """Raises AttributeError, KeyError, TypeError, ValueError, ConfigFileDamaged."""
+        """Fill the table.
+
+        Raises AttributeError, KeyError, TypeError, ValueError, ConfigFileDamaged.
+        """
         self._table.load(content)
         self._load_position(content)
 
@@ -111,7 +121,10 @@ class PersistentTable:
         self.position = None if position is None else int(position)
 
     def take(self, content: dict[str, Any]) -> None:
-        """The content of another replica's file; `save` is to follow. Raises ConfigFileDamaged."""
+        """Replace the table with the content of another replica's file. Call `save` afterwards.
+
+        Raises ConfigFileDamaged.
+        """
         try:
             self._table.take(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -120,8 +133,10 @@ class PersistentTable:
             raise ConfigFileDamaged(self._file.path, text) from None
 
     def encoded(self) -> tuple[bytes, Logged]:
-        """What the file is to hold when `confirmed` of the second has ended. Raises what
-        `require` and the store raise."""
+        """Return the new content of the file, and what must be confirmed before the write.
+
+        Raises the errors of `require` and of the store.
+        """
         content = self._table.to_json()
         logged = self._log()
         return encode({**content, **self._position_member(logged.position)}), logged
@@ -131,16 +146,16 @@ class PersistentTable:
         return _NOT_LOGGED if self._journal is None else self._journal.log(self._table)
 
     def _position_member(self, position: int | None) -> dict[str, int]:
-        """Of a file; none where no journal is kept."""
+        """Return the position as a member of a file; empty without a journal."""
         if self._journal is None or position is None:
             return {}
         return {_POSITION: position}
 
     async def save(self) -> None:
-        """Returns when the table as it is now is durable; concurrent callers share a write.
+        """Return when the present content of the table is durable. Callers share a write.
 
-        Raises MqError DISK_FULL or SYSTEM_ERROR when the file cannot be written, and what `logged`
-        and `require` raise.
+        Raises MqError DISK_FULL or SYSTEM_ERROR if the file cannot be written, and the errors of
+        `logged` and `require`.
         """
         wanted = self._table.revision
         while self._saved < wanted:
@@ -148,11 +163,11 @@ class PersistentTable:
                 self._write_under_way = asyncio.get_running_loop().create_task(
                     self._write(), name=f"save {self._file.path.name}"
                 )
-            # Cancelling one caller must not cancel the write for the others.
+            # Cancelling one caller must not cancel the write for the other callers.
             await asyncio.shield(self._write_under_way)
 
     async def try_save(self) -> None:
-        """Periodic `save`: a failure is logged, and the next call retries."""
+        """Save periodically: log a failure; the next call retries."""
         try:
             await self.save()
         except MqError as error:
@@ -161,7 +176,7 @@ class PersistentTable:
             )
 
     async def finish(self) -> None:
-        """The last `try_save`: an older version finds all of it in the JSON file."""
+        """Save for the last time: an older version finds all of the table in the JSON file."""
         await self.try_save()
 
     async def _write(self) -> None:

@@ -1,4 +1,7 @@
-"""The consumer groups of this broker: `subscriptionGroup.json`. Knows no clients, no offsets."""
+"""The consumer groups of this broker: `subscriptionGroup.json`.
+
+Independent of clients and offsets.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 DEFAULT_RETRY_MAX_TIMES = 16
-# RocketMQ's customised policy gives retry n entry n + 2 of its list, so that its default list, the
-# 18 delay levels, starts at level 3.
+# RocketMQ's customised policy uses entry n + 2 of its list for retry n, so that its default list,
+# the 18 delay levels, starts at level 3.
 _POLICY_SKIP = 2
 _EXPONENTIAL = "EXPONENTIAL"
-# Ours, beside RocketMQ's consumeMessageOrderly (docs/adr/0012-order-by-default.md).
+# Aerobee's own, besides RocketMQ's consumeMessageOrderly (docs/adr/0012-order-by-default.md).
 _CONSUME_ORDER = "consumeOrder"
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -42,11 +45,12 @@ class SubscriptionGroup:
     consume_broadcast_enable: bool = True
     consume_order: ConsumeOrder = ConsumeOrder.AUTO
     retry_queue_count: int = 1
-    # Delivery attempts = this + 1.
+    # The number of delivery attempts is this + 1.
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
-    # Before retry 1, 2, …; beyond the last, the last again. Empty: the delay levels from 3 on.
+    # The delays before retry 1, 2, …; later retries use the last one. Empty: the delay levels from
+    # level 3 on.
     retry_delays_ms: tuple[int, ...] = ()
-    # In place of these delays.
+    # Replaces these delays.
     exponential_retry: ExponentialRetryPolicy | None = None
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
@@ -57,7 +61,7 @@ class SubscriptionGroup:
 
     @property
     def features(self) -> set[str]:
-        """Of the store's format."""
+        """Return the features of the store's format that this group uses."""
         return set() if self.exponential_retry is None else {EXPONENTIAL_RETRY}
 
     def to_json(self) -> dict[str, Any]:
@@ -122,16 +126,19 @@ class SubscriptionGroup:
 
 
 def _order(content: Mapping[str, Any]) -> ConsumeOrder:
-    """RocketMQ's stores and those of version 0.1 have consumeMessageOrderly alone, whose false
-    nobody chose: it is AUTO. A store of this version that RocketMQ or version 0.1 has written since
-    has lost the key of ours."""
+    """Return the order of a stored group.
+
+    Stores of RocketMQ and of version 0.1 have only consumeMessageOrderly, whose false was not
+    chosen by a user: it becomes AUTO. If RocketMQ or version 0.1 has written a store of this
+    version, the key `consumeOrder` is lost.
+    """
     if content.get("consumeMessageOrderly"):
         return ConsumeOrder.ON
     return ConsumeOrder[content.get(_CONSUME_ORDER, ConsumeOrder.AUTO.name)]
 
 
 def _exponential(policy: Mapping[str, Any]) -> ExponentialRetryPolicy | None:
-    """None: the policy is the customised one."""
+    """Return the exponential policy, or None if the policy is the customised one."""
     if policy.get("type") != _EXPONENTIAL:
         return None
     values = policy.get("exponentialRetryPolicy") or {}
@@ -144,7 +151,7 @@ def _exponential(policy: Mapping[str, Any]) -> ExponentialRetryPolicy | None:
 
 
 def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of the customised policy."""
+    """Return the delays of the customised policy."""
     listed = (policy.get("customizedRetryPolicy") or {}).get("next") or ()
     return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
 
@@ -167,7 +174,7 @@ class SubscriptionGroups(JournalledTable):
         return list(self._groups.values())
 
     def put(self, group: SubscriptionGroup) -> bool:
-        """Adds or replaces. False: it was there, changed or not."""
+        """Add or replace a group. Return False if the group existed, changed or not."""
         known = self._groups.get(group.consumer_group)
         if known != group:
             self._groups[group.consumer_group] = group
@@ -186,7 +193,7 @@ class SubscriptionGroups(JournalledTable):
     def head_to_json(self) -> dict[str, Any]:
         return {
             "dataVersion": self.version.to_json(),
-            "forbiddenTable": self._forbidden,  # RocketMQ's; kept, without effect here
+            "forbiddenTable": self._forbidden,  # RocketMQ's; kept, but without effect here
         }
 
     def load(self, content: dict[str, Any]) -> None:

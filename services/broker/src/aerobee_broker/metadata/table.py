@@ -1,4 +1,7 @@
-"""The base of the tables: a data version, which crosses the wire; a revision, which does not."""
+"""The base of the tables.
+
+A table has a data version, which is sent to other processes, and a revision, which is not.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,15 @@ from typing import Any, ClassVar
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_chassis.clock import Clock
 
-_LEAST_KEPT = 1024  # changed keys
+_LEAST_KEPT = 1024  # changed keys to keep at least
 
 
 class Table(ABC):
-    """`revision` counts the changes since the process started; what was saved or registered last is
-    known by it. Every change calls `_changed`. `features`: those of the store's format that a build
-    must know to read what the table has had (`store/format.py`).
+    """A table of the broker.
+
+    `revision` counts the changes since the process started; it identifies what was saved or
+    registered last. Every change calls `_changed`. `features`: features of the store's format that
+    a build must know to read what the table has ever contained (`store/format.py`).
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -27,18 +32,18 @@ class Table(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The content of its file."""
+        """Return the content of the file."""
 
     @abstractmethod
     def load(self, content: dict[str, Any]) -> None:
-        """Fills the table from the content of its file. Raises KeyError, TypeError, ValueError."""
+        """Fill the table from the content of its file. Raises KeyError, TypeError, ValueError."""
 
     def touch(self) -> None:
-        """The file is to be written again, although nothing has changed."""
+        """Request that the file is written again although nothing has changed."""
         self.revision += 1
 
     def take(self, content: dict[str, Any]) -> None:
-        """`load` in a table that is in use."""
+        """Load the content into a table that is in use."""
         self.load(content)
         self.touch()
 
@@ -48,20 +53,24 @@ class Table(ABC):
 
 
 class JournalledTable(Table):
-    """A table that is saved row by row (`changes/`), and that a replicated broker journals
-    (`journal_records.py`). A key is what the table has its rows by, a name the same in JSON.
+    """A table that is saved row by row (`changes/`) and journalled (`journal_records.py`).
+
+    Only a replicated broker journals it. A *key* identifies a row in memory, a *name* in JSON.
     """
 
-    ROWS: ClassVar[str]  # the member of its file that has the rows
+    ROWS: ClassVar[str]  # the member of the file that contains the rows
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._changed_at: dict[Any, int] = {}  # key → revision; the newest change is the last
-        self._all_changed_at = 0  # revision: changes up to it are not listed
+        self._changed_at: dict[Any, int] = {}  # key → revision; the newest change comes last
+        self._all_changed_at = 0  # revision; earlier changes are not listed
 
     def changed_keys(self, revision: int) -> list[Any] | None:
-        """Keys of the rows that were put or removed after `revision`, in the order of their last
-        change. None: they are not known, so compare all rows. Costs as much as there are."""
+        """Return the keys of rows put or removed after `revision`, or None if they are unknown.
+
+        They are in the order of their last change. If they are unknown, compare all rows. The cost
+        depends on the number of keys returned.
+        """
         if revision < self._all_changed_at:
             return None
         found = []
@@ -77,7 +86,7 @@ class JournalledTable(Table):
 
     @abstractmethod
     def head_to_json(self) -> dict[str, Any]:
-        """The members of its file besides the rows."""
+        """Return the members of the file besides the rows."""
 
     def take(self, content: dict[str, Any]) -> None:
         super().take(content)
@@ -85,15 +94,15 @@ class JournalledTable(Table):
 
     @abstractmethod
     def rows(self) -> Mapping[Any, Any]:
-        """Key → row, as the table has them: not to be kept."""
+        """Return key → row, the table's own mapping. Do not keep it."""
 
     @abstractmethod
     def name_of(self, key: Any) -> str:
-        """Of the row with this key, in JSON."""
+        """Return the name of the row in JSON."""
 
     @abstractmethod
     def row_to_json(self, row: Any) -> Any:
-        """As a journal record has it."""
+        """Return the row in the format of a journal record."""
 
     @abstractmethod
     def take_rows(
@@ -104,15 +113,20 @@ class JournalledTable(Table):
         *,
         anew: bool,
     ) -> None:
-        """On another replica: rows by name, as JSON. `anew`: these are all. Raises KeyError,
-        TypeError, ValueError; then the table is as before."""
+        """Apply rows of another replica: by name, as JSON. With `anew`, they are all the rows.
+
+        Raises KeyError, TypeError or ValueError; then the table is unchanged.
+        """
 
     def _taken(self, version: DataVersion) -> None:
         self.revision += 1
         self.version = version
 
     def _row_changed(self, key: Any) -> None:
-        """At the present revision. Keeps up to two entries a row, for removed ones count too."""
+        """Record that the row changes at the present revision.
+
+        The table keeps up to two entries a row and 1,024 more, because removed rows count too.
+        """
         changed_at = self._changed_at
         changed_at.pop(key, None)
         changed_at[key] = self.revision
@@ -126,5 +140,5 @@ class JournalledTable(Table):
 
 
 def kept(row: Any) -> Any:
-    """A row that stays as it is; rows of consumer offsets change."""
+    """Return a copy of a mutable row: rows of consumer offsets change."""
     return dict(row) if isinstance(row, dict) else row

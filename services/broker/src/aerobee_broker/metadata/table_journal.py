@@ -1,4 +1,4 @@
-"""What the files of the journalled tables wait for, and which position they name, by role."""
+"""The journal position of the journalled tables' files, and what their writes wait for, by role."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from aerobee_broker.metadata.table import Table
 
 
 class TableJournal:
-    """Of a replica that follows everything in a table is confirmed. `lead` makes it a master's, for
-    good: one that is deposed loads its tables anew."""
+    """The journal of a replica. While it follows, everything in its tables is confirmed.
+
+    `lead` turns it into the journal of a master permanently: a deposed master loads its tables
+    again.
+    """
 
     def __init__(self) -> None:
-        self.applied = 0  # physical: what the journal says below is in the tables
+        self.applied = 0  # physical offset; the tables contain all journal records below it
         self._leader: Journal | None = None
 
     def applied_to(self, physical_offset: int) -> None:
         self.applied = max(self.applied, physical_offset)
 
     def lead(self, journal: Journal) -> None:
-        """Changes are logged by it from now on."""
+        """Log changes with `journal` from now on."""
         self._leader = journal
 
     def log(self, table: Table) -> Logged:
@@ -32,24 +35,24 @@ class TableJournal:
 
 
 class SavedTables(NamedTuple):
-    """The journalled tables, their files by name of the table, and what joins the two."""
+    """The journalled tables, their files by the name of the table, and the journal."""
 
     tables: JournalledTables
     files: Mapping[str, PersistentTable]
     journal: TableJournal
 
     def needed_from(self) -> int:
-        """The physical offset from which on the log has journal records that some file lacks."""
+        """Return the physical offset from which the log has journal records that a file lacks."""
         positions = [file.position for file in self.files.values()]
         return min(self.journal.applied if at is None else at for at in positions)
 
     def refresh(self, below: int) -> None:
-        """Files whose position lies below this physical offset are to be written again."""
+        """Request a write of the files whose position is below this physical offset."""
         for name, table in self.tables.by_name().items():
             if (self.files[name].position or 0) < below:
                 table.touch()
 
     async def save(self) -> None:
-        """A failure is logged."""
+        """Save the files. Log a failure."""
         for file in self.files.values():
             await file.try_save()

@@ -1,4 +1,4 @@
-"""The topics of this broker: `topics.json`. Knows their configuration, not their messages."""
+"""The topics of this broker: `topics.json`. Their configuration, not their messages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TopicConfig:
     topic_sys_flag: int = 0
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
-    # Queues that it had before it was shrunk: messages beyond its present ones are unreadable by
-    # intent. 0: it was not.
+    # Number of queues before the topic was shrunk: messages in queues beyond the present ones are
+    # unreadable by intent. 0: the topic was not shrunk.
     shrunk_from: int = 0
 
     @property
@@ -45,23 +45,23 @@ class TopicConfig:
 
     @property
     def message_type(self) -> str:
-        """Empty: it has none of its own."""
+        """The type of the messages; empty: the topic does not name one."""
         return self.attributes.get(MESSAGE_TYPE, "")
 
     @property
     def by_priority(self) -> bool:
-        """Whether a queue stands for a priority: the higher its id, the sooner it is popped."""
+        """Return whether each queue is a priority: queues with higher ids are popped first."""
         return self.message_type == "PRIORITY"
 
     @property
     def features(self) -> set[str]:
-        """Of the store's format."""
+        """Return the features of the store's format that this topic uses."""
         found = {LITE_TOPICS} if self.message_type == LITE else set()
         return found | {SHRUNK_TOPICS} if self.shrunk_from else found
 
     @property
     def queue_count(self) -> int:
-        """How many queues exist: to write, to read, or both."""
+        """The number of queues that exist: to write, to read, or both."""
         return max(self.read_queue_count, self.write_queue_count)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class TopicConfig:
             "topicSysFlag": self.topic_sys_flag,
             "order": self.order,
             "attributes": dict(self.attributes),
-            # Ours, beside RocketMQ's keys.
+            # Aerobee's own, besides RocketMQ's keys.
             **({"shrunkFrom": self.shrunk_from} if self.shrunk_from else {}),
         }
 
@@ -93,7 +93,7 @@ class TopicConfig:
 
 
 class Topics(JournalledTable):
-    """Topic name → configuration. Reads are by dictionary: the send path asks once a request."""
+    """Topic name → configuration. Reads are dictionary look-ups: one per send request."""
 
     ROWS = "topicConfigTable"
 
@@ -114,7 +114,7 @@ class Topics(JournalledTable):
         return list(self._configs.values())
 
     def put(self, config: TopicConfig) -> bool:
-        """Adds or replaces. False: it was there, changed or not."""
+        """Add or replace a topic. Return False if the topic existed, changed or not."""
         known = self._configs.get(config.topic)
         if known != config:
             self._configs[config.topic] = config
@@ -131,7 +131,7 @@ class Topics(JournalledTable):
         return True
 
     def register_all(self) -> None:
-        """Registers every topic again: the permission of this broker has changed."""
+        """Register every topic again, because the permission of this broker has changed."""
         self._changed()
         self._rows_replaced()
 
@@ -180,7 +180,7 @@ class Topics(JournalledTable):
             self._row_changed(topic)
 
     def remove_row(self, topic: str) -> None:
-        """`remove`, by the journal, which says the version in a record of its own."""
+        """Remove a topic by the journal, which has the version in a separate record."""
         if self._configs.pop(topic, None) is not None:
             self.revision += 1
             self._row_changed(topic)

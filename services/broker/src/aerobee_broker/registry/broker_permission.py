@@ -1,5 +1,6 @@
-"""What this broker does for producers and consumers: `brokerPermission`, less the write permission
-while it drains.
+"""The permission of this broker for producers and consumers.
+
+It is `brokerPermission`, without the write permission while the broker drains.
 """
 
 from __future__ import annotations
@@ -10,25 +11,24 @@ from aerobee_broker.metadata.topics import READ, WRITE
 
 
 class BrokerPermission:
-    """`configured`: bits of RocketMQ's `brokerPermission`, 4 to read and 2 to write."""
+    """The permission. `configured`: RocketMQ's `brokerPermission`, 4 to read plus 2 to write."""
 
     def __init__(self, configured: int, drain: Drain) -> None:
         self._configured = configured
         self._drain = drain
 
     def bits(self) -> int:
-        """As they are registered with the name servers: topics have no more than these."""
+        """Return the bits to register with the name servers. Topics do not get more than these."""
         return self._configured & ~WRITE if self._drain.since_ms else self._configured
 
     def check_send(self) -> None:
-        """Whether producers may send here. Raises NoPermission."""
+        """Check that producers may send to this broker. Raises NoPermission."""
         self.check_send_back()
         if self._drain.refuses:
             raise NoPermission("this broker drains (aerobee broker drain): send to another")
 
     def check_send_back(self) -> None:
-        """Whether consumers may send back, which they may while the broker drains. Raises
-        NoPermission."""
+        """Check that consumers may send back, also while the broker drains. Raises NoPermission."""
         if not self._configured & WRITE:
             raise NoPermission(
                 "this broker takes no messages (brokerPermission): send to another",
@@ -36,7 +36,7 @@ class BrokerPermission:
             )
 
     def check_read(self) -> None:
-        """Whether consumers may pull and pop. Raises NoPermission."""
+        """Check that consumers may pull and pop. Raises NoPermission."""
         if not self._configured & READ:
             raise NoPermission(
                 "this broker gives no messages (brokerPermission): ask a replica",

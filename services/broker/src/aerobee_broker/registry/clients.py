@@ -1,8 +1,7 @@
 """The live clients of this broker: their producer groups, consumer groups and subscriptions.
 
-A client is live while it sends heartbeats: it is forgotten after `timeout_ms` without one, or at
-once when the stream of its notices (WatchClient) ends. Memory only: heartbeats fill it after a
-restart.
+A client is live while it sends heartbeats. It is forgotten after `timeout_ms` without one, or at
+once when its notice stream (WatchClient) ends. Memory only: heartbeats fill it after a restart.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ class Client:
     version: str = ""
     producer_groups: frozenset[str] = frozenset()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
-    # Of a client behind a proxy: where the proxy is, and what topics it publishes to.
+    # For a client behind a proxy: the address of the proxy, and the topics that it publishes to.
     proxy: str = ""
     published_topics: frozenset[str] = frozenset()
     producer_statistics: Statistics = field(default_factory=dict)
-    since_timestamp_ms: int = 0  # its first heartbeat
+    since_timestamp_ms: int = 0  # time of its first heartbeat
     last_update_timestamp_ms: int = 0
     last_heartbeat_ms: int = 0  # monotonic
-    # (group, topic, queue id) → its last pull, monotonic ms
+    # (group, topic, queue id) → time of its last pull, monotonic ms
     last_pulls_ms: dict[tuple[str, str, int], int] = field(default_factory=dict, compare=False)
 
     @property
@@ -49,19 +48,19 @@ class Client:
 
 
 CONFLICT_INTERVAL_MS = 60_000
-GATHERING_MS = 5_000  # in which clients tell a new master of themselves
-MAX_PENDING_CHECKS = 1_000  # of one client
+GATHERING_MS = 5_000  # the time in which clients register with a new master
+MAX_PENDING_CHECKS = 1_000  # per client
 
 
 @dataclass(frozen=True, slots=True)
 class CheckNotice:
-    """The client is asked about a transaction, named by its half message's queue offset."""
+    """Ask the client about a transaction, named by the queue offset of its half message."""
 
     half_message: int
 
 
 class Watch:
-    """The pending notices of one client. A notice that is pending is not added again."""
+    """The pending notices of one client. A pending notice is not added twice."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -75,7 +74,7 @@ class Watch:
         self._pending.set()
 
     def check(self, half_message: int) -> bool:
-        """False: too many are pending."""
+        """Add a check. Return False if too many are pending."""
         if len(self._checks) >= MAX_PENDING_CHECKS:
             return False
         self._checks[half_message] = None
@@ -87,8 +86,10 @@ class Watch:
         self._pending.set()
 
     async def next(self) -> list[str | CheckNotice]:
-        """Waits for notices. The groups whose members changed, sorted, then the checks; empty: the
-        watch is over."""
+        """Wait for notices. Return the groups whose members changed, sorted, then the checks.
+
+        The result is empty when the watch has ended.
+        """
         await self._pending.wait()
         if self._ended:
             return []
@@ -99,9 +100,12 @@ class Watch:
 
 
 class Clients:
-    """`notifies`: whether the members of a group are notified of changes. `on_conflict` is called
-    when members of a group begin to differ in what must be the same, and when their differences
-    change; once a minute per group at most."""
+    """The live clients.
+
+    `notifies`: whether the members of a group are notified of changes. `on_conflict` is called when
+    members of a group begin to differ in settings that must be equal, and when their differences
+    change. It is called at most once a minute per group.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class Clients:
     ) -> None:
         self._clock = clock
         self._on_conflict = on_conflict
-        # Consumer group → the present differences, and when they were reported last (monotonic).
+        # Consumer group → the present differences, and when they were last reported (monotonic).
         self._conflicts: dict[str, tuple[Differences, int | None]] = {}
         self._timeout_ms = timeout_ms
         self._notifies = notifies
@@ -125,20 +129,21 @@ class Clients:
         self._listed_from_ms = clock.monotonic_ms()
 
     def expect_all(self) -> None:
-        """This broker follows another master, whose clients are about to tell it of themselves: for
-        GATHERING_MS it does not list the members of groups."""
+        """Expect all clients to register again, because this broker follows another master.
+
+        For GATHERING_MS it does not list the members of groups.
+        """
         self._listed_from_ms = self._clock.monotonic_ms() + GATHERING_MS
 
     def listed_members(self, consumer_group: str) -> list[str]:
-        """As `members`, to a member that shares queues by it. Raises MembersNotKnown."""
+        """Return the members, for a member that divides queues by them. Raises MembersNotKnown."""
         left_ms = self._listed_from_ms - self._clock.monotonic_ms()
         if left_ms > 0:
             raise MembersNotKnown(left_ms)
         return self.members(consumer_group)
 
     def on_leave(self, left: Callable[[str, str], None]) -> None:
-        """Calls `left` with the consumer group and the client id of each member that leaves a
-        group, in whatever way."""
+        """Call `left` with the consumer group and client id of each member that leaves."""
         self._on_leave.append(left)
 
     # ---- the live clients ----
@@ -147,11 +152,11 @@ class Clients:
         return [self._clients[client_id] for client_id in sorted(self._clients)]
 
     def silent_ms(self, client: Client) -> int:
-        """Since its last heartbeat."""
+        """Return the milliseconds since the last heartbeat of the client."""
         return self._clock.monotonic_ms() - client.last_heartbeat_ms
 
     def members(self, consumer_group: str) -> list[str]:
-        """Client ids, sorted, so that every member sees the same order."""
+        """Return the client ids, sorted, so that every member sees the same order."""
         return sorted(self._members.get(consumer_group, ()))
 
     def is_member(self, consumer_group: str, client_id: str) -> bool:
@@ -164,15 +169,17 @@ class Clients:
         ]
 
     def broadcasts(self, consumer_group: str) -> bool:
-        """Whether all members do: each has offsets of its own, and none is here."""
+        """Return whether all members broadcast. Each then keeps its own offsets, not the broker."""
         consumers = self.consumers(consumer_group)
         return bool(consumers) and all(
             consumer.message_model is MessageModel.BROADCASTING for consumer in consumers
         )
 
     def producers(self) -> dict[str, list[Watch]]:
-        """Producer group → the watches of its live clients, by client id. A client without a watch
-        cannot be asked about a transaction."""
+        """Return producer group → the watches of its live clients, by client id.
+
+        A client without a watch cannot be asked about a transaction.
+        """
         found: dict[str, list[Watch]] = {}
         for client_id in sorted(self._watches.keys() & self._clients.keys()):
             for group in self._clients[client_id].producer_groups:
@@ -180,23 +187,23 @@ class Clients:
         return found
 
     def subscriptions(self, consumer_group: str) -> Mapping[str, Subscription] | None:
-        """Topic → subscription, the newest of all members; None when the group has no members."""
+        """Return topic → the newest subscription of all members; None without members."""
         return self._subscriptions.get(consumer_group)
 
     def note_pull(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
-        """For `owners`. Pulls of unknown clients are not noted."""
+        """Note a pull for `owners`. Pulls of unknown clients are ignored."""
         client = self._clients.get(client_id)
         if client is not None and consumer_group in client.consumers:
             client.last_pulls_ms[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
 
     def forget_pulls(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
-        """The client does not pull this queue any more."""
+        """Forget that the client pulled this queue."""
         client = self._clients.get(client_id)
         if client is not None:
             client.last_pulls_ms.pop((consumer_group, topic, queue_id), None)
 
     def owners(self, consumer_group: str) -> Mapping[tuple[str, int], str]:
-        """(topic, queue id) → the member that pulled from it last."""
+        """Return (topic, queue id) → the member that pulled from the queue last."""
         latest: dict[tuple[str, int], tuple[int, str]] = {}
         for client_id in self._members.get(consumer_group, ()):
             for (group, topic, queue_id), at_ms in self._clients[client_id].last_pulls_ms.items():
@@ -206,8 +213,10 @@ class Clients:
         return {queue: client_id for queue, (_, client_id) in latest.items()}
 
     def queues_of(self, client: Client) -> list[tuple[str, str, int]]:
-        """(group, topic, queue id) that it pulls, sorted: of a group that divides them, those that
-        nobody pulled later."""
+        """Return the (group, topic, queue id) that the client pulls, sorted.
+
+        If the group divides its queues, queues that another client pulled later are left out.
+        """
         divided = {
             group: self.owners(group)
             for group, consumer in client.consumers.items()
@@ -223,11 +232,11 @@ class Clients:
     # ---- heartbeats and expiry ----
 
     def heartbeat(self, client: Client) -> None:
-        """Its groups replace those of the heartbeat before.
+        """Replace the groups of the client's previous heartbeat.
 
-        A proxy may not know what a client subscribes to, because the client told another one: then
-        the subscriptions of the heartbeat before stay. What a proxy calls a producer may use the
-        id of a consumer: that one stays.
+        A proxy may not know the subscriptions of a client that registered them at another proxy;
+        the previous subscriptions then stay. A proxy may report a producer under the id of a
+        consumer; the consumer then stays.
         """
         before = self._clients.get(client.client_id)
         if before is not None and before.consumers and client.published_topics:
@@ -254,8 +263,10 @@ class Clients:
         consumer_group: str = "",
         publishing: bool = False,
     ) -> None:
-        """Forgets these groups of a client, its published topics if `publishing`, or all of it when
-        nothing is given."""
+        """Forget the given groups of a client, and its published topics if `publishing`.
+
+        Without any of these, forget the client.
+        """
         client = self._clients.get(client_id)
         if client is None:
             return
@@ -281,7 +292,7 @@ class Clients:
             self._update_groups(client_id, dict(client.consumers))
 
     def scan(self) -> list[str]:
-        """Forgets clients without a heartbeat for `timeout_ms`. Returns their ids."""
+        """Forget clients without a heartbeat for `timeout_ms`. Return their ids."""
         limit = self._clock.monotonic_ms() - self._timeout_ms
         silent = [
             client.client_id
@@ -295,7 +306,7 @@ class Clients:
     # ---- notices ----
 
     def watch(self, client_id: str) -> Watch:
-        """The notices for this client from now on; ends an earlier watch of it."""
+        """Return a watch for the notices to this client from now on. End its earlier watch."""
         earlier = self._watches.get(client_id)
         if earlier is not None:
             earlier.end()
@@ -303,18 +314,18 @@ class Clients:
         return watch
 
     def end_watch(self, watch: Watch) -> None:
-        """Its stream ended: forgets the client, unless it has a new watch already."""
+        """Forget the client, because its stream ended, unless it already has a new watch."""
         if self._watches.get(watch.client_id) is watch:
             del self._watches[watch.client_id]
             self.forget(watch.client_id)
 
     def close(self) -> None:
-        """Ends every watch, to stop."""
+        """End every watch, in order to stop."""
         for watch in self._watches.values():
             watch.end()
 
     def notify(self, consumer_group: str) -> None:
-        """Notifies the members that the group changed: its members, or a subscription."""
+        """Notify the members that the group changed: its members, or a subscription."""
         if not self._notifies(consumer_group):
             return
         for client_id in self._members.get(consumer_group, ()):
@@ -323,7 +334,7 @@ class Clients:
                 watch.notify(consumer_group)
 
     def notify_member(self, consumer_group: str, client_id: str) -> None:
-        """As `notify`, one member."""
+        """Notify one member that the group changed."""
         watch = self._watches.get(client_id)
         if watch is not None and self._notifies(consumer_group):
             watch.notify(consumer_group)
@@ -344,7 +355,7 @@ class Clients:
                 for left in self._on_leave:
                     left(group, client_id)
             self._merge_subscriptions(group)
-            # Members that all broadcast do not divide the queues among them.
+            # If all members broadcast, they do not divide the queues.
             if not self.broadcasts(group):
                 self.notify(group)
 
@@ -374,7 +385,7 @@ class Clients:
 def _with_subscriptions(
     consumers: Mapping[str, Consumer], before: Mapping[str, Consumer]
 ) -> Mapping[str, Consumer]:
-    """`consumers`, with the subscriptions of before where one that pops names none."""
+    """Return `consumers`; one that pops without subscriptions keeps its previous ones."""
     return {
         group: before[group]
         if consumer.consume_type is ConsumeType.POP

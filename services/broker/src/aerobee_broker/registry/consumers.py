@@ -1,6 +1,6 @@
-"""What a client says of one of its consumer groups; where members of a group contradict each other.
+"""A client's description of one of its consumer groups, and conflicts between members.
 
-Pure.
+Pure functions and values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class MessageModel(Enum):
     BROADCASTING = 2
 
 
-# Name of a number → the number.
+# Name of a statistic → its value.
 Statistics = Mapping[str, float]
 
 
@@ -38,7 +38,7 @@ class ConsumeFrom(Enum):
 class Subscription:
     topic: str
     filter: Filter
-    # When the client made it, milliseconds since the epoch; the newest of a group counts.
+    # Time at which the client made it, milliseconds since the epoch; the newest in a group counts.
     version: int = 0
 
 
@@ -50,9 +50,9 @@ class Consumer:
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
-    # How it divides the queues among the members, by RocketMQ's name; "": it does not say.
+    # How the group divides the queues among its members, by RocketMQ's name; "": not reported.
     strategy: str = ""
-    # What it counts, as it says so: each heartbeat has other numbers, and changes nothing else.
+    # Counters that the client reports: they differ in each heartbeat and have no effect here.
     statistics: Statistics = field(default_factory=dict, compare=False)
 
     @property
@@ -63,11 +63,11 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What the members of a group have differently, and must have the same."""
+    """Settings that differ between the members of a group and must be equal."""
 
-    # Topic → their filter expressions.
+    # Topic → filter expressions of the members.
     subscriptions: Mapping[str, list[str]] = field(default_factory=dict)
-    # "strategy", "message model", "way to consume" → what they use.
+    # "strategy", "message model", "way to consume" → values of the members.
     settings: Mapping[str, list[str]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -78,16 +78,19 @@ NONE = Differences()
 
 
 def differences(consumers: Collection[Consumer]) -> Differences:
-    """Of the consumers of one group."""
+    """Return the differences between the consumers of one group."""
     return Differences(_different_filters(consumers), _different_settings(consumers))
 
 
 def _different_filters(consumers: Collection[Consumer]) -> dict[str, list[str]]:
-    """Topics for which the members have different filters. A message goes to one member; if that
-    one's filter drops it, no other member sees it, and the group loses it unnoticed.
+    """Return the topics for which the members have different filters.
 
-    A topic that only some subscribe to counts too, as "" for the others. A member without any
-    subscription does not count yet, nor do retry topics, which only classic clients name.
+    A message is delivered to one member. If the filter of that member drops it, the other members
+    do not receive it, and the group loses it unnoticed.
+
+    A topic that only some members subscribe to counts too, as "" for the other members. A member
+    without subscriptions does not count yet. Retry topics do not count, because only classic
+    clients name them.
     """
     members = [consumer.subscriptions for consumer in consumers if consumer.subscriptions]
     topics = sorted({topic for member in members for topic in member if not is_retry(topic)})
@@ -96,9 +99,12 @@ def _different_filters(consumers: Collection[Consumer]) -> dict[str, list[str]]:
 
 
 def _different_settings(consumers: Collection[Consumer]) -> dict[str, list[str]]:
-    """By different strategies some queues have two readers, and others none; members that pull and
-    members that pop read the same messages, and so do some that broadcast among others. A member
-    that names no strategy does not count."""
+    """Return the settings that differ between the members.
+
+    With different strategies, some queues have two readers and some have none. Members that pull
+    and members that pop read the same messages, and so do members that broadcast beside members
+    that do not. A member that does not name a strategy does not count.
+    """
     found = {
         "strategy": {each.strategy for each in consumers if each.strategy and each.divides_queues},
         "message model": {each.message_model.name for each in consumers},

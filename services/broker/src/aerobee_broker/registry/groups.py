@@ -21,10 +21,10 @@ from aerobee_wire.queues import lite
 from aerobee_wire.status import Code, MqError
 
 MAX_RETRY_DELAYS = 64
-MAX_RETRY_DELAY_MS = 40 * 86_400_000  # longer than any retention is a mistake
+MAX_RETRY_DELAY_MS = 40 * 86_400_000  # a longer delay than any retention is a mistake
 MAX_RETRY_TIMES = 10_000
 MAX_MULTIPLIER = 100
-# Fields of a SubscriptionGroup that no update changes.
+# Fields of a SubscriptionGroup that updates cannot change.
 _NO_SETTINGS = ("consumer_group", "group_sys_flag")
 
 
@@ -40,8 +40,8 @@ class GroupRegistry:
         self._saved = saved
         self._topics = topics
         self._options = options
-        # Groups created or changed and not durable yet, with the revision of the table that has to
-        # be saved. When that fails, the next use of the group tries again.
+        # Groups created or changed and not durable yet, with the revision of the table that must be
+        # saved. If the save fails, the next use of the group retries it.
         self._unsaved: dict[str, int] = {}
 
     def is_system(self, consumer_group: str) -> bool:
@@ -54,15 +54,15 @@ class GroupRegistry:
         return group
 
     def ready(self, consumer_group: str) -> SubscriptionGroup | None:
-        """The group, if it is durable."""
+        """Return the group if it is durable, else None."""
         return None if consumer_group in self._unsaved else self.table.get(consumer_group)
 
     async def for_client(self, consumer_group: str) -> SubscriptionGroup:
-        """The group, durable, created when it is new and may be. Raises GroupNotExist,
-        InvalidParameter, MqError SYSTEM_ERROR when it cannot be saved.
+        """Return the group, durable. Create it if it is new and auto-creation is enabled.
 
-        On a full disk a group with the default settings is not saved yet: consumers make room, and
-        after a crash the next client creates the same group.
+        On a full disk, a group with the default settings is returned before it is saved: consumers
+        free space, and after a crash the next client creates the same group. Raises GroupNotExist,
+        InvalidParameter, and MqError SYSTEM_ERROR if it cannot be saved.
         """
         group = self.ready(consumer_group)
         if group is not None:
@@ -83,11 +83,13 @@ class GroupRegistry:
             structlog.get_logger().warning(
                 "group_not_saved", group=consumer_group, reason=error.message
             )
-        return self.get(consumer_group)  # it may have been changed, or deleted, meanwhile
+        return self.get(consumer_group)  # it may have been changed or deleted meanwhile
 
     async def put(self, group: SubscriptionGroup, *, only_new: bool = False) -> bool:
-        """Creates (True) or changes (False); with `only_new`, a group that exists stays as it is.
-        Raises InvalidParameter."""
+        """Create (True) or change (False) a group. With `only_new`, an existing group is unchanged.
+
+        Raises InvalidParameter.
+        """
         self._check(group)
         known = self.table.get(group.consumer_group)
         if only_new and known is not None:
@@ -106,8 +108,10 @@ class GroupRegistry:
     async def update(
         self, given: SubscriptionGroup, named: Collection[str], *, dry_run: bool
     ) -> tuple[SubscriptionGroup, SubscriptionGroup]:
-        """Changes the `named` settings to those of `given`. Returns the group before and after;
-        with `dry_run` nothing changes. Raises GroupNotExist, InvalidParameter."""
+        """Change the `named` settings to those of `given`. Return the group before and after.
+
+        With `dry_run`, nothing changes. Raises GroupNotExist, InvalidParameter.
+        """
         before = self.get(given.consumer_group)
         after = updated(before, given, named, fixed=_NO_SETTINGS)
         self._check(after)
@@ -116,9 +120,11 @@ class GroupRegistry:
         return before, after
 
     def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
-        """False: there was no such group. Its retry and dead-letter topics stay. `forget` removes
-        what other tables have of it; then nothing is done if it raises. To be followed by `save`.
-        Raises NoPermission for a system group."""
+        """Delete a group. Return False if it does not exist. Call `save` afterwards.
+
+        Its retry and dead-letter topics stay. `forget` removes the data of the group in other
+        tables; if it raises, nothing is deleted. Raises NoPermission for a system group.
+        """
         if self.is_system(consumer_group):
             raise NoPermission(f"{consumer_group} is a system group: it cannot be deleted")
         if self.table.get(consumer_group) is None:
@@ -133,7 +139,7 @@ class GroupRegistry:
         await self._saved.save()
 
     async def ensure_retry_topic(self, group: SubscriptionGroup) -> None:
-        """Nothing for a group without retries."""
+        """Create the group's retry topic, unless the group has no retries."""
         if group.retry_queue_count > 0:
             topic = names.retry_topic(group.consumer_group)
             await self._topics.for_group(topic, group.retry_queue_count)
@@ -172,7 +178,7 @@ class GroupRegistry:
             self._check_parent(group)
 
     def _check_parent(self, group: SubscriptionGroup) -> None:
-        """Raises MqError INVALID_PARAMETER, TopicNotExist."""
+        """Check the topic that the group is bound to. Raises InvalidParameter, TopicNotExist."""
         settings = lite.group_of(group.attributes)
         if settings is None:
             return

@@ -1,8 +1,11 @@
-"""Handovers of message queues between the members of a consumer group: the next member reads the
-group's offset after the one before has committed it, so that it gets no message a second time.
+"""Handovers of message queues between the members of a consumer group.
 
-The member that pulled a queue last has it until it releases the queue or leaves the group. Nothing
-is refused: a member may pull a queue that another one has, as after a crash that no broker noticed.
+The next member reads the group's offset only after the previous member has committed it. It
+therefore does not receive messages a second time.
+
+The member that pulled a queue last owns it until it releases the queue or leaves the group. Pulls
+are not refused: a member may pull a queue that another member owns, for example after a crash that
+no broker noticed.
 """
 
 from __future__ import annotations
@@ -18,16 +21,18 @@ Queue = tuple[str, int]
 class Handovers:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        # By consumer group: queues that another member has, and who asked for them.
+        # By consumer group: queues that another member owns, and the clients that asked for them.
         self._awaited: dict[str, dict[Queue, set[str]]] = {}
         clients.on_leave(self._left)
 
     def take(
         self, consumer_group: str, client_id: str, topic: str, queue_ids: Iterable[int]
     ) -> dict[int, str]:
-        """Give a member queues of a topic. Return those that another member still has, with its
-        client id: `client_id` is notified when that one releases them. A client that is not a
-        member takes nothing and waits for nothing."""
+        """Give a member queues of a topic. Return queue id → owner of those it does not get.
+
+        `client_id` is notified when the owner releases them. A client that is not a member gets no
+        queues and is not notified.
+        """
         if not self._clients.is_member(consumer_group, client_id):
             return {}
         owners = self._clients.owners(consumer_group)
@@ -43,7 +48,7 @@ class Handovers:
         return held
 
     def release(self, consumer_group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """End what `client_id` has of these queues, and notify the members that wait for them."""
+        """Release the queues that `client_id` owns, and notify the members that wait for them."""
         awaited = self._awaited.get(consumer_group, {})
         waiting: set[str] = set()
         for queue in queues:
@@ -55,7 +60,7 @@ class Handovers:
             self._clients.notify_member(consumer_group, each)
 
     def _left(self, consumer_group: str, client_id: str) -> None:
-        """All members are notified of that by themselves."""
+        """Forget what a leaving member waits for. All members are notified when a member leaves."""
         awaited = self._awaited.get(consumer_group, {})
         for queue in list(awaited):
             awaited[queue].discard(client_id)

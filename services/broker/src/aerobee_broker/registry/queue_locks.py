@@ -1,9 +1,8 @@
-"""Queue locks: which member of a consumer group alone may consume a message queue, so that the
-group consumes it in order.
+"""Queue locks: let only one member of a consumer group consume a message queue.
 
-A lock ends LOCK_MS after its holder asked for it last, or at once when the holder leaves the group.
-Memory only: after a restart the members lock anew. RocketMQ's REBALANCE LOCK with a fence: `check`
-refuses what others than the holder ask.
+With them the group consumes the queue in order. A lock ends LOCK_MS after its holder last asked for
+it, or at once when the holder leaves the group. Memory only: after a restart the members lock
+again. This is RocketMQ's REBALANCE LOCK with a fence: `check` refuses requests of other clients.
 """
 
 from __future__ import annotations
@@ -24,8 +23,11 @@ Queue = tuple[str, int]
 
 @dataclass(slots=True)
 class _Lock:
-    """`epoch`: of this holder, since it got the lock. `asked_ms`: monotonic. `refused`: clients
-    that were refused the lock meanwhile."""
+    """A lock on a queue.
+
+    `epoch`: identifies the period of this holder. `asked_ms`: monotonic. `refused`: clients that
+    were refused the lock meanwhile.
+    """
 
     client_id: str
     epoch: int
@@ -35,7 +37,10 @@ class _Lock:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """`client_id` "": nobody, there is no such queue. `epoch` 0: it is not the one that asked."""
+    """The holder of a queue.
+
+    `client_id` "": the queue does not exist. `epoch` 0: the holder is not the client that asked.
+    """
 
     client_id: str
     epoch: int
@@ -51,9 +56,10 @@ class QueueLocks:
         clients.on_leave(self._left)
 
     def lock(self, consumer_group: str, client_id: str, queues: Iterable[Queue]) -> list[Holder]:
-        """Locks what is free and renews what `client_id` holds. Returns who holds each queue now.
+        """Lock the free queues and renew those that `client_id` holds. Return each queue's holder.
 
-        Raises NotAMember."""
+        Raises NotAMember.
+        """
         if not self._clients.is_member(consumer_group, client_id):
             raise NotAMember(consumer_group, client_id)
         locks = self._locks.setdefault(consumer_group, {})
@@ -70,14 +76,13 @@ class QueueLocks:
             lock.refused.add(client_id)
             return Holder(lock.client_id, 0)
         else:
-            # By the time of day, so that no epoch comes again after a restart.
+            # Not below the time of day, so that an epoch does not repeat after a restart.
             self._last_epoch = max(self._last_epoch + 1, self._clock.now_ms())
             lock = locks[queue] = _Lock(client_id, self._last_epoch, now_ms)
         return Holder(client_id, lock.epoch)
 
     def unlock(self, consumer_group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """Frees the locks that `client_id` holds of these queues, and notifies those that were
-        refused them."""
+        """Free the locks that `client_id` holds on these queues, and notify the refused clients."""
         locks = self._locks.get(consumer_group, {})
         refused: set[str] = set()
         for queue in queues:
@@ -93,8 +98,11 @@ class QueueLocks:
     def check(
         self, consumer_group: str, topic: str, queue_id: int, client_id: str, *, locked: bool
     ) -> None:
-        """Raises QueueLockNotHeld when another client holds the lock; with `locked`, also when
-        `client_id` does not."""
+        """Check a client's access to a queue.
+
+        Raises QueueLockNotHeld if another client holds the lock. With `locked`, it also raises if
+        `client_id` does not hold it.
+        """
         locks = self._locks.get(consumer_group)
         if locks is None and not locked:
             return
@@ -109,7 +117,7 @@ class QueueLocks:
             raise QueueLockNotHeld(consumer_group, topic, queue_id, holder)
 
     def holders(self, consumer_group: str) -> Mapping[Queue, str]:
-        """Topic and queue id → client id."""
+        """Return topic and queue id → client id."""
         now_ms = self._clock.monotonic_ms()
         return {
             queue: lock.client_id

@@ -1,7 +1,7 @@
-"""The streams along which replies reach the clients that wait for them.
+"""The streams that carry replies to the requesting clients.
 
-A reply is written by the RPC that brought it, and that is answered then: nothing waits here but the
-RPCs themselves, and nothing is stored. Memory only.
+A reply is written by the RPC that brought it, which is answered afterwards. Only the RPCs wait
+here, and nothing is stored. Memory only.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from aerobee_broker.errors import MessageIllegal, RequesterAbsent, TooManyReplies
 from aerobee_chassis.clock import Clock
 
-# A client opens a stream that broke again within this time; until then replies are worth another
-# try.
+# A client reopens a broken stream within this time. Until then a replier should retry.
 RETURN_MS = 5_000
-MAX_WAITING = 1_000  # replies to one client that does not read them
+MAX_WAITING = 1_000  # replies waiting for one client that does not read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ Write = Callable[[Reply], Awaitable[None]]
 
 
 class ReplyStream:
-    """Of one client."""
+    """The stream of one client."""
 
     def __init__(self, client_id: str, write: Write) -> None:
         self.client_id = client_id
@@ -38,7 +37,7 @@ class ReplyStream:
         self._waiting = 0
 
     async def write(self, reply: Reply) -> None:
-        """Raises TooManyReplies, RequesterAbsent when the stream ends meanwhile."""
+        """Write a reply. Raises TooManyReplies, or RequesterAbsent if the stream ends meanwhile."""
         if self._waiting >= MAX_WAITING:
             raise TooManyReplies(self.client_id, self._waiting)
         self._waiting += 1
@@ -47,31 +46,31 @@ class ReplyStream:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # the replier has gone
+                raise  # the replier has disconnected
             raise RequesterAbsent(self.client_id, may_return=True) from None
         finally:
             self._waiting -= 1
 
 
 class ReplyStreams:
-    """`max_body_size`: of a reply, in bytes."""
+    """The open streams. `max_body_size`: limit of a reply, in bytes."""
 
     def __init__(self, clock: Clock, max_body_size: int) -> None:
         self._clock = clock
         self._max_body_size = max_body_size
         self._started_ms = clock.monotonic_ms()
         self._streams: dict[str, ReplyStream] = {}
-        # Clients whose stream broke → when (monotonic), the oldest first.
+        # Clients whose stream broke → when (monotonic), oldest first.
         self._broken: dict[str, int] = {}
 
     def open(self, client_id: str, write: Write) -> ReplyStream:
-        """Replies to the client go along `write` from now on."""
+        """Send replies to the client along `write` from now on."""
         stream = self._streams[client_id] = ReplyStream(client_id, write)
         self._broken.pop(client_id, None)
         return stream
 
     def close(self, stream: ReplyStream) -> None:
-        """It broke, or its client left. Does nothing when the client has a new one."""
+        """Close a stream that broke or whose client left, unless the client has a new one."""
         if self._streams.get(stream.client_id) is not stream:
             return
         del self._streams[stream.client_id]
@@ -83,12 +82,14 @@ class ReplyStreams:
         self._broken[stream.client_id] = now_ms
 
     def client_left(self, client_id: str) -> None:
-        """It says that it does not come back."""
+        """Forget the client's broken stream: the client reports that it does not return."""
         self._broken.pop(client_id, None)
 
     async def pass_on(self, client_id: str, reply: Reply) -> None:
-        """Returns when the reply has been written to the stream of the client. Raises
-        MessageIllegal, RequesterAbsent, TooManyReplies."""
+        """Write the reply to the stream of the client, then return.
+
+        Raises MessageIllegal, RequesterAbsent, TooManyReplies.
+        """
         size = len(reply.body)
         if size > self._max_body_size:
             raise MessageIllegal(

@@ -1,8 +1,7 @@
-"""The topics of this broker, and how they are created: by an administrator, by the first message,
-or for a group.
+"""The topics of this broker, and their creation: by an administrator, a message or a group.
 
-A topic is published once it is in `topics.json` and registered with every name server that can be
-reached; a send to it waits for that. Rules of RocketMQ's TopicConfigManager: an unknown topic
+A topic is published when it is in `topics.json` and registered with every reachable name server; a
+send to it waits for that. The rules are those of RocketMQ's TopicConfigManager: an unknown topic
 inherits from TBW102.
 """
 
@@ -31,12 +30,12 @@ from aerobee_wire.properties import whole_number
 from aerobee_wire.queues import lite
 from aerobee_wire.status import Code, MqError
 
-# Registers the topics as they are now with the name servers; returns those that it did not reach.
+# Registers the present topics with the name servers; returns the unreachable name servers.
 Announce = Callable[[], Awaitable[list[str]]]
 # Creates a topic on the other brokers.
 Spread = Callable[[TopicConfig], Awaitable[None]]
 
-CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender says more or fewer
+CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender names a number
 MAX_QUEUES = 65_536
 ALL_PERMISSIONS = 15
 MESSAGE_TYPES = (
@@ -69,7 +68,7 @@ class TopicRegistry:
         spread: Spread,
         on_parent: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """`on_parent`: called with a topic of the type LITE before it is published."""
+        """Create a registry. `on_parent` is called with a LITE topic before it is published."""
         self.table = table
         self._on_parent = on_parent
         self._saved = saved
@@ -77,7 +76,7 @@ class TopicRegistry:
         self._announce = announce
         self._spread = spread
         # Topics created or changed and not published yet, with the task that publishes them. None:
-        # it failed, and the next use of the topic tries again.
+        # the task failed, and the next use of the topic retries it.
         self._publishing: dict[str, asyncio.Task[list[str]] | None] = {}
         self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
 
@@ -87,7 +86,7 @@ class TopicRegistry:
     # ---- use ----
 
     def ready(self, topic: str) -> TopicConfig | None:
-        """The topic, if it is published."""
+        """Return the topic if it is published, else None."""
         return None if topic in self._publishing else self.table.get(topic)
 
     def get(self, topic: str) -> TopicConfig:
@@ -97,12 +96,15 @@ class TopicRegistry:
         return config
 
     def is_readable(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic has this queue to read."""
+        """Return whether the topic has this queue to read."""
         config = self.table.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_count
 
     async def for_send(self, topic: str, queue_count: int) -> TopicConfig:
-        """The topic, created when it is new and may be. Raises TopicNotExist, InvalidParameter."""
+        """Return the topic. Create it if it is new and auto-creation is enabled.
+
+        Raises TopicNotExist, InvalidParameter.
+        """
         config = self.table.get(topic)
         if config is None:
             names.check_topic(topic)
@@ -114,11 +116,13 @@ class TopicRegistry:
             await self._ensure_published(topic, spread=config)
         elif topic in self._publishing:
             await self._ensure_published(topic)
-        return self.get(topic)  # it may have been changed, or deleted, meanwhile
+        return self.get(topic)  # it may have been changed or deleted meanwhile
 
     async def for_group(self, topic: str, queue_count: int = 1) -> TopicConfig:
-        """The retry or dead-letter topic of a group, created when it is new. On a full disk it is
-        published before it is saved: a start creates the same topic again."""
+        """Return the retry or dead-letter topic of a group. Create it if it is new.
+
+        On a full disk it is published before it is saved: a start creates the same topic again.
+        """
         config = self.table.get(topic)
         if config is None or config.queue_count < queue_count:
             config = TopicConfig(topic, queue_count, queue_count, READ_WRITE)
@@ -139,8 +143,10 @@ class TopicRegistry:
     # ---- administration ----
 
     async def put(self, config: TopicConfig, *, only_new: bool = False) -> PutResult:
-        """Creates or changes; with `only_new`, a topic that exists stays as it is. Raises
-        InvalidParameter, NoPermission."""
+        """Create or change a topic. With `only_new`, an existing topic is unchanged.
+
+        Raises InvalidParameter, NoPermission.
+        """
         self.check(config)
         known = self.table.get(config.topic)
         if only_new and known is not None:
@@ -163,8 +169,10 @@ class TopicRegistry:
         return PutResult(created, await self._publish_change(config.topic))
 
     async def specify_type(self, topic: str, message_type: str) -> str:
-        """Gives a topic of no type one. Returns the type that it has now, published. Raises
-        TopicNotExist, InvalidParameter."""
+        """Set the type of a topic without one. Return the type that the topic has now, published.
+
+        Raises TopicNotExist, InvalidParameter.
+        """
         config = self.get(topic)
         if config.message_type == UNSPECIFIED:
             attributes = {**config.attributes, MESSAGE_TYPE: message_type}
@@ -179,15 +187,20 @@ class TopicRegistry:
         return self.get(topic).message_type
 
     async def register_all(self) -> list[str]:
-        """After a change of the broker's own permission. Returns the unreachable name servers."""
+        """Register all topics after a change of the broker's permission.
+
+        Returns the unreachable name servers.
+        """
         self.table.register_all()
         await self._saved.save()
         return await self._announce()
 
     async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
-        """False: there was no such topic. `forget` removes what other tables have of it, in the
-        same loop turn. Raises NoPermission for a system topic, and what `forget` raises: then
-        nothing is done."""
+        """Delete a topic. Return False if it does not exist.
+
+        `forget` removes the data of the topic in other tables, in the same loop turn. Raises
+        NoPermission for a system topic, and the errors of `forget`; then nothing is deleted.
+        """
         if self.is_system(topic):
             raise NoPermission(f"{topic} is a system topic: it cannot be deleted")
         if topic not in self.table:
@@ -200,7 +213,7 @@ class TopicRegistry:
         return True
 
     def check(self, config: TopicConfig) -> None:
-        """Raises InvalidParameter, NoPermission."""
+        """Check a configuration. Raises InvalidParameter, NoPermission."""
         names.check_topic(config.topic)
         if self.is_system(config.topic) and self._options.validate_system_topic_when_update_topic:
             raise NoPermission(f"{config.topic} is a system topic: choose another name")
@@ -217,8 +230,11 @@ class TopicRegistry:
 
     @staticmethod
     def _check_type_change(known: TopicConfig | None, config: TopicConfig) -> None:
-        """The units of a queue say the lite topics of its messages, or their tags, from the first
-        one on. Raises InvalidParameter."""
+        """Check that the topic does not become or cease to be of type LITE.
+
+        The units of a queue contain either the lite topics or the tags of its messages, from the
+        first message on. Raises InvalidParameter.
+        """
         if known is None or known.message_type == config.message_type:
             return
         if lite.LITE in (known.message_type, config.message_type):
@@ -245,7 +261,7 @@ class TopicRegistry:
                 reserved = whole_number(value)
                 allowed = reserved is not None and reserved >= -1
             elif name == lite.TTL_ATTRIBUTE:
-                allowed = True  # looked at above
+                allowed = True  # checked above
             else:
                 allowed = value == fixed
             if not allowed:
@@ -258,7 +274,7 @@ class TopicRegistry:
     # ---- at the start ----
 
     def create_system_topics(self, *, journalled: bool = False) -> None:
-        """`journalled`: of a broker whose log has replicas."""
+        """Create the system topics. `journalled`: the log of the broker has replicas."""
         options = self._options
         inherit = {
             options.broker_cluster_name: (16, options.cluster_topic_enable),
@@ -292,8 +308,11 @@ class TopicRegistry:
             self.table.put(config)
 
     def adopt(self, stored: Iterable[tuple[str, Iterable[int]]]) -> list[str]:
-        """Adds topics and queues that the store has and the table has not, because `topics.json` is
-        older than the log or was lost. `stored`: topic and queue ids. Returns their names."""
+        """Add topics and queues that exist in the store but not in the table. Return their names.
+
+        They are missing if `topics.json` is older than the log or was lost. `stored`: topics and
+        their queue ids.
+        """
         adopted = []
         for topic, queue_ids in stored:
             count = max(queue_ids, default=-1) + 1
@@ -315,8 +334,10 @@ class TopicRegistry:
     async def _ensure_published(
         self, topic: str, *, spread: TopicConfig | None = None, must_save: bool = True
     ) -> list[str]:
-        """`spread`: created on the other brokers too. `must_save`: also on a full disk. Returns the
-        unreachable name servers."""
+        """Publish a topic, unless a task publishes it already. Return the unreachable name servers.
+
+        `spread`: create this topic on the other brokers too. `must_save`: fail if the disk is full.
+        """
         task = self._publishing.get(topic)
         if task is None:
             publish = self._publish(topic, spread, must_save=must_save)
@@ -325,7 +346,7 @@ class TopicRegistry:
         return await asyncio.shield(task)
 
     async def _publish_change(self, topic: str, *, must_save: bool = True) -> list[str]:
-        """Anew: a task that runs already may have read the table before the change."""
+        """Publish again: a running task may have read the table before the change."""
         while (task := self._publishing.get(topic)) is not None:
             await asyncio.wait([task])
         return await self._ensure_published(topic, must_save=must_save)
@@ -357,6 +378,6 @@ class TopicRegistry:
 
 
 def _shrunk_from(known: TopicConfig | None, config: TopicConfig) -> int:
-    """The queues that a topic had when it had more than it gets; 0 when it never had."""
+    """Return the largest number of queues that the topic has had, or 0 if it was not shrunk."""
     most = max(known.queue_count, known.shrunk_from) if known else 0
     return most if most > config.queue_count else 0

@@ -1,4 +1,4 @@
-"""Updates of a topic or a group: the settings that are named change, all others stay."""
+"""Updates of a topic or a group: the named settings change, all others stay."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ATTRIBUTES = "attributes"
 
 
 def updated(known: C, given: C, named: Collection[str], *, fixed: Collection[str]) -> C:
-    """`known` with those settings of `given` that are `named`. Attributes are merged: an empty
-    value removes one. `fixed`: fields that are no settings, such as the name.
+    """Return `known` with the `named` settings of `given`.
 
-    Raises InvalidParameter for a name that is no setting.
+    Attributes are merged: an empty value removes an attribute. `fixed`: fields that are not
+    settings, such as the name. Raises InvalidParameter for a name that is not a setting.
     """
     settings = {each.name for each in fields(known)}.difference(fixed)
     unknown = sorted(set(named) - settings)

@@ -3,8 +3,8 @@
 Codes: INVALID_PARAMETER, NO_PERMISSION (a system topic or group), TOPIC_NOT_EXIST,
 SUBSCRIPTION_GROUP_NOT_EXIST, SYSTEM_ERROR (a table could not be saved).
 
-Differs from Apache's server: PutTopic is answered only when the topic is durable and registered at
-the name servers, and says which of these could not be reached.
+Difference from Apache's server: PutTopic is answered only after the topic is durable and registered
+at the name servers, and lists the unreachable name servers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aerobee_broker.rpc.broker_status import StatusReport
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
-# Expiries of one GetBrokerStatus: of each, a record or two are read.
+# Expiries in one GetBrokerStatus: each costs a read of one or two records.
 MOST_OFFSETS = 4096
 
 

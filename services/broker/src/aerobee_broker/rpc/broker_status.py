@@ -21,7 +21,7 @@ from aerobee_chassis.clock import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusReport:
-    """Counts are since the start of the process."""
+    """Reports the numbers of the broker. Counters start with the process."""
 
     identity: Identity
     store: MessageStore
@@ -34,7 +34,7 @@ class StatusReport:
     clock: Clock
 
     def status(self, physical_offsets: Sequence[int] = ()) -> pb.GetBrokerStatusResponse:
-        """`physical_offsets`: of records whose expiry is asked for."""
+        """Return the status, with the expiries of the records at `physical_offsets`."""
         usage = self.disk.usage(self.store_path)
         identity, metrics, store = self.identity, self.metrics, self.store
         options, now_ms = self.options, self.clock.now_ms()

@@ -1,11 +1,13 @@
-"""ClientService: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, LockQueues,
-UnlockQueues, ListClients.
+"""ClientService: heartbeats, watches and locks of clients.
+
+RPCs: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, LockQueues, UnlockQueues,
+ListClients.
 
 Codes: SUBSCRIPTION_GROUP_NOT_EXIST (auto-creation is off), SUBSCRIPTION_PARSE_FAILED,
-INVALID_PARAMETER, CONSUMER_NOT_ONLINE (a lock for no member).
+INVALID_PARAMETER, CONSUMER_NOT_ONLINE (the client that locks is not a member).
 
-Differs from Apache's server: a client's connection is a stream that it holds open (WatchClient), at
-whose end the client is gone; an unknown group has no members, which is no error.
+Differences from Apache's server: a client keeps a stream open (WatchClient), and is unregistered
+when the stream ends. An unknown group has no members, which is not an error.
 """
 
 from __future__ import annotations

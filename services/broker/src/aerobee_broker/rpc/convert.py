@@ -1,5 +1,7 @@
-"""Between protobuf messages and the broker's values. Refuses what is malformed (INVALID_PARAMETER,
-SUBSCRIPTION_PARSE_FAILED), and decides nothing else."""
+"""Conversion between protobuf messages and the broker's values.
+
+Rejects malformed messages (INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED) and decides nothing else.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import is_retry
 
-_UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a Unix socket
+_UNKNOWN_HOST = pack_host("127.0.0.1:0")  # host of a caller over a Unix socket
 _STATUS = {
     ReadStatus.FOUND: message_pb2.FOUND,
     ReadStatus.NO_NEW: message_pb2.NO_NEW_MESSAGE,
@@ -53,7 +55,7 @@ _STATUS = {
 
 
 def code_and_message(error: MqError | None) -> dict[str, Any]:
-    """These two fields of an entry's result; of success without an error."""
+    """Return these two fields of an entry's result; SUCCESS without an error."""
     if error is None:
         return {"code": int(Code.SUCCESS)}
     return {"code": int(error.code), "message": error.message}
@@ -64,7 +66,7 @@ def code_and_message(error: MqError | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=1_024)  # hosts; packing one takes 5 µs
 def born_host(given: str, peer: str) -> bytes:
-    """The packed host of a message: `given` by the sender, else the peer of its call."""
+    """Return the packed host of a message: `given` by the sender, else the peer of its call."""
     if not given:
         return _UNKNOWN_HOST if peer == "unix" else pack_host(peer)
     try:
@@ -105,7 +107,10 @@ def encoded_properties(message: message_pb2.Message) -> bytes:
 
 
 def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
-    """For the fast path: with encoded properties. `queue_id` -1: the broker picks one."""
+    """Return a message with encoded properties, for the fast path.
+
+    `queue_id` -1: the broker chooses a queue.
+    """
     return NewMessage(
         message.topic,
         message.queue_id if message.HasField("queue_id") else -1,
@@ -121,7 +126,7 @@ def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
 def send_batch(batch: message_pb2.MessageBatch, peer: str) -> SendBatch:
     return SendBatch(
         topic=batch.topic,
-        # A slice is a list, which is quicker to iterate, and that is done several times.
+        # A slice is a list, which is faster to iterate, and it is iterated several times.
         body_sizes=batch.body_sizes[:],
         bodies=batch.bodies,
         properties_sizes=batch.properties_sizes[:],
@@ -261,12 +266,12 @@ def transaction_check(check: Check) -> client_pb2.TransactionCheck:
 
 
 def subscription(given: message_pb2.Subscription) -> Subscription:
-    """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
+    """Convert a subscription. Raises MqError SUBSCRIPTION_PARSE_FAILED."""
     return Subscription(given.topic, filter_of(given), given.version)
 
 
 def filter_of(given: message_pb2.Subscription) -> Filter:
-    """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
+    """Convert the filter of a subscription. Raises MqError SUBSCRIPTION_PARSE_FAILED."""
     match given.expression_type:
         case message_pb2.Subscription.TAG:
             return compile_filter("TAG", given.expression)
@@ -289,7 +294,7 @@ def consumer(data: client_pb2.ConsumerData) -> Consumer:
 def numbers(
     statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
 ) -> Statistics:
-    """Its fields that are not 0."""
+    """Return the fields that are not 0."""
     return {field.name: value for field, value in statistics.ListFields()}
 
 
@@ -400,18 +405,18 @@ def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
     )
 
 
-# Fields of GroupConfig by which the order is said.
+# Fields of GroupConfig that define the order.
 _ORDER = ("order", "consume_message_orderly")
 
 
 def group_settings(fields: Iterable[str]) -> set[str]:
-    """The settings of a SubscriptionGroup that these fields of GroupConfig are."""
+    """Return the settings of a SubscriptionGroup for these fields of GroupConfig."""
     return {"consume_order" if name in _ORDER else name for name in fields}
 
 
 def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
     fields = asdict(group)
-    del fields["group_sys_flag"]  # the contract has none
+    del fields["group_sys_flag"]  # the contract does not have this field
     order = fields.pop("consume_order")
     fields |= {"order": order.value, "consume_message_orderly": order is ConsumeOrder.ON}
     return admin_pb2.GroupConfig(**fields)

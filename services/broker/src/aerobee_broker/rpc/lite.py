@@ -1,8 +1,9 @@
 """LiteService: SyncLiteTopics, LitePop, ListLiteTopics, ListLiteClients.
 
 Codes: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, NO_PERMISSION, INVALID_PARAMETER,
-LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION; of LitePop those of Pop. Differs from Apache's
-server: what a client has lost travels with its own calls, so that it reaches it through any proxy.
+LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION; LitePop also has the codes of Pop. Difference
+from Apache's server: the answers to a client's own calls list the lite topics that it has lost.
+They therefore reach the client through any proxy.
 """
 
 from __future__ import annotations

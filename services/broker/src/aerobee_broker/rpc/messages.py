@@ -1,15 +1,16 @@
-"""MessageService: Send, SendBack, RecallMessage, SendReply; and in `reads.py` Pull, GetMessage,
-QueryMessages.
+"""MessageService: Send, SendBack, RecallMessage, SendReply.
 
-Codes (message.proto says which at each RPC): MESSAGE_ILLEGAL, INVALID_PARAMETER, QUEUE_NOT_EXIST,
+Its RPCs Pull, GetMessage and QueryMessages are in `reads.py`.
+
+Codes (message.proto lists them for each RPC): MESSAGE_ILLEGAL, INVALID_PARAMETER, QUEUE_NOT_EXIST,
 TOPIC_NOT_EXIST, NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST,
 SUBSCRIPTION_PARSE_FAILED, QUEUE_LOCK_NOT_HELD, QUERY_NOT_FOUND, MESSAGE_CORRUPTED,
 ILLEGAL_OPERATION (a recall), CONSUMER_NOT_ONLINE (a reply), FLUSH_DISK_TIMEOUT,
 SERVICE_NOT_AVAILABLE, DISK_FULL, FLOW_CONTROL, SYSTEM_BUSY, SYSTEM_ERROR.
 
-Differs from Apache's server: a Send carries many messages; SendBack answers entry by entry; a send
-checks the topic's own write permission; a pull from an offset outside the queue is answered with
-OFFSET_MOVED, which is no error.
+Differences from Apache's server: a Send carries many messages; SendBack is answered entry by entry;
+a send checks the topic's own write permission; a pull from an offset outside the queue is answered
+with OFFSET_MOVED, which is not an error.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""PopService: Pop, Notification, Ack, ChangeInvisibleDuration, DeadLetter; for administrators,
-ListBlockedMessageGroups and SkipMessage.
+"""PopService: Pop, Notification, Ack, ChangeInvisibleDuration, DeadLetter.
+
+For administrators also ListBlockedMessageGroups and SkipMessage.
 
 Codes of Pop and Notification: NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST,
-POLLING_FULL, SUBSCRIPTION_PARSE_FAILED. Of a lease: SUCCESS, INVALID_RECEIPT_HANDLE;
-INVALID_PARAMETER (its new duration), QUERY_NOT_FOUND (no dead letter: it is no longer stored). Of
-each RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL, SYSTEM_BUSY.
+POLLING_FULL, SUBSCRIPTION_PARSE_FAILED. Codes of a lease: SUCCESS, INVALID_RECEIPT_HANDLE,
+INVALID_PARAMETER (its new duration), QUERY_NOT_FOUND (a dead letter: the message is no longer
+stored). Codes of each RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL,
+SYSTEM_BUSY.
 
-Differs from Apache's server: a request settles leases of any groups and topics, lease by lease; the
-proxy makes the receipt handles, the broker names a lease by queue, queue offset and lease id.
+Differences from Apache's server: a request settles leases of any groups and topics, lease by lease.
+The proxy makes the receipt handles; the broker identifies a lease by queue, queue offset and lease
+id.
 """
 
 from __future__ import annotations
@@ -43,9 +46,9 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.queues.lite import is_line
 from aerobee_wire.status import Code
 
-# In a request: a few bytes name a lease, and the answer for it takes a hundred times as many.
+# Limit per request: a few bytes name a lease, and its answer is a hundred times as large.
 MAX_LEASES = 400_000
-MAX_BLOCKED_GROUPS = 1_000  # in an answer: each is a read of its first message
+MAX_BLOCKED_GROUPS = 1_000  # limit per answer: each group costs a read of its first message
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
 Q = TypeVar("Q")
@@ -59,7 +62,7 @@ _STARTS: Mapping[int, Start] = {
 
 @dataclass(frozen=True, slots=True)
 class LiteSettlement:
-    """What settles leases of lite topics; `state` says whether there may be any."""
+    """The parts that settle leases of lite topics. `state` reports whether these are in use."""
 
     acks: Acknowledgements
     durations: InvisibleDurations
@@ -128,7 +131,7 @@ class PopRpcs:
                 f"{count} leases are too many for one request: divide it, {MAX_LEASES} are allowed"
             )
         lease_sets = [_lease_set(lease, (lease.queue_offset,)) for lease in request.leases]
-        # A slice is a list, which is quicker to iterate.
+        # A slice is a list, which is faster to iterate.
         lease_sets += [_lease_set(leases, leases.queue_offsets[:]) for leases in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
         for set_index, index, error in await self._ack(lease_sets):
@@ -159,7 +162,7 @@ class PopRpcs:
         ordinary: Callable[[list[Q]], Awaitable[list[R]]],
         lite: Callable[[list[Q]], Awaitable[list[R]]],
     ) -> list[R]:
-        """The results of requests, each of its own kind, in the order of the requests."""
+        """Handle ordinary and lite requests separately. Return results in the requests' order."""
         lines = [is_line(topic_of(request)) for request in requests]
         if not self._lite.state.in_use or not any(lines):
             return await ordinary(requests)

@@ -1,6 +1,7 @@
-"""What a broker answers from its store alone, and a slave too: Pull, GetMessage and QueryMessages
-of MessageService, GetQueueOffsets and SearchOffset of OffsetService. Codes: `messages.py`,
-`offsets.py`.
+"""The RPCs that a broker answers from its store alone, also as a slave.
+
+Pull, GetMessage and QueryMessages of MessageService; GetQueueOffsets and SearchOffset of
+OffsetService. Codes: `messages.py`, `offsets.py`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from aerobee_chassis.rpc.call import Call
 from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.record import iter_records
 
-DEFAULT_QUERIED = 32  # messages that QueryMessages answers
+DEFAULT_QUERIED = 32  # messages in an answer of QueryMessages
 MAX_QUERIED = 64
 _FOREVER_MS = (1 << 63) - 1
 
 
 class Pulls(Protocol):
-    """Pull of a master, or of a slave."""
+    """The Pull of a master or of a slave."""
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]: ...
 
 
 class LookupRpcs:
-    """By place in the log, which is the same on all replicas."""
+    """Look-ups by position in the log, which is the same on all replicas."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -42,7 +43,7 @@ class LookupRpcs:
             case "physical_offset":
                 record = self._store.get(request.physical_offset)
             case "offset_message_id":
-                # The host in the id is not compared: the broker may have moved.
+                # The host in the id is ignored: the broker may have moved.
                 _, physical_offset = parse_offset_message_id(request.offset_message_id)
                 record = self._store.get(physical_offset)
             case _:

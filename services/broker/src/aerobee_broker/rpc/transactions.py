@@ -1,10 +1,10 @@
 """TransactionService: EndTransaction.
 
-Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, TOPIC_NOT_EXIST, MESSAGE_CORRUPTED. Of the RPC:
-INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL.
+Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, TOPIC_NOT_EXIST, MESSAGE_CORRUPTED. Codes of the
+RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL.
 
-Differs from Apache's server: a request ends any number of transactions, and is answered entry by
-entry when that is durable; an end that comes after the immunity time counts too.
+Differences from Apache's server: a request ends any number of transactions. It is answered entry by
+entry after the ends are durable. An end after the immunity time is valid too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The store: bytes on a disk. Synchronous, with one owner; knows no RPC and no rule of delivery."""
+"""The store: bytes on a disk. Synchronous, with one owner; independent of RPCs and delivery."""

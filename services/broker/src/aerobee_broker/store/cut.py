@@ -1,15 +1,15 @@
-"""Cutting a log at the point up to which it agrees with that of the master. What is cut is kept:
+"""Cuts a log after the last record that it shares with its master's. Keeps the cut bytes.
 
     diverged/EPOCH-OFFSET.log   the bytes of the log from this physical offset to its end
 
-The order survives a crash at any point. The copy is durable before anything goes. The checkpoint is
-lowered next, for what it calls durable must be there at a start. Then the log is cut, with zeros
-behind it, synced, before the replica confirms anything that is written there. A cut that a crash
-has interrupted is made again, and finds its copy.
+The order is safe against a crash at any point. The copy is durable before anything is removed. The
+checkpoint is lowered next, because everything that it calls durable must exist at a start. Then the
+log is cut and zeros are written after its end. They are synced before the replica confirms anything
+that is written there. A cut that a crash interrupted is repeated, and finds its copy.
 
-A cut at or behind the confirm offset touches the log alone, because nothing behind it is derived.
-One below it, after an election that gave confirmed messages up, has queues and index rebuilt: the
-store must be opened again then.
+A cut at or above the confirm offset changes only the log, because nothing after that offset is
+derived. A cut below it follows an election that gave up confirmed messages. Queues and index are
+then rebuilt, so the store must be opened again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _COPY_BYTES = 1 << 20  # copied at once
 
 
 class Cut(NamedTuple):
-    """What was cut, from the physical offset `begin` to `end`, is kept in `path`; None: nothing was
-    there. `confirmed`: some of it had been. Then the store must be opened again, and the tables of
-    its master be taken, whose offsets of consumer groups lie within the queues that are left.
+    """The result of a cut from the physical offset `begin` to `end`.
+
+    `path`: the file that keeps the cut bytes; None: there were none. `confirmed`: some of them had
+    been confirmed. Then the store must be opened again, and it must take the tables of its master,
+    whose consumer offsets lie within the remaining queues.
     """
 
     begin: int
@@ -42,7 +44,10 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
-    """`folder`: for what was cut. Blocks; runs where nothing else uses the store."""
+    """Cuts the log, and keeps the cut bytes in `folder`.
+
+    Blocks; runs while no other part uses the store.
+    """
 
     disk: Disk
     folder: Path
@@ -52,11 +57,12 @@ class Cutter:
     deleted_topics: DeletedTopics
 
     def cut(self, physical_offset: int, epoch: int) -> Cut:
-        """Cuts at the end of a record. `epoch`: in which what lies there was written, as far as it
-        is known; it only names the copy.
+        """Cut the log at the end of a record.
 
-        Raises CutRefused: there is no such place, or something is not flushed; OSError: to be
-        repeated.
+        `epoch`: the epoch in which the cut bytes were written, if known; it only names the copy.
+
+        Raises CutRefused if the position is invalid or something is not flushed, and OSError; retry
+        after an OSError.
         """
         log = self.log
         if not log.min_offset <= physical_offset <= log.end:
@@ -82,7 +88,7 @@ class Cutter:
         self.checkpoint_file.write(replace(found, flushed=physical_offset, confirmed=confirmed))
 
     def _copy(self, begin: int, end: int, epoch: int) -> Path:
-        """Returns the file that holds these bytes, durably: it may, already."""
+        """Return the file that durably contains these bytes. Write it if it does not exist."""
         self.disk.make_directory(self.folder)
         path = self.folder / f"{epoch}-{begin}.log"
         number = 1
@@ -106,7 +112,7 @@ class Cutter:
         return path
 
     def _holds(self, path: Path, begin: int, end: int) -> bool:
-        """Whether the file begins with these bytes: the cut was begun before."""
+        """Return whether the file begins with these bytes, because the cut was begun earlier."""
         file = self.disk.open(path)
         try:
             return file.size() >= end - begin and all(
@@ -118,7 +124,7 @@ class Cutter:
             file.close()
 
     def _pieces(self, begin: int, end: int) -> list[int]:
-        """Where to read: no piece spans two files of the log."""
+        """Return where to read. A piece does not span two files of the log."""
         pieces = []
         at = begin
         while at < end:

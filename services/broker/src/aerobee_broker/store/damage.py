@@ -1,8 +1,8 @@
-"""What the store reports to its owner: events to be logged, and damaged records.
+"""Reports of the store to its owner: events to log, and damaged records.
 
-A damaged range is a part of the log below its durable end that holds no whole record. It begins
-where a whole record ends, and ends where a whole record begins, or with the durable log. A replica
-can repair it from another replica (`repair/`).
+A damaged range is a part of the log below its durable end that does not contain a whole record. It
+begins where a whole record ends, and ends where a whole record begins, or with the durable log. A
+replica can repair it from another replica (`roles/integrity/`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ EventListener = Callable[[str, Mapping[str, object]], None]  # event, fields
 DamageListener = Callable[[Path, int, str], None]  # file, physical offset, reason
 
 _REMEMBERED = 1_000
-_OFFSETS = 10_000  # reported once; beyond that many, perhaps twice
+_OFFSETS = 10_000  # reported once; more offsets than these may be reported twice
 
 
 def ignore_event(event: str, fields: Mapping[str, object]) -> None:
-    """A listener for a store whose events are not logged."""
+    """Ignore an event: the listener of a store whose events are not logged."""
 
 
 class DamagedRange(NamedTuple):
-    """Physical offsets: of the first damaged byte, and behind the last one."""
+    """A range of physical offsets: of the first damaged byte, and after the last one."""
 
     begin: int
     end: int
@@ -40,8 +40,8 @@ class DamagedRange(NamedTuple):
 class DamageRegister:
     """Reports each damaged record once, and remembers the last ones.
 
-    `ranges`: what is known to be damaged and not repaired, by offset, without overlaps. `suspects`:
-    physical offsets at which a reader missed a record; the scrub looks there first.
+    `ranges`: known damage that is not repaired, by offset, without overlaps. `suspects`: physical
+    offsets at which a reader missed a record; the scrub checks these first.
     """
 
     def __init__(self, on_event: EventListener) -> None:
@@ -53,12 +53,12 @@ class DamageRegister:
         self._offsets: set[int] = set()
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
-        """The bytes at this physical offset should be a record, and are none or a damaged one."""
+        """Report that the bytes at this physical offset are not a record, or a damaged one."""
         if self._report(file, physical_offset, reason):
             self.suspects.append(physical_offset)
 
     def report_range(self, file: Path, damaged: DamagedRange, reason: str) -> None:
-        """As `report`, of a part of the log whose bounds are known."""
+        """Report damage with known bounds, like `report`."""
         self._report(file, damaged.begin, reason)
         if damaged.size > 0:
             self._add(damaged)
@@ -77,7 +77,7 @@ class DamageRegister:
         return True
 
     def _add(self, damaged: DamagedRange) -> None:
-        """Ranges that overlap become one: both begin and end at a whole record."""
+        """Add a range. Overlapping ranges become one: both begin and end at a whole record."""
         apart = [each for each in self.ranges if not _overlap(each, damaged)]
         joined = [each for each in self.ranges if _overlap(each, damaged)]
         begin = min([damaged.begin, *(each.begin for each in joined)])
@@ -86,7 +86,7 @@ class DamageRegister:
         self.ranges = apart
 
     def first_behind(self, physical_offset: int) -> DamagedRange | None:
-        """The first range that ends behind this physical offset."""
+        """Return the first range that ends after this physical offset."""
         return next((each for each in self.ranges if each.end > physical_offset), None)
 
     @property
@@ -94,12 +94,12 @@ class DamageRegister:
         return sum(each.size for each in self.ranges)
 
     def clear_range(self, begin: int, end: int) -> None:
-        """As `clear`, of a part that was read and is whole; mostly nothing was known of it."""
+        """Clear a range that was read and is whole. Cheap when no damage is known."""
         if self.ranges:
             self.clear(DamagedRange(begin, end))
 
     def clear(self, whole: DamagedRange) -> None:
-        """This part of the log holds whole records again; it is reported if it fails once more."""
+        """Record that this part of the log is whole again. New damage in it is reported again."""
         kept = []
         for each in self.ranges:
             if not _overlap(each, whole):
@@ -117,11 +117,11 @@ class DamageRegister:
         self._offsets = {at for at in self._offsets if not whole.begin <= at < whole.end}
 
     def end_at(self, physical_offset: int) -> None:
-        """The log was cut there."""
+        """Forget damage at or after this physical offset: the log was cut there."""
         self.clear(DamagedRange(physical_offset, 1 << 62))
 
     def begin_at(self, physical_offset: int) -> None:
-        """The log before it has expired."""
+        """Forget damage before this physical offset: the log before it has expired."""
         if self.ranges and self.ranges[0].begin < physical_offset:
             self.clear(DamagedRange(0, physical_offset))
 

@@ -1,12 +1,13 @@
-"""The flush: brings what was appended to the disk, or takes it back. Knows no record.
+"""The flush: writes appended bytes to the disk, or rolls them back. Independent of records.
 
     append (memory) → seal → write (operating system) → sync (disk) → confirm: visible
 
-Nothing is visible before it is durable. After a failed sync the store is read-only for good: the
-system may have dropped what it could not write, and a later sync that succeeds proves nothing.
+A message is visible only after it is durable. After a failed sync the store is read-only
+permanently. The system may have dropped what it could not write, so a later successful sync proves
+nothing.
 
-Owned by the loop's thread. `write_sealed`, `write_and_sync` and `sync` run on the flusher's, one at
-a time.
+Owned by the loop's thread. `write_sealed`, `write_and_sync` and `sync` run on the flusher's thread,
+one at a time.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Flush:
         *,
         replicated: bool,
     ) -> None:
-        self.read_only_reason = ""  # empty: the store takes appends
-        self.role_reason = ""  # why this broker's role takes no appends; empty: it takes them
-        self.rollback_count = 0  # of appends that could not be written
+        self.read_only_reason = ""  # empty: the store accepts appends
+        self.role_reason = ""  # why this broker's role does not accept appends; empty: it does
+        self.rollback_count = 0  # number of rollbacks of appends that could not be written
         self.append_error: MqError | None = None  # set while appends are blocked
         self._log = log
         self._dispatch = dispatch
@@ -56,34 +57,35 @@ class Flush:
     # ---- whether appends are taken ----
 
     def block_appends(self, error: MqError) -> None:
-        """Until `unblock_appends`, appends fail with this error."""
+        """Let appends fail with this error until `unblock_appends`."""
         self.append_error = error
 
     def unblock_appends(self) -> None:
         self.append_error = None
 
     def close_to_appends(self, reason: str) -> None:
-        """Until `open_to_appends`, appends fail with NotMaster: this replica only follows."""
+        """Let appends fail with NotMaster until `open_to_appends`: this replica only follows."""
         self.role_reason = reason
 
     def open_to_appends(self) -> None:
         self.role_reason = ""
 
     def become_read_only(self, reason: str, path: Path) -> None:
-        """For good; the first reason stays. `path`: for the log alone."""
+        """Make the store read-only permanently. The first reason stays. `path` is only logged."""
         if not self.read_only_reason:
             self.read_only_reason = reason
             self._event("store_read_only", {"file": str(path), "reason": reason})
 
     def close(self) -> None:
-        """The store is closed: nothing is appended or flushed from now on."""
+        """Refuse appends and flushes from now on: the store is closed."""
         self.read_only_reason = self.read_only_reason or "it is closed"
 
     # ---- the steps ----
 
     def seal(self) -> None:
-        """On the loop: what was appended until now is what the next write takes. Raises
-        StoreReadOnly; then it is rolled back.
+        """Hand everything appended until now to the next write. Runs on the loop.
+
+        Raises StoreReadOnly; then the appends are rolled back.
         """
         if self.read_only_reason and self._log.end > self._log.written:
             self.roll_back()
@@ -91,10 +93,10 @@ class Flush:
         self._log.seal()
 
     def write(self) -> int:
-        """Hands everything appended to the operating system, with one write a file.
+        """Hand everything appended to the operating system, with one write a file.
 
-        Returns the physical offset up to which it has. Raises StoreWriteError, or DiskFull when
-        there is no room; then what was appended since the last write is rolled back.
+        Returns the physical offset up to which it was written. Raises StoreWriteError, or DiskFull
+        if there is no room; then the appends since the last write are rolled back.
         """
         self.seal()
         try:
@@ -104,16 +106,18 @@ class Flush:
             raise
 
     def write_and_sync(self) -> int:
-        """On the flusher's thread: `write` of what was sealed, and `sync`.
+        """Write what was sealed, and `sync`. Runs on the flusher's thread.
 
-        Returns what `sync` does. Raises as both; then `roll_back` must follow on the loop.
+        Returns the result of `sync`. Raises the errors of both; then `roll_back` must follow on the
+        loop.
         """
         self.write_sealed()
         return self.sync()
 
     def write_sealed(self) -> int:
-        """On the flusher's thread: `write` of what was sealed. Raises as that does; then
-        `roll_back` must follow on the loop.
+        """Write what was sealed. Runs on the flusher's thread.
+
+        Raises the errors of `write`; then `roll_back` must follow on the loop.
         """
         try:
             return self._log.write()
@@ -123,7 +127,7 @@ class Flush:
             if error.errno in NO_SPACE:
                 problem = f"there is no room on the disk for {reason}"
                 raise DiskFull(problem, place(path)) from error
-            if error.errno in NO_DESCRIPTOR:  # of opening it: nothing was written
+            if error.errno in NO_DESCRIPTOR:  # opening failed: nothing was written
                 raise StoreWriteError(
                     f"the message was not stored: a file cannot be opened for now: {reason}; raise "
                     "the limit of open files"
@@ -132,7 +136,7 @@ class Flush:
             raise StoreWriteError(f"the message was not stored: {self.read_only_reason}") from error
 
     def roll_back(self) -> None:
-        """On the loop, while no write is under way: takes back what was not written."""
+        """Roll back what was not written. Runs on the loop, while no write is under way."""
         self.rollback_count += 1
         self._log.drop_unwritten()
         self._dispatch.roll_back(self._log.written)
@@ -143,7 +147,7 @@ class Flush:
             self.become_read_only(f"writing failed: {place(path)}: {error.strerror}", path)
 
     def sync(self) -> int:
-        """On the flusher's thread. Makes everything durable that was written when it began.
+        """Make everything durable that was written when it began. Runs on the flusher's thread.
 
         Returns that physical offset. Raises StoreFlushError; the store is read-only then.
         """
@@ -165,8 +169,9 @@ class Flush:
         return flushed
 
     def confirm(self, confirmed: int) -> list[Arrival]:
-        """On the loop: makes visible what ends at or below `confirmed`, which must be durable.
-        Returns the queues that got messages.
+        """Make everything visible that ends at or below `confirmed`. Runs on the loop.
+
+        `confirmed` must be durable. Returns the queues that received messages.
         """
         if self._replicated:
             self.note_confirmed(confirmed)
@@ -174,6 +179,8 @@ class Flush:
         return self._dispatch.confirm(confirmed)
 
     def note_confirmed(self, confirmed: int) -> None:
-        """On the loop: the replicas hold everything below `confirmed`. The checkpoint tells a later
-        start."""
+        """Note that the replicas have everything below `confirmed`. Runs on the loop.
+
+        The checkpoint passes this offset to a later start.
+        """
         self._log.confirmed = max(self._log.confirmed, confirmed)

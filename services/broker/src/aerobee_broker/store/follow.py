@@ -1,24 +1,26 @@
-"""Following: the log of a replica, byte for byte that of its master, and what is derived from it.
+"""Following: keeps the log of a replica identical to its master's, and derives its messages.
 
     append (memory) → Flush.seal, write_and_sync (disk) → report → confirm → derive: visible
 
-`append` takes what `LogShipper.read` of the master gave: whole records of one file, at their
-physical offset. Nothing is derived from them before the master has said that they are confirmed, so
-that a cut of this log touches the log alone. Deriving is done in large pieces: numpy takes 0.3 to
-1 ms a piece, however small. Measured, 1 KiB messages: 5.1 µs each in pieces of 256 KiB, 2.1 of
+`append` takes the chunks of the master's `LogShipper.read`: whole records of one file, at their
+physical offset. Nothing is derived from them before the master reports them as confirmed, so that a
+cut of this log changes only the log. Large pieces are derived at once, because numpy takes 0.3 to 1
+ms for any piece, however small. Measured, 1 KiB messages: 5.1 µs each in pieces of 256 KiB, 2.1 of
 1 MiB, 1.7 of 2 MiB, and no less in larger ones.
 
-A record of the halt queue says that something is to be done at its place in the log: messages of a
-topic that is deleted there are other messages than those behind it. Deriving halts behind such a
-record until `resume`, and nothing behind it counts as confirmed at a start before that. Deriving
-also stops before damage, until that is repaired from another replica; a replica that must lead with
-it derives what it has (`derive_over_damage`).
+A record of the halt queue requests an action at its place in the log. For example, a topic is
+deleted there, and later messages belong to a new topic of that name. Deriving halts after such a
+record until `resume`. If the broker starts before that, nothing after the record counts as
+confirmed.
 
-While a replica follows, its store takes no appends (`Flush.close_to_appends`). To become master:
-`confirm` up to the end of the log, `derive_all`, `resume` and `derive_all` again as often as it
-halts, then `Flush.open_to_appends`.
+Deriving also stops before damage, until it is repaired from another replica. A replica that must
+lead with damage derives what it has (`derive_over_damage`).
 
-Owned by the loop's thread. `begin_at` blocks, and runs where nothing else uses the store.
+While a replica follows, its store refuses appends (`Flush.close_to_appends`). To become master:
+`confirm` up to the end of the log; `derive_all`; for each halt, `resume` and `derive_all` again;
+then `Flush.open_to_appends`.
+
+Owned by the loop's thread. `begin_at` blocks, and runs while no other part uses the store.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
 from aerobee_wire import topics as names
 
-PIECE_BYTES = 2 << 20  # derived in one go: a few ms of the loop
-PIECE_MS = 25  # or what has waited this long
+PIECE_BYTES = 2 << 20  # derived at once: a few ms of the loop
+PIECE_MS = 25  # or everything that has waited this long
 HALT_QUEUE = (names.METADATA_LOG_TOPIC, names.METADATA_DELETION_QUEUE)  # topic, queue id
 
 
@@ -62,24 +64,25 @@ class Follower:
         self._damage = damage
         self._event = on_event
         self._lost_bytes = 0
-        self._due_ms = 0  # monotonic: when what waits is derived, however little it is
-        self._told = 0  # the confirm offset, as far as this log is durable
+        self._due_ms = 0  # monotonic: when everything waiting is derived, however little
+        self._told = 0  # the confirm offset, up to the durable end of this log
         self._over_damage = False
-        self.halted = False  # behind a record of the halt queue
+        self.halted = False  # after a record of the halt queue
 
     def begin(self, lost_bytes: int) -> None:
-        """After recovery; `lost_bytes`: of the damage that it found."""
+        """Begin after recovery. `lost_bytes`: the damage that it found."""
         self._lost_bytes = lost_bytes
         self._told = self._log.confirmed
 
     # ---- the log ----
 
     def append(self, physical_offset: int, data: Part, *, check_crc: bool = False) -> int:
-        """Takes whole records of one file, whose bytes the caller has checked by the CRC of all;
-        `check_crc`: each by its own too. Returns where the next ones begin. `Flush.seal` and
-        `write_and_sync` follow.
+        """Append whole records of one file. Return where the next ones begin.
 
-        Raises ChunkRefused: they are not what follows here; StoreReadOnly, DiskFull.
+        The caller has checked the CRC over all bytes; with `check_crc`, each record's own CRC is
+        checked too. `Flush.seal` and `write_and_sync` follow.
+
+        Raises ChunkRefused if the records do not continue this log, StoreReadOnly, DiskFull.
         """
         if self._flush.read_only_reason:
             raise StoreReadOnly(self._flush.read_only_reason)
@@ -99,7 +102,7 @@ class Follower:
         return whole.end
 
     def _check_crcs(self, physical_offset: int, data: Part) -> None:
-        """Raises ChunkRefused."""
+        """Check the CRC of each record. Raises ChunkRefused."""
         from aerobee_broker.store.recovery.scan import Stop, scan
 
         room = self._log.start_at(physical_offset) + self._log.file_size - physical_offset
@@ -111,7 +114,7 @@ class Follower:
 
     @property
     def underived(self) -> int:
-        """Bytes of the log that are confirmed and not derived, up to the first damage."""
+        """Confirmed bytes of the log that are not derived, up to the first damage."""
         return max(0, self._limit - self._dispatch.confirmed)
 
     @property
@@ -122,25 +125,28 @@ class Follower:
         return min(self._told, damaged.begin)
 
     def derive_over_damage(self) -> None:
-        """From now on: this replica leads, and no other one has what it has lost."""
+        """Derive over damage from now on: this replica leads, and no other has what it lost."""
         self._over_damage = True
 
     def confirm(self, confirmed: int, monotonic_ms: int) -> None:
-        """The replicas in sync hold everything below `confirmed`. Counts as far as this log is
-        durable; `derive` follows."""
+        """Note that the replicas in sync have everything below `confirmed`. `derive` follows.
+
+        The offset counts up to the durable end of this log.
+        """
         if not self.underived:
             self._due_ms = monotonic_ms + PIECE_MS
         self._told = max(self._told, min(confirmed, self._log.flushed))
 
     def resume(self) -> None:
-        """What the record of the halt queue says is done, durably."""
+        """Continue after a halt: the action of the halt queue's record is durably done."""
         self.halted = False
         self._flush.note_confirmed(self._dispatch.confirmed)
 
     def derive(self, monotonic_ms: int, *, at_once: bool = False) -> list[Arrival]:
-        """Derives a piece of what is confirmed, if there is enough, or it has waited long enough,
-        or `at_once`; nothing while it is halted. Returns the queues that got messages. Raises
-        StoreReadError: to be repeated.
+        """Derive a piece of what is confirmed. Return the queues that received messages.
+
+        Derives only if enough bytes wait, or they have waited long enough, or with `at_once`; not
+        while halted. Raises StoreReadError; then repeat the call.
         """
         waiting = self.underived
         is_due = at_once or waiting >= PIECE_BYTES or monotonic_ms >= self._due_ms
@@ -151,8 +157,9 @@ class Follower:
         return arrivals
 
     def derive_all(self, below: int | None = None) -> list[Arrival]:
-        """Derives everything that is confirmed and lies below this physical offset, or as far as it
-        is not halted. Blocks for about 1 ms a MiB. Raises StoreReadError.
+        """Derive everything confirmed below this physical offset, up to the next halt.
+
+        Blocks for about 1 ms a MiB. Raises StoreReadError.
         """
         limit = self._limit if below is None else min(below, self._limit)
         arrivals: list[Arrival] = []
@@ -160,7 +167,7 @@ class Follower:
             before = self._dispatch.confirmed
             arrivals += self._derive(limit)
             if self._dispatch.confirmed == before:
-                break  # `below` lies within a record, or damage was found
+                break  # `below` is within a record, or damage was found
         return arrivals
 
     def _derive(self, confirmed: int) -> list[Arrival]:
@@ -178,7 +185,7 @@ class Follower:
         return arrivals
 
     def _walk(self, begin: int, limit: int) -> list[Arrival]:
-        from aerobee_broker.store.recovery.derive import Deriver  # numpy: only where it follows
+        from aerobee_broker.store.recovery.derive import Deriver  # numpy: only in a follower
         from aerobee_broker.store.recovery.walk import Walk
 
         arrivals: list[Arrival] = []
@@ -203,7 +210,7 @@ class Follower:
         )
         walked = walk.run(begin, limit, derive=True, on_progress=lambda at: None)
         self._lost_bytes = deriver.lost_bytes
-        self._dispatch.recover(0, walked.at, 0)  # behind a blank, or damage, at its end
+        self._dispatch.recover(0, walked.at, 0)  # it may be after a blank record, or damage
         self.halted = deriver.halted_at is not None
         return arrivals
 
@@ -215,11 +222,12 @@ class Follower:
         fronts: Mapping[tuple[str, int], int],
         deleted_topics: Mapping[str, int] | None = None,
     ) -> None:
-        """Lets a log without records begin where that of the master does, durably. `fronts` and
-        `deleted_topics`: those of the master's `MessageStore`. May be repeated until a record was
-        appended.
+        """Begin a log without records where that of the master begins, durably.
 
-        Blocks. Raises ChunkRefused when there are records; OSError.
+        `fronts` and `deleted_topics`: those of the master's `MessageStore`. May be repeated until a
+        record is appended.
+
+        Blocks. Raises ChunkRefused if the log has records; OSError.
         """
         if self._log.end != self._log.min_offset:
             raise ChunkRefused(physical_offset, "the log is not empty")

@@ -1,9 +1,9 @@
 """The format of a store, `config/format.json`: what a build must know to open the store.
 
-A store has a format version and the *features* that it has used: each is something in its files
-that builds before a certain version do not read, or read wrongly. The file names that version for
-each feature, so a build that lacks one can say which Aerobee is needed. A feature is in the file,
-durably, before anything of it is in another file. It is never taken out.
+A store has a format version and the *features* that it has used. A feature is something in its
+files that builds before a certain version cannot read, or read wrongly. The file names that version
+for each feature, so a build without the feature can report which Aerobee is needed. A feature is
+durable in this file before any other file uses it. It is never removed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FILE_NAME = "format.json"
 FORMAT_VERSION = 1
 FORMAT_SINCE = "0.1.0"  # the first Aerobee that reads this format version
 
-REPLICATED_LOG = "replicated-log"  # epochs, a tail that is not confirmed, the metadata journal
+REPLICATED_LOG = "replicated-log"  # epochs, an unconfirmed tail, the metadata journal
 LITE_TOPICS = "lite-topics"  # units with codes of lite topics, their journal
 EXPONENTIAL_RETRY = "exponential-retry"  # a groupRetryPolicy of the type EXPONENTIAL
-SHRUNK_TOPICS = "shrunk-topics"  # shrunkFrom: queues that are not to be adopted again
+SHRUNK_TOPICS = "shrunk-topics"  # shrunkFrom: queues that must not be adopted again
 TABLE_CHANGES = "table-changes"  # tables whose last changes are in a file beside the JSON file
 
-# Feature → the version of Aerobee that brought it; of an unreleased one, the next version.
+# Feature → the version of Aerobee that introduced it; the next version if it is unreleased.
 FEATURES: Mapping[str, str] = {
     REPLICATED_LOG: "0.2.0",
     LITE_TOPICS: "0.2.0",
@@ -41,7 +41,10 @@ NOT_REPLICATED = frozenset({TABLE_CHANGES})
 
 
 class StoreTooNew(StoreOpenError):
-    """`needed`: the version of Aerobee that opens the store; `what` this build does not know."""
+    """The store needs a later version of Aerobee.
+
+    `needed`: the lowest version that opens the store. `what`: what this build does not know.
+    """
 
     def __init__(self, path: Path, needed: str, what: str) -> None:
         super().__init__(
@@ -54,7 +57,7 @@ class StoreTooNew(StoreOpenError):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A version of Aerobee, and the features that it knows, with the version that brought each."""
+    """A version of Aerobee, and its features with the version that introduced each."""
 
     version: str
     features: Mapping[str, str]
@@ -68,9 +71,12 @@ THIS_BUILD = Build(metadata.version("aerobee-broker"), FEATURES)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The content of the file. `since`: the first Aerobee that reads this `version`. `required`:
-    feature → the Aerobee that brought it. `others`: members that a later version has added, and
-    that are not needed to open the store."""
+    """The content of the file.
+
+    `since`: the first Aerobee that reads this `version`. `required`: feature → the Aerobee that
+    introduced it. `others`: members that a later version has added and that are not needed to open
+    the store.
+    """
 
     version: int = FORMAT_VERSION
     since: str = FORMAT_SINCE
@@ -98,18 +104,21 @@ class Format:
 
 
 class FormatFile:
-    """`current`: as the file is, since `load`; None while there is none. Owned by the loop; on the
-    flusher's thread only while the store opens, when nothing else uses it."""
+    """The file of the format.
+
+    `current`: the content since `load`; None if the file is missing. Owned by the loop; used on the
+    flusher's thread only while the store opens, when no other part uses it.
+    """
 
     def __init__(self, disk: Disk, store: Path, build: Build = THIS_BUILD) -> None:
-        """`store`: the directory of the store."""
+        """Create the file object. `store`: the directory of the store."""
         self.build = build
         self.path = store / "config" / FILE_NAME
         self.current: Format | None = None
         self._disk = disk
         self._store = store
-        self._wanted: set[str] = set()  # features that are to be in the file
-        # A kill may have come between the rename of the file and the sync of its directory.
+        self._wanted: set[str] = set()  # features that must be in the file
+        # The process may have been killed between the rename of the file and its directory's sync.
         self._is_durable = False
 
     @property
@@ -118,10 +127,10 @@ class FormatFile:
         return frozenset(self.current.required if self.current is not None else ())
 
     def load(self) -> None:
-        """Read the file, before anything of the store is touched. Changes nothing.
+        """Read the file, before any other file of the store is used. Change nothing.
 
-        Raises StoreTooNew: this build does not know a feature or the format version. Raises
-        StoreOpenError: the file is damaged. Raises OSError.
+        Raises StoreTooNew if this build does not know a feature or the format version,
+        StoreOpenError if the file is damaged, and OSError.
         """
         self._is_durable = False
         try:
@@ -138,7 +147,7 @@ class FormatFile:
         self._check(self.current)
 
     def _check(self, found: Format) -> None:
-        """Raises StoreTooNew."""
+        """Check that this build can open the store. Raises StoreTooNew."""
         if found.version > FORMAT_VERSION:
             what = f"its format is {found.version}, {self.build} reads {FORMAT_VERSION}"
             raise StoreTooNew(self._store, found.needs, what)
@@ -149,8 +158,8 @@ class FormatFile:
     def note(self, features: Collection[str] = ()) -> str:
         """Record features of a store that has just been opened, and this build as its writer.
 
-        Returns why that was not possible, "" if it is durable: a full disk keeps no store closed.
-        `require` then tries again.
+        Returns "" if that is durable, else why it failed: a full disk must not prevent the opening
+        of a store. `require` retries later.
         """
         self._wanted.update(features)
         try:
@@ -162,7 +171,7 @@ class FormatFile:
         return ""
 
     def require(self, features: Collection[str]) -> None:
-        """Return once features are durably in the file. Call it before anything of them is stored.
+        """Return after features are durable in the file. Call it before another file uses them.
 
         Raises DiskFull, StoreWriteError.
         """
@@ -206,7 +215,7 @@ def _parts(version: str) -> list[int]:
 
 
 def _format_of(content: dict[str, Any]) -> Format:
-    """Raises ValueError."""
+    """Check and convert the content of the file. Raises ValueError."""
     if missing := {"version", "since", "writtenBy", "required"} - content.keys():
         raise ValueError(f"{', '.join(sorted(missing))} is missing")
     members = dict(content)

@@ -1,19 +1,19 @@
 """The message store: a commit log and what is derived from it, behind one interface.
 
     DATA/broker/store/
-      commitlog/      records, the truth                                  may never be lost
-      consumequeue/   where the records of each message queue lie         may be lost: rebuilt
-      index/          where the records of each key lie                   may be lost: rebuilt
-      checkpoint      up to where all that is durable                     may be lost: rebuilt
-      diverged/       what was cut off the log                            (`cut.py`)
-      abort           there while the store is open, or after a crash
+      commitlog/      records, the source of everything else              may never be lost
+      consumequeue/   where the records of each message queue are         may be lost: rebuilt
+      index/          where the records of each key are                   may be lost: rebuilt
+      checkpoint      up to where the files above are durable             may be lost: rebuilt
+      diverged/       bytes that were cut off the log                     (`cut.py`)
+      abort           exists while the store is open, or after a crash
       lock            held while the store is open
-      config/deletedTopics.json   topic → physical offset: its records below are no more
+      config/deletedTopics.json   topic → physical offset: its records below are deleted
 
 append (memory) → write (operating system) → sync (disk) → confirm: visible (`flush.py`).
 
-Owned by one thread, the loop's. `maintain_files`, and of `flush` what says so, run on another one,
-the flusher's.
+Owned by one thread, the loop's. `maintain_files`, and the methods of `flush` that say so, run on
+another one, the flusher's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from aerobee_broker.store.retention.retention import Retention
 from aerobee_broker.store.ship import LogShipper
 from aerobee_wire.message_id import pack_host
 
-_HELD_MS = 10_000  # of a clock that is behind the last store time
+_HELD_MS = 10_000  # for a clock that is behind the last store time
 
 
 class Clock(Protocol):
@@ -75,10 +75,12 @@ class Clock(Protocol):
 
 
 class MessageStore:
-    """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired;
+    """The parts of the store, connected.
+
+    `flush` makes appends durable and visible. `cleaning` deletes log files that have expired.
     `follower` takes in the log of a master (`follow.py`), and `shipper` reads it there (`ship.py`).
-    The methods that read are the reader's own (`reading/reader.py`). `damage`: what is known to be
-    wrong with the log, since the start; `repair` puts it right (`integrity/repair.py`).
+    The methods that read are the reader's own (`reading/reader.py`). `damage`: the damage of the
+    log found since the start; `repair` repairs it (`integrity/repair.py`).
     """
 
     def __init__(
@@ -92,10 +94,10 @@ class MessageStore:
         tags_code_of: Mapping[str, TagsCode] | None = None,
         on_event: EventListener = ignore_event,
     ) -> None:
-        """`open` must follow, which reads the first file.
+        """Create a closed store. `open` must follow, which reads the first file.
 
-        `tags_code_of`: topics whose units carry something else than the hash of TAGS, a deliver
-        time for instance. `on_event` gets a name and fields, to be logged as they are.
+        `tags_code_of`: topics whose units contain another code than the hash of TAGS, for example a
+        deliver time. `on_event` receives a name and fields, to be logged as they are.
         """
         self.path = path
         self._clock = clock
@@ -148,13 +150,15 @@ class MessageStore:
         self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
         self.search_offset = reader.search_offset
         self.repair = LogRepair(disk, log, dispatch, self._derived_flush, self.damage)
-        self.ended_in_order = True  # before it was opened
+        self.ended_in_order = True  # whether it was closed in order before it was opened
 
     # ---- open, close ----
 
     def open(self) -> Self:
-        """Locks the directory and recovers what is there; returns itself. Raises StoreLocked,
-        CommitLogBroken, StoreOpenError."""
+        """Lock the directory and recover its content. Return the store itself.
+
+        Raises StoreLocked, CommitLogBroken, StoreOpenError.
+        """
         try:
             self._open()
         except OSError as error:
@@ -195,10 +199,10 @@ class MessageStore:
         self._retention.evaluate(self._clock.now_ms())
 
     def close(self) -> None:
-        """Everything that was appended becomes durable. The checkpoint covers what is confirmed, so
-        that the next open need not look at it.
+        """Make everything appended durable, and close the store.
 
-        Raises StoreWriteError, StoreFlushError; then the next open does look.
+        The checkpoint covers everything confirmed, so the next open does not need to read it.
+        Raises StoreWriteError, StoreFlushError; then the next open reads it.
         """
         try:
             if not self.flush.read_only_reason:
@@ -222,7 +226,7 @@ class MessageStore:
             raise StoreFlushError(f"the store in {self.path} was not closed: {error}") from error
 
     def abandon(self) -> None:
-        """Releases files and lock as a crash would: the next open recovers."""
+        """Release files and lock as a crash would: the next open recovers."""
         self.flush.close()
         self._log.abandon()
         self._open_files.close()
@@ -235,7 +239,7 @@ class MessageStore:
 
     @property
     def end_offset(self) -> int:
-        """After the last appended byte."""
+        """The physical offset after the last appended byte."""
         return self._log.end
 
     @property
@@ -248,7 +252,7 @@ class MessageStore:
 
     @property
     def confirmed_offset(self) -> int:
-        """Everything below is visible."""
+        """The physical offset below which everything is visible."""
         return self._dispatch.confirmed
 
     @property
@@ -257,17 +261,17 @@ class MessageStore:
 
     @property
     def corruption_count(self) -> int:
-        """Damaged records found since the start."""
+        """The number of damaged records found since the start."""
         return self.damage.count
 
     @property
     def corruptions(self) -> Sequence[Corruption]:
-        """The last 1,000 of them."""
+        """The last 1,000 damaged records."""
         return self.damage.last
 
     @property
     def disk_full_reason(self) -> str:
-        """Why producers are refused; empty when they are not."""
+        """Why producers are refused; empty if they are not."""
         if self._dispatch.error is not None:
             return f"consume queues cannot be written: {self._dispatch.error}"
         return self._retention.full
@@ -275,31 +279,35 @@ class MessageStore:
     # ---- append ----
 
     def append(self, messages: Sequence[NewMessage], *, reserve: bool = False) -> list[Appended]:
-        """Gives the messages their offsets, all or none; the `flush` follows.
+        """Assign offsets to the messages, all or none. `flush` follows.
 
-        `reserve`: messages that were accepted before, now on their way to another topic; they may
-        use the space that the warning watermark keeps from producers, and be larger than a producer
-        may send by now. Raises MessageIllegal, DiskFull, StoreReadOnly, NotMaster.
+        `reserve`: messages that were accepted earlier and are now on their way to another topic.
+        They may use the space that the warning watermark keeps from producers, and be larger than a
+        producer may send now. Raises MessageIllegal, DiskFull, StoreReadOnly, NotMaster.
         """
         self.check_open_to_appends(reserve=reserve)
         return self._appender.append(messages, self._store_time(), accepted=reserve)
 
     def append_batch(self, batch: NewBatch) -> AppendedBatch:
-        """`append` for messages of one topic and queue: the same records in less than half the
-        time when they are many. Raises as `append` does.
+        """Append messages of one topic and queue.
+
+        Makes the same records as `append`, in less than half the time for a large batch. Raises the
+        same errors.
         """
         self.check_open_to_appends(reserve=False)
         return self._appender.append_batch(batch, self._store_time())
 
     def _store_time(self) -> int:
-        """Store times do not fall where the clock is a little behind: that of a new master, or one
-        that was set. A clock that was set back by more is followed: what waits for a delay level
-        counts from its store time."""
+        """Return the store time, which does not fall if the clock is up to 10 s behind.
+
+        That happens with the clock of a new master, or one that was set. If the clock was set back
+        further, the store time follows it: messages in a delay level wait from their store time.
+        """
         now_ms, last_ms = self._clock.now_ms(), self._dispatch.stored_ms
         return last_ms if now_ms < last_ms <= now_ms + _HELD_MS else now_ms
 
     def check_open_to_appends(self, *, reserve: bool) -> None:
-        """Raises DiskFull, StoreReadOnly, NotMaster, as `append` would now."""
+        """Raise the error that `append` would raise now: DiskFull, StoreReadOnly, NotMaster."""
         if self.flush.read_only_reason:
             raise StoreReadOnly(self.flush.read_only_reason)
         if self.flush.role_reason:
@@ -311,20 +319,23 @@ class MessageStore:
             raise DiskFull(refused)
 
     def set_tags_code(self, topic: str, code: TagsCode) -> None:
-        """From now on, units of a topic that has none yet carry this instead of the hash of TAGS.
-        Who opens the store again gives it to the constructor."""
+        """Set the code that new units of a topic without one carry instead of the hash of TAGS.
+
+        The next open of the store must pass it to the constructor.
+        """
         self._tags_code_of[topic] = code
 
     def clear_tags_code(self, topic: str) -> None:
-        """Of a topic that was deleted."""
+        """Remove the code of a topic that was deleted."""
         self._tags_code_of.pop(topic, None)
 
     # ---- deletion ----
 
     def delete_topic(self, topic: str, below: int | None = None) -> None:
-        """Removes its messages at once, their bytes when their files expire. A topic of the same
-        name starts at offset 0. `below`: the physical offset of the deletion, where that is not the
-        end of the log: on a replica, which has derived everything below and nothing behind it.
+        """Remove the messages of a topic at once; their bytes stay until their files expire.
+
+        A topic of the same name starts at offset 0. `below`: the physical offset of the deletion,
+        if that is not the end of the log. A replica passes it, and has derived exactly up to it.
         Raises StoreWriteError.
         """
         place = self._log.end if below is None else below
@@ -336,17 +347,19 @@ class MessageStore:
         directory = self._queues.folder / topic
         try:
             self._queues.delete_topic(topic)
-        except OSError as error:  # it takes space until the next start deletes it
+        except OSError as error:  # the directory takes space until the next start deletes it
             fields = {"directory": str(directory), "reason": str(error)}
             self._event("directory_left", fields)
         self.cleaning.cancel_removals_in(directory)
         self._derived_flush.request()
 
     def deleted_at_end(self) -> list[str]:
-        """Topics that were deleted behind the last record of the log: none tells of it. Raises
-        OSError."""
+        """Return the topics that were deleted after the last record of the log.
+
+        No record of the log proves these deletions. Raises OSError.
+        """
         end = self._log.end
-        before = end - self._log.file_size  # whose file may end in a blank record
+        before = end - self._log.file_size  # the file of `end` may end in a blank record
         return [
             topic
             for topic in self._deleted_topics.from_on(before)
@@ -354,8 +367,10 @@ class MessageStore:
         ]
 
     def undo_deletions(self, topics: Collection[str]) -> None:
-        """Another master's log has no such deletion. Queues and index are built again when the
-        store is opened next; it is closed. Raises OSError."""
+        """Undo deletions that the log of another master does not have. Raises OSError.
+
+        Closes the store; queues and index are rebuilt when it is opened again.
+        """
         self._checkpoint_file.write(
             Checkpoint(self._log.file_size, flushed=self._log.flushed, confirmed=0)
         )
@@ -363,7 +378,7 @@ class MessageStore:
         self.abandon()
 
     def take_deletions(self, deleted_topics: Mapping[str, int]) -> None:
-        """Of the store that this one is a copy of, beside its own. Raises OSError."""
+        """Add the deletions of the store that this one is a copy of. Raises OSError."""
         self._deleted_topics.take({**self.deleted_topics, **deleted_topics})
 
     @property
@@ -374,23 +389,28 @@ class MessageStore:
     # ---- replicas ----
 
     def shipper(self) -> LogShipper:
-        """Reads the log for one replica."""
+        """Return a reader of the log for one replica."""
         return LogShipper(self._disk, self._log, self.damage)
 
     def scrub(self) -> Scrub:
         return Scrub(self._disk, self._log, self.damage, partial(self.read, max_messages=1))
 
     def fronts(self, begin: int = 0) -> dict[tuple[str, int], int]:
-        """Topic and queue id → next queue offset of the queues whose messages have all expired, or
-        lie before the physical offset `begin`, as a copy of this store whose log begins there must
-        know it (`Follower.begin_at`). Raises StoreReadError."""
+        """Return topic and queue id → next queue offset, for queues without later records.
+
+        These are the queues whose messages have all expired or are before the physical offset
+        `begin`. A copy of this store whose log begins there must know them (`Follower.begin_at`).
+        Raises StoreReadError.
+        """
         self._queues.trim_all_to(self._log.min_offset)
         return self._queues.fronts(max(begin, self._log.min_offset))
 
     def cut(self, physical_offset: int, epoch: int) -> Cut:
-        """Ends the log there, and keeps what followed: `cut.py`. Blocks; nothing else may use the
-        store meanwhile. A store that has lost something confirmed is closed, and to be opened anew.
-        Raises CutRefused, OSError."""
+        """End the log at this physical offset, and keep what followed (`cut.py`).
+
+        Blocks; no other part may use the store meanwhile. If confirmed messages were cut, the store
+        is closed and must be opened again. Raises CutRefused, OSError.
+        """
         cutter = Cutter(
             self._disk,
             self.path / "diverged",
@@ -408,7 +428,7 @@ class MessageStore:
     # ---- upkeep ----
 
     def maintain(self, now_ms: int) -> None:
-        """On the loop, once a second: a bounded step of checkpoint and retention."""
+        """Do a bounded step of checkpoint and retention. Runs on the loop, once a second."""
         if self.flush.read_only_reason:
             return
         try:
@@ -421,8 +441,10 @@ class MessageStore:
         self.damage.begin_at(self.min_physical_offset)
 
     def maintain_files(self) -> bool:
-        """On the flusher's thread, after each `maintain`: allocates the next file, removes expired
-        ones, syncs what is derived; a few milliseconds at a time. True: call again at once.
+        """Allocate the next file, remove expired ones, sync derived files.
+
+        Runs on the flusher's thread after each `maintain`, for a few milliseconds. Returns True to
+        be called again at once.
         """
         if self.flush.read_only_reason:
             return False
@@ -443,5 +465,5 @@ class MessageStore:
         try:
             self._log.allocate_next_file()
         except OSError as error:
-            # The append that needs the file tries again, and fails with the right error.
+            # The append that needs the file retries, and fails with the right error.
             self._event("allocation_failed", {"file": str(self._log.folder), "reason": str(error)})

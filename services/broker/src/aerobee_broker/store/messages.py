@@ -1,4 +1,4 @@
-"""The values of the store's interface: messages to append, results of reads, units. No file."""
+"""The values of the store's interface: messages to append, results of reads, units. No files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNIT_LAYOUT = Layout(
 UNIT = UNIT_LAYOUT.struct
 assert UNIT.size == 20
 Unit = tuple[int, int, int]  # physical offset, size, tags code
-# A unit whose record is lost has this size (RocketMQ fills the front of a queue with such units).
+# The size in a unit whose record is lost (RocketMQ fills the front of a queue with such units).
 LOST_SIZE = 0x7FFF_FFFF
 
 
@@ -44,8 +44,10 @@ class NewMessage:
     def copy_of(
         cls, record: Record, topic: str, queue_id: int, properties: dict[str, str]
     ) -> NewMessage:
-        """The message of a stored record, to be stored once more. Not a half message: does not
-        copy `prepared_transaction_offset`."""
+        """Return the message of a stored record, to be stored again.
+
+        It is not a half message: `prepared_transaction_offset` is not copied.
+        """
         return cls(
             topic=topic,
             queue_id=queue_id,
@@ -64,7 +66,7 @@ class NewBatch:
     """Messages (one or more) of one topic and queue to append.
 
     `properties`: the encoded string of each body. `flags`: the flag of each; empty: all are 0.
-    `sys_flag` has no transaction bits: such messages are appended one by one.
+    `sys_flag` has no transaction bits: messages with them are appended one by one.
     """
 
     topic: str
@@ -90,7 +92,7 @@ class NewBatch:
 
 
 class AppendedBatch(NamedTuple):
-    """Where a batch lies: its queue offsets are consecutive, its records not when a file ends."""
+    """The offsets of a batch: queue offsets are consecutive; records are not if a file ends."""
 
     first_queue_offset: int
     physical_offsets: list[int]
@@ -128,8 +130,11 @@ class ReadStatus(Enum):
 
 @dataclass(slots=True)
 class ReadResult:
-    """`records`: as they are stored, one after the other. `next_begin_offset`: to read on at.
-    `is_all`: a read there would find nothing now; False where that is not known."""
+    """The result of a read.
+
+    `records`: as they are stored, concatenated. `next_begin_offset`: where to continue. `is_all`: a
+    read there would find nothing now; False if that is unknown.
+    """
 
     status: ReadStatus
     next_begin_offset: int
@@ -142,7 +147,7 @@ class ReadResult:
 
 
 class Corruption(NamedTuple):
-    """Bytes that should be a record and are not, or no longer."""
+    """Bytes that should be a record and are not, or no longer are."""
 
     file: Path
     physical_offset: int
@@ -155,8 +160,10 @@ class RollBacks(Protocol):
 
 
 class LeasableQueues(Protocol):
-    """What leases need of the queues that their messages are in: those of MessageStore, or others
-    that read in the same way."""
+    """The queues that contain leased messages, as leases use them.
+
+    They are those of MessageStore, or other queues with the same methods.
+    """
 
     @property
     def flush(self) -> RollBacks: ...

@@ -1,8 +1,8 @@
 """Shipping: reads the log for a replica, in chunks of whole records, byte for byte.
 
-Only what the operating system has taken is read: the bytes of a failed write are never below
-`CommitLog.written`, and their places are given to other records. What comes from a file is checked
-before it leaves, so that damage never spreads to another replica.
+Only bytes that the operating system has taken are read. The bytes of a failed write are never below
+`CommitLog.written`, and other records take their place. Records from a file are checked before they
+are sent, so that damage never spreads to another replica.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
 
 
 class Chunk(NamedTuple):
-    """Whole records of one file, with the blank record where they end it; the next chunk begins at
-    `end`, then the start of the next file."""
+    """Whole records of one file, with the blank record if it ends them.
+
+    The next chunk begins at `end`, which is the start of the next file after a blank record.
+    """
 
     physical_offset: int
     data: Part
@@ -30,8 +32,10 @@ class Chunk(NamedTuple):
 
 
 class LogShipper:
-    """For one replica. Has a file open of its own, so that it may be used on any one thread beside
-    the loop, and a file that retention removes stays readable to its end.
+    """Reads the log for one replica.
+
+    It opens a file of its own, so that one thread may use it beside the loop. A file that retention
+    removes stays readable to its end.
     """
 
     def __init__(self, disk: Disk, log: CommitLog, damage: DamageRegister) -> None:
@@ -40,11 +44,11 @@ class LogShipper:
         self._damage = damage
 
     def read(self, physical_offset: int, max_bytes: int, limit: int | None = None) -> Chunk | None:
-        """At most `max_bytes`, or one record; nothing that ends behind `limit`, the end of a
-        record. None: nothing more is written there.
+        """Return a chunk of at most `max_bytes`, or one record; None if nothing more is written.
 
-        Raises MessageNotFound below the start of the log, MessageCorrupted where there should be a
-        record and is none, or one that fails its check; TransientReadError.
+        The chunk does not end after `limit`, which is the end of a record. Raises MessageNotFound
+        below the start of the log, MessageCorrupted if a record is missing or damaged,
+        TransientReadError.
         """
         log = self._log
         written = log.written if limit is None else min(limit, log.written)
@@ -70,9 +74,11 @@ class LogShipper:
         return self._checked(Chunk(physical_offset, data[: whole.length], whole.end), room)
 
     def _checked(self, chunk: Chunk, room: int) -> Chunk:
-        """The chunk up to the first record that fails its check. Raises MessageCorrupted where that
-        is the first one."""
-        from aerobee_broker.store.recovery.scan import Stop, scan  # numpy: not before a slave lags
+        """Return the chunk up to its first damaged record.
+
+        Raises MessageCorrupted if that is the first record.
+        """
+        from aerobee_broker.store.recovery.scan import Stop, scan  # numpy: only if a slave lags
 
         data = bytes(chunk.data)
         _, end = scan(data, chunk.physical_offset, room, check_crc=True)
@@ -84,12 +90,14 @@ class LogShipper:
         return Chunk(chunk.physical_offset, data[: end.at], chunk.physical_offset + end.at)
 
     def _damaged(self, physical_offset: int, reason: str) -> MessageCorrupted:
-        self._damage.suspects.append(physical_offset)  # the scrub looks at it, and registers it
+        self._damage.suspects.append(physical_offset)  # the scrub checks and registers it
         return MessageCorrupted(self._log.path_of(physical_offset), physical_offset, reason)
 
     def check(self, begin: int, end: int) -> None:
-        """Checks each record that has a byte between two physical offsets, of which the second one
-        ends a record. Raises MessageCorrupted, TransientReadError."""
+        """Check each record that has a byte between two physical offsets.
+
+        `end` must be the end of a record. Raises MessageCorrupted, TransientReadError.
+        """
         from aerobee_broker.store.recovery.verify import boundary_before, verify_all
 
         if begin >= end:
@@ -102,8 +110,10 @@ class LogShipper:
             raise TransientReadError(error) from error
 
     def crc(self, begin: int, end: int) -> int:
-        """CRC-32 of the log from one physical offset to another: the same in two logs that are
-        alike there. Raises TransientReadError."""
+        """Return the CRC-32 of the log between two physical offsets. Raises TransientReadError.
+
+        It is equal for two logs with equal bytes there.
+        """
         crc = 0
         while begin < end:
             file_end = self._log.start_at(begin) + self._log.file_size

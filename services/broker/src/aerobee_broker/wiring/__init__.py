@@ -1,1 +1,1 @@
-"""What each part of a broker needs of the others. Nothing here starts anything."""
+"""The wiring: creates the parts of a broker and connects them. Starts nothing."""

@@ -1,4 +1,4 @@
-"""Pull and pop, wired, and the offsets of groups."""
+"""The wiring of pull, pop and the offsets of groups."""
 
 from __future__ import annotations
 
@@ -143,5 +143,5 @@ class Consuming:
 
 
 def slow_reader_bytes(options: BrokerOptions) -> int:
-    """A reader that is further behind is sent to a slave."""
+    """Return the lag in bytes beyond which a reader is sent to a slave."""
     return memory_limit() * options.access_message_in_memory_max_ratio // 100

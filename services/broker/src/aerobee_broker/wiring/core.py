@@ -1,4 +1,4 @@
-"""What every way of a message needs: the log, the registries, the long polls, wired."""
+"""The wiring of the shared parts: the log, the registries and the long polls."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from aerobee_broker.wiring.tables import Tables
 
 
 class Core:
-    """The objects that the wiring of each way shares. Nothing outside of the wiring holds it: each
-    object gets those that it needs.
+    """The objects that the other parts of the wiring share.
+
+    Only the wiring uses it: each object receives just the objects that it needs.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Core:
         self.arrivals = Arrivals(self.polls)
         self.commit = self._make_commit(replicas)
         self.log = DurableLog(store, self.commit)
-        # None: of a broker without replicas.
+        # None for a broker without replicas.
         self.journal = self._make_journal()
         folder, require = environment.path / "lite", environment.format.require
         self.lines = LiteLines(store, environment.disk, folder, require)
@@ -77,7 +78,7 @@ class Core:
         self.replies = ReplyStreams(environment.clock.real, options.max_message_size)
 
     def restore_registries(self) -> None:
-        """What the tables must hold besides their files."""
+        """Add to the tables what they must contain besides their files."""
         self.topics.create_system_topics(journalled=self.journal is not None)
         self.groups.create_predefined()
         stored = [(topic, self.store.queues(topic)) for topic in self.store.topics()]
@@ -88,8 +89,10 @@ class Core:
             )
 
     def _on_new_parent(self, parent: str) -> None:
-        """Before its first message, so that replicas derive that as this broker does. Raises what
-        the store raises."""
+        """Prepare for the first message of a parent, before it is sent.
+
+        The replicas then derive the message as this broker does. Raises the errors of the store.
+        """
         self.environment.format.require({LITE_TOPICS})
         if self.journal is not None:
             self.journal.create_parent(parent)
@@ -119,7 +122,7 @@ class Core:
         )
 
     def _notifies(self, consumer_group: str) -> bool:
-        """Whether the members of a group are notified that the group changed."""
+        """Return whether the members of a group are notified that the group changed."""
         group = self.groups.table.get(consumer_group)
         return self.environment.options.notify_consumer_ids_changed_enable and (
             group is None or group.notify_consumer_ids_changed_enable

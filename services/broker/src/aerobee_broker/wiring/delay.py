@@ -1,4 +1,4 @@
-"""Delayed messages, wired: by delay level, and by a time of their own."""
+"""The wiring of delayed messages: by delay level, and by delivery time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker gets from outside: options, clock, disk, threads, metrics; stand-ins in tests."""
+"""The environment of a broker: options, clock, disk, threads, metrics; stand-ins in tests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from aerobee_chassis.rpc.in_flight import InFlight
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`path`: the directory of the store. `format`: what a build must know to open it. `flusher`
-    flushes the log and keeps up the store, `writer` writes the tables. `in_flight`: what the server
-    holds for calls.
+    """The environment of a broker.
+
+    `path`: the directory of the store. `format`: the features that a build must know to open it.
+    `flusher` flushes the log and maintains the store; `writer` writes the tables. `in_flight`: the
+    memory that the server holds for calls.
     """
 
     options: BrokerOptions

@@ -1,4 +1,4 @@
-"""Lite topics, wired: the parts of pop once more, over lines instead of message queues."""
+"""The wiring of lite topics: the parts of pop again, over lines instead of message queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends and send-backs, wired."""
+"""The wiring of sends and send-backs."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Sending:
 
 
 def unique_ids(store_host: str, rng: random.Random) -> UniqueIds:
-    """For messages without one. `store_host`: "ip:port"."""
+    """Return a generator of ids for messages without one. `store_host`: "ip:port"."""
     ip = store_host.rpartition(":")[0].strip("[]")
     return UniqueIds(ip, os.getpid(), rng.getrandbits(32))
 
 
 def added_properties(options: BrokerOptions) -> dict[str, str]:
-    """The properties that the broker adds to each message."""
+    """Return the properties that the broker adds to each message."""
     return {
         props.MESSAGE_REGION: options.region_id,
         props.TRACE_ON: "true" if options.trace_on else "false",

@@ -1,4 +1,4 @@
-"""Opens the store of a broker: its options, the meaning of its events, and of two of its topics."""
+"""Opens the store of a broker: its options, its events and the unit codes of its topics."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _ERRORS = frozenset({"corrupt_record", "store_read_only"})
 
 
 def open_store(environment: Environment, store_host: str) -> MessageStore:
-    """Blocks, long after a crash. `store_host`: "ip:port", for offset message ids.
+    """Open the store. Blocks, for a long time after a crash.
 
-    Raises StoreOpenError, among them StoreTooNew, before anything is touched.
+    `store_host`: "ip:port", for offset message ids. Raises StoreOpenError; its subclass StoreTooNew
+    is raised before any file of the store is changed.
     """
 
     def on_event(event: str, fields: Mapping[str, object]) -> None:
@@ -92,7 +93,7 @@ def store_options(options: BrokerOptions) -> StoreOptions:
 
 
 def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, TagsCode]:
-    """`codes_of` the topics of the type LITE in the store at `path`. Raises ConfigFileDamaged."""
+    """Return `codes_of` the LITE topics in the store at `path`. Raises ConfigFileDamaged."""
     parents = parents_on_disk(disk, path / "lite") if is_of_replica(disk, path, options) else None
     if parents is None:
         topics = Topics(SystemClock())
@@ -102,14 +103,18 @@ def unit_codes(disk: Disk, path: Path, options: BrokerOptions) -> dict[str, Tags
 
 
 def is_of_replica(disk: Disk, path: Path, options: BrokerOptions) -> bool:
-    """Return whether the log at `path` has replicas, also if `options` are not those of its broker.
-    The tables of such a store may be older than its log."""
+    """Return whether the log at `path` has replicas, even if `options` are not its broker's.
+
+    The tables of such a store may be older than its log.
+    """
     return options.is_replicated or disk.exists(path / "config" / "epochs.json")
 
 
 def codes_of(options: BrokerOptions, parents: Iterable[str]) -> dict[str, TagsCode]:
-    """Topics whose consume-queue units carry something else than the hash of the tags. `parents`:
-    the topics of the type LITE."""
+    """Return the topics whose consume-queue units do not contain the hash of the tags.
+
+    `parents`: the topics of the type LITE.
+    """
     return {
         names.SCHEDULE_TOPIC: partial(deliver_time, options.delay_levels_ms),
         names.TIMER_TOPIC: unit_code,

@@ -25,7 +25,7 @@ from aerobee_chassis.lifecycle import Component
 
 
 class Tables(Component):
-    """`replicated`: the tables of topics, groups and consumer offsets are journalled."""
+    """The tables. If `replicated`, topics, groups and consumer offsets are journalled."""
 
     def __init__(self, environment: Environment, *, replicated: bool = False) -> None:
         self._environment = environment
@@ -48,7 +48,7 @@ class Tables(Component):
             self.saved_delay_offsets,
             self.saved_drain,
         )
-        # None: of a broker without replicas.
+        # None for a broker without replicas.
         self.journalled = None if journal is None else self._journalled(journal)
 
     def _journalled(self, journal: TableJournal) -> SavedTables:
@@ -57,12 +57,15 @@ class Tables(Component):
         return SavedTables(tables, dict(zip(tables.by_name(), files, strict=True)), journal)
 
     def restore(self) -> None:
-        """Once: who becomes master goes on with what it has. Raises ConfigFileDamaged."""
+        """Load the files, once: a new master continues with its present tables.
+
+        Raises ConfigFileDamaged.
+        """
         if not self._is_restored:
             self.load()
 
     def load(self) -> None:
-        """As the files are now. Raises ConfigFileDamaged."""
+        """Load the files as they are now. Raises ConfigFileDamaged."""
         for saved in self.all_saved:
             saved.load()
         store_format = self._environment.format
@@ -74,19 +77,21 @@ class Tables(Component):
         self._is_restored = True
 
     async def start(self) -> None:
-        """Saves what the other components restored. A full disk does not stop the start: retention
-        may make room."""
+        """Save what the other components restored.
+
+        A full disk does not stop the start, because retention may free space.
+        """
         await self.save()
 
     async def stop(self) -> None:
-        """A replica may only change its role: then it does not write the JSON files again."""
+        """Save the tables. A replica that only changes its role does not rewrite the JSON files."""
         if self.journalled is None:
             await self.finish()
         else:
             await self.save()
 
     async def finish(self) -> None:
-        """The process stops: the JSON files get all of the tables, for older versions."""
+        """Write all of the tables to the JSON files, for older versions: the process stops."""
         for saved in self.all_saved:
             await saved.finish()
 
@@ -95,7 +100,7 @@ class Tables(Component):
             await saved.try_save()
 
     async def save_incremental(self) -> None:
-        """Those of which a save costs as much as has changed."""
+        """Save the tables for which the cost of a save depends on the number of changes."""
         for saved in (self.saved_topics, self.saved_groups, self.saved_offsets):
             await saved.try_save()
 

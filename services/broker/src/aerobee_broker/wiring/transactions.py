@@ -1,4 +1,4 @@
-"""Transactions, wired: half messages, their ends, their checks, their upkeep."""
+"""The wiring of transactions: half messages, their ends, checks and upkeep."""
 
 from __future__ import annotations
 

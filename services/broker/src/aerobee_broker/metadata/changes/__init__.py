@@ -1,1 +1,1 @@
-"""The changes of tables: found by comparison, and appended to files."""
+"""Changes of tables: find them by comparison, and append them to files."""

@@ -1,12 +1,12 @@
-"""The change file of a table: what has changed since its JSON file was written, appended. Knows no
-table.
+"""The change file of a table: the changes since its JSON file was written, appended.
 
-A line is one change: eight hexadecimal digits, the CRC-32 of the JSON object; a space; the object.
-Its first member is `number`, which counts the changes of the table. A change is durable when
-`append` returns. A power cut tears the last line at most: one is on its way to the disk at a time.
+Independent of the tables. A line is one change: eight hexadecimal digits, the CRC-32 of the JSON
+object; a space; the object. The first member of the object is `number`, which counts the changes of
+the table. A change is durable when `append` returns. A power cut tears at most the last line,
+because only one line at a time is on its way to the disk.
 
-`rotate` renames the file to `.bak` once the JSON file has all of it. A start that takes the backup
-of the JSON file needs both.
+`rotate` renames the file to `.bak` after the JSON file has received all of its changes. A start
+that loads the backup of the JSON file needs both change files.
 """
 
 from __future__ import annotations
@@ -22,35 +22,40 @@ from aerobee_broker.errors import ConfigFileDamaged
 
 _CRC = b"%08x "
 _CRC_SIZE = 9
-_OBJECT = b'{"number":'  # its beginning; within a string the quotes would be escaped
+_OBJECT = b'{"number":'  # how an object begins; the quotes are escaped inside a string
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 class ChangeFile:
-    """`path`: of the JSON file; the change file has the suffix `.changes` instead."""
+    """The change file that belongs to the JSON file `path`; its suffix is `.changes`."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path.with_suffix(".changes")
-        self.torn_bytes = 0  # behind the last whole line, as `load` found it
+        self.torn_bytes = 0  # bytes after the last whole line, found by `load`
         self._backup = self.path.with_suffix(".changes.bak")
         self._disk = disk
         self._end = 0
-        self._is_named = False  # whether its name is durable for certain
+        self._is_named = False  # whether the name of the file is certainly durable
 
     def load(self, *, with_backup: bool) -> list[dict[str, Any]]:
-        """The changes that are on the disk, the oldest first; `with_backup`: also what was put
-        aside. Writes nothing. Raises ConfigFileDamaged."""
+        """Return the changes on the disk, oldest first. Write nothing.
+
+        With `with_backup`, the changes of the rotated file come first. Raises ConfigFileDamaged.
+        """
         found: list[dict[str, Any]] = []
         if with_backup:
             found, _, torn = self._read(self._backup)
-            if torn:  # it was whole when it was put aside
+            if torn:  # the file was whole when it was rotated
                 raise self.damaged(f"its last {torn} bytes are damaged", self._backup)
         newest, self._end, self.torn_bytes = self._read(self.path)
         self._is_named = False
         return found + newest
 
     def append(self, number: int, change: Mapping[str, Any]) -> None:
-        """Blocks for a disk flush. Raises OSError; then the next call writes in its place."""
+        """Append a change. Blocks for a disk flush.
+
+        Raises OSError; the next call then overwrites what this one wrote.
+        """
         text = _encode({"number": number, **change}).encode()
         line = _CRC % zlib.crc32(text) + text + b"\n"
         file = self._disk.open(self.path, create=True)
@@ -67,13 +72,13 @@ class ChangeFile:
         self._end += len(line)
 
     def rotate(self) -> None:
-        """The JSON file has all of it. Raises OSError."""
+        """Rename the file to its backup: the JSON file has all of its changes. Raises OSError."""
         if self._end:
             self._disk.rename(self.path, self._backup)
         self._end, self._is_named = 0, False
 
     def clear(self) -> None:
-        """Removes both files: they belong to a JSON file that is gone. Raises OSError."""
+        """Remove both files, because their JSON file no longer exists. Raises OSError."""
         for path in (self.path, self._backup):
             if self._disk.exists(path):
                 self._disk.remove(path)
@@ -81,7 +86,7 @@ class ChangeFile:
         self._end, self._is_named = 0, False
 
     def _read(self, path: Path) -> tuple[list[dict[str, Any]], int, int]:
-        """The changes of one file, where the last one ends, and how many bytes follow."""
+        """Return the changes of one file, where the last one ends, and how many bytes follow."""
         try:
             data = read_file(self._disk, path)
         except FileNotFoundError:
@@ -99,7 +104,7 @@ class ChangeFile:
         return found, end, len(data) - end
 
     def damaged(self, problem: str, path: Path | None = None) -> ConfigFileDamaged:
-        """`path`: None, of the change file."""
+        """Return the error for a damaged file. The default `path` is the change file."""
         path = path or self.path
         table = path.name.partition(".")[0]
         return ConfigFileDamaged(
@@ -111,7 +116,7 @@ class ChangeFile:
 
 
 def _change_at(data: bytes, begin: int) -> dict[str, Any] | None:
-    """The change whose line begins there; None: it is not whole."""
+    """Return the change whose line begins at `begin`, or None if it is not whole."""
     end = data.find(b"\n", begin)
     text = data[begin + _CRC_SIZE : end]
     if end < 0 or data[begin : begin + _CRC_SIZE] != _CRC % zlib.crc32(text):
@@ -121,7 +126,7 @@ def _change_at(data: bytes, begin: int) -> dict[str, Any] | None:
 
 
 def _has_whole_change(data: bytes, begin: int) -> bool:
-    """Whether one begins anywhere behind: a torn write leaves none."""
+    """Return whether a whole change begins anywhere after `begin`. A torn write leaves none."""
     at = data.find(_OBJECT, begin)
     while at >= 0:
         if at >= begin + _CRC_SIZE and _change_at(data, at - _CRC_SIZE) is not None:

@@ -1,9 +1,11 @@
-"""A persistent table of any size: a save appends the rows that have changed to its change file, and
-so costs as much as has changed. The JSON file is written again once as many rows were appended as
-the table has.
+"""A persistent table of any size: a save appends the changed rows to its change file.
 
-The JSON file has in `changes` the number of the last change that is in it. A start applies those
-behind it. A JSON file without that member was written by an older version: it counts alone.
+The cost of a save therefore depends on the number of changed rows. The JSON file is written again
+after as many rows were appended as the table has.
+
+The member `changes` of the JSON file is the number of the last change that the file includes. A
+start applies the later changes. A JSON file without that member was written by an older version:
+the change file is then ignored.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from aerobee_broker.metadata.table import JournalledTable, kept
 from aerobee_broker.store.format import TABLE_CHANGES
 from aerobee_wire.checked_json import encode_text
 
-_NUMBER = "changes"  # a member of the JSON file, beside RocketMQ's
-LEAST_APPENDED = 4096  # rows that are appended before the JSON file is written again
-_SLICE_ROWS = 256  # encoded in one turn of the loop: 1 to 2 ms
+_NUMBER = "changes"  # a member of the JSON file, besides RocketMQ's
+LEAST_APPENDED = 4096  # rows to append before the JSON file is written again
+_SLICE_ROWS = 256  # rows encoded in one turn of the loop: 1 to 2 ms
 T = TypeVar("T")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
-    """Only reads. `path`: of the JSON file. Raises ConfigFileDamaged."""
+    """Load a table from its JSON file `path` and its change file. Write nothing.
+
+    Raises ConfigFileDamaged.
+    """
 
     def write(job: Callable[[], T]) -> Awaitable[T]:
         raise AssertionError(f"{path} is only read")
@@ -44,7 +49,7 @@ def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
 
 
 class _Content(NamedTuple):
-    """The content of the JSON file, as of one turn of the loop."""
+    """The content of the JSON file at one turn of the loop."""
 
     number: int
     head: Mapping[str, Any]
@@ -67,17 +72,17 @@ class IncrementalTable(PersistentTable):
         super().__init__(table, file, writer, journal=journal, require=require)
         self._rows = table
         self._changes = changes
-        self._number = 0  # of the newest change
-        self._appended = 0  # rows, since the JSON file was written
+        self._number = 0  # the number of the newest change
+        self._appended = 0  # rows appended since the JSON file was written
         self._is_continued = False  # whether the change file continues the JSON file
-        self._missing: list[range] = []  # numbers of changes that the files lack
-        self._due: _Content | None = None  # for the JSON file, once the change is appended
+        self._missing: list[range] = []  # numbers of changes that are missing in the files
+        self._due: _Content | None = None  # for the JSON file, after the change is appended
 
     # ---- load ----
 
     def _load_content(self, content: dict[str, Any]) -> None:
         super()._load_content(content)
-        # The backup of an older version's file: what was appended since belongs to it.
+        # A backup written by an older version: the changes appended since then belong to it.
         number = content.get(_NUMBER, 0 if self._file.is_backup else None)
         self._is_continued = number is not None
         self._number, self._appended = int(number or 0), 0
@@ -128,7 +133,7 @@ class IncrementalTable(PersistentTable):
         self._begin_compaction()
 
     def _begin_compaction(self) -> None:
-        """In a task of its own: the change is durable, and its caller need not wait."""
+        """Start a task of its own: the change is durable, so its caller does not need to wait."""
         if self._due is not None:
             self._write_under_way = asyncio.get_running_loop().create_task(
                 self._compact(self._due), name=f"compact {self._file.path.name}"
@@ -138,7 +143,7 @@ class IncrementalTable(PersistentTable):
         keys = self._rows.changed_keys(self._saved) if self._is_continued else None
         logged = self._log()
         if keys is None:
-            # One number more than the newest change: a start from the backup notices the gap.
+            # One more than the newest change, so that a start from the backup notices the gap.
             self._number += 1
             content = self._content(self._number, logged.position)
             return Prepared(logged, partial(self._replace, content))
@@ -176,11 +181,11 @@ class IncrementalTable(PersistentTable):
         return _Content(number, head, {key: kept(row) for key, row in self._rows.rows().items()})
 
     async def _compact(self, content: _Content) -> None:
-        """Only makes the next start shorter: a failure is logged."""
+        """Write the JSON file. Log a failure: the file only makes the next start shorter."""
         try:
             await self._replace(content)
         except OSError as error:
-            self._appended = 0  # the next attempt waits for as many rows again
+            self._appended = 0  # the next attempt comes after as many rows again
             structlog.get_logger().warning(
                 "table_not_compacted", file=str(self._file.path), reason=error.strerror
             )
@@ -188,7 +193,7 @@ class IncrementalTable(PersistentTable):
             self._write_under_way = None
 
     async def _replace(self, content: _Content) -> None:
-        """Raises OSError."""
+        """Write the JSON file and rotate the change file. Raises OSError."""
         text = await self._encoded(content)
         is_continued = self._is_continued
 
@@ -202,7 +207,7 @@ class IncrementalTable(PersistentTable):
         self._is_continued, self._appended = True, 0
 
     async def _encoded(self, content: _Content) -> str:
-        """In slices: a blocked loop serves no client."""
+        """Encode the content in slices, because a blocked loop does not serve clients."""
         table = self._rows
         rows = []
         for count, (key, row) in enumerate(content.rows.items(), start=1):

@@ -1,5 +1,7 @@
-"""The changes of a table that the journal does not have yet. Found when the table is saved, by
-comparison of the rows that were touched since."""
+"""Changes of a table that the journal does not have yet.
+
+A save finds them by comparing the rows that were touched since the previous save.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from aerobee_broker.metadata.table import JournalledTable, kept
 
 
 class TableChanges:
-    """Of one table. `is_known`: the journal says what the table says now; else the first change has
-    all of it. Rows count as journalled once they were taken; `lose` takes that back.
+    """The changes of one table.
+
+    With `is_known`, the journal already has the present content of the table. Otherwise the first
+    change contains the whole table. `take` counts rows as journalled; `lose` reverses that.
     """
 
     def __init__(self, name: str, table: JournalledTable, *, is_known: bool) -> None:
@@ -24,14 +28,14 @@ class TableChanges:
         self._anew = not is_known
         self._lost: set[str] = set()  # names of rows whose change was rolled back
         self._compared_at = -1  # revision; -1: compare all rows
-        self._forgotten: set[Any] = set()  # keys to compare whether touched or not
+        self._forgotten: set[Any] = set()  # keys to compare even if they were not touched
         if is_known:
             self._compared_at = table.revision
             self._known = {key: kept(row) for key, row in table.rows().items()}
             self._version = table.version
 
     def take(self) -> TableChange | None:
-        """What has changed since the last one; None: nothing."""
+        """Return what has changed since the previous change, or None if nothing has."""
         table, known = self._table, self._known
         rows = table.rows()
         keys = self._keys_to_compare()
@@ -68,7 +72,7 @@ class TableChanges:
         removed.add(name)
 
     def lose(self, change: TableChange) -> None:
-        """The log has rolled it back: the next one says it again."""
+        """Repeat a change that the log has rolled back in the next change."""
         self._anew = self._anew or change.anew
         self._lost.update(change.put, change.removed)
         if self._anew:
@@ -77,7 +81,7 @@ class TableChanges:
         self._version = None
 
     def forget(self, keys: list[Any]) -> None:
-        """Another record says that these rows are no more; if they are made again, that is new."""
+        """Forget rows that another journal record deletes. A row created again counts as new."""
         for key in keys:
             self._known.pop(key, None)
             self._forgotten.add(key)

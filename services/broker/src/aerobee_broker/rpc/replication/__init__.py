@@ -1,1 +1,1 @@
-"""Replication over gRPC: the stream between replicas, and what is told of a replica."""
+"""Replication over gRPC: the stream between replicas, and the status of a replica."""

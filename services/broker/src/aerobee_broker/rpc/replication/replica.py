@@ -1,4 +1,4 @@
-"""ReplicaService: what a replica is, how it is made master, and the same calls to other ones."""
+"""ReplicaService: status and promotion of a replica, and calls of it to other replicas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ READ_S = 10.0
 
 
 class Promotion(NamedTuple):
-    """`handed_over`: the master before did so. `was_master`: this replica was it already."""
+    """The result of a promotion.
+
+    `handed_over`: the previous master handed over. `was_master`: this replica was already the
+    master.
+    """
 
     epoch: int
     handed_over: bool = False
@@ -40,22 +44,22 @@ class Promotion(NamedTuple):
 
 
 class Member(Protocol):
-    """A replica that can be made master. What it raises is MqError, OSError."""
+    """A replica that can be made master. Its methods raise MqError and OSError."""
 
     async def promote(self, *, unclean: bool) -> Promotion: ...
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:
-        """Returns the end of the log."""
+        """Hand over to a successor. Return the end of the log."""
 
     async def note_epoch(self, epoch: int) -> LogDescription: ...
 
 
-# Whole records of this replica's log for the one that asks. Raises MqError.
+# Reads whole records of this replica's log for the replica that asks. Raises MqError.
 ReadLog = Callable[[LogDescription, list[DamagedRange]], Awaitable[list[Chunk]]]
 
 
 class ReplicaRpcs:
-    """ReplicaService."""
+    """The handlers of ReplicaService."""
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class ReplicaRpcs:
         read_log: ReadLog,
         worker: Worker,
     ) -> None:
-        """`worker`: reads what was cut."""
+        """Create the handlers. `worker` reads the files that were cut off."""
         self._status = status
         self._member = member
         self._diverged = diverged
@@ -127,10 +131,10 @@ class ReplicaRpcs:
 
 
 class ReplicaCalls:
-    """To other replicas of the group, by "host:port". Raises MqError."""
+    """Calls to other replicas of the group, by "host:port". They raise MqError."""
 
     def __init__(self, caller: Caller, hand_over_s: float) -> None:
-        """`hand_over_s`: what a master may take to hand over."""
+        """Create the calls. `hand_over_s`: seconds that a master may take to hand over."""
         self._caller = caller
         self._hand_over_s = hand_over_s
 
@@ -220,7 +224,7 @@ def _master_message(master: MasterStatus) -> pb.MasterStatus:
 
 
 def status_of(answer: pb.GetReplicationStatusResponse) -> ReplicaStatus:
-    """Raises StreamBroken: it is no status of a replica."""
+    """Convert a status. Raises StreamBroken if the answer is not the status of a replica."""
     log = description_of(answer.replica)
     return ReplicaStatus(
         log,

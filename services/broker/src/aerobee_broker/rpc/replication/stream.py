@@ -30,14 +30,14 @@ _DATA = blob_tag(pb.FollowChunk, "data")
 
 
 class SlaveCall:
-    """`SlaveLink` over the RPC that a slave has called."""
+    """A `SlaveLink` over the RPC that a slave has called."""
 
     def __init__(self, requests: AsyncIterator[pb.FollowRequest], call: Call) -> None:
         self._requests = requests
         self._call = call
 
     async def hello(self) -> Hello | None:
-        """The first message; None: there is none. Raises StreamBroken."""
+        """Return the first message, or None if the stream ends first. Raises StreamBroken."""
         async for request in self._requests:
             return hello_of(request)
         return None
@@ -55,12 +55,12 @@ class SlaveCall:
 
 
 Serve = Callable[[Hello, SlaveCall], Awaitable[None]]
-# Of the master of this epoch, for a log that begins at this physical offset.
+# Arguments: the epoch of the master, and the physical offset at which the copied log begins.
 TakeSnapshot = Callable[[int, int], Awaitable[Snapshot]]
 
 
 class ReplicationRpcs:
-    """ReplicationService. `serve`: of this broker's role; where it is no master it raises."""
+    """The handlers of ReplicationService. `serve` raises if this broker is not a master."""
 
     def __init__(self, serve: Serve, snapshot: TakeSnapshot) -> None:
         self._serve = serve
@@ -78,7 +78,7 @@ class ReplicationRpcs:
 
 
 class MasterCall:
-    """`MasterLink` over the call of this slave."""
+    """A `MasterLink` over the call of this slave."""
 
     def __init__(self, conversation: Conversation[pb.FollowResponse]) -> None:
         self._conversation = conversation
@@ -115,8 +115,10 @@ class MasterCall:
 async def fetch_snapshot(
     caller: Caller, address: str, epoch: int, log_begin: int, silence_s: float
 ) -> Snapshot:
-    """Of the master of this epoch, for a log that begins there. Raises StreamBroken, and what the
-    call raises."""
+    """Fetch a snapshot from the master of this epoch, for a log that begins at `log_begin`.
+
+    Raises StreamBroken, and the errors of the call.
+    """
     request = pb.GetSnapshotRequest(epoch=epoch, log_begin=log_begin)
     answers = caller.stream(address, GET_SNAPSHOT, request)
 
@@ -146,7 +148,7 @@ def snapshot_response(piece: SnapshotPiece | SnapshotEnd) -> pb.GetSnapshotRespo
 
 
 def snapshot_piece(response: pb.GetSnapshotResponse) -> SnapshotPiece | SnapshotEnd:
-    """Raises StreamBroken."""
+    """Convert a message of a snapshot. Raises StreamBroken."""
     match response.WhichOneof("kind"):
         case "piece":
             return SnapshotPiece(response.piece.name, response.piece.data)
@@ -156,7 +158,7 @@ def snapshot_piece(response: pb.GetSnapshotResponse) -> SnapshotPiece | Snapshot
 
 
 def hello_of(request: pb.FollowRequest) -> Hello:
-    """Raises StreamBroken."""
+    """Convert the first message of a slave. Raises StreamBroken."""
     if request.WhichOneof("kind") != "hello":
         raise StreamBroken("the slave's first message is no hello")
     hello = request.hello
@@ -165,7 +167,7 @@ def hello_of(request: pb.FollowRequest) -> Hello:
 
 
 def encoded_response(message: Welcome | LogChunk) -> bytes:
-    """A FollowResponse on the wire."""
+    """Return a FollowResponse as bytes for the wire."""
     if isinstance(message, Welcome):
         welcome = pb.FollowWelcome(master=replica_message(message.master), crc32=message.crc)
         return pb.FollowResponse(welcome=welcome).SerializeToString()
@@ -177,14 +179,16 @@ def encoded_response(message: Welcome | LogChunk) -> bytes:
         end_offset=message.end,
         lowest_offset=message.lowest,
     )
-    # The data is copied once, and not by protobuf, which takes five times as long.
+    # The data is copied once here, not by protobuf, which takes five times as long.
     parts = (chunk.SerializeToString(), _DATA, varint(len(message.data)), message.data)
     return b"".join((_CHUNK, varint(sum(map(len, parts))), *parts))
 
 
 def decoded_response(encoded: bytes) -> Welcome | LogChunk:
-    """Of a FollowResponse. The data of a chunk stays where it is: protobuf would copy it twice.
-    Raises StreamBroken."""
+    """Decode a FollowResponse. Raises StreamBroken.
+
+    The data of a chunk is a view of `encoded`, because protobuf would copy it twice.
+    """
     try:
         chunk = find_blob(encoded, 0, len(encoded), _CHUNK)
         if chunk is not None:

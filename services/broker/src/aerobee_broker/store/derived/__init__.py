@@ -1,1 +1,1 @@
-"""What is derived from the commit log: consume queues, index, and the checkpoint over both."""
+"""The files derived from the commit log: consume queues, index, and the checkpoint over both."""

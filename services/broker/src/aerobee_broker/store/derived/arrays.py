@@ -1,7 +1,8 @@
-"""Pieces of a byte string as arrays: items of one type, rows of one length. Knows no format.
+"""Pieces of a byte string as arrays: items of one type, rows of one length.
 
-Pieces at equal distances are a view, and nothing is copied. Others are gathered as opaque bytes: a
-memcpy each, 6 ns, where an index for every byte would take twenty times as long.
+Independent of formats. Pieces at equal distances become a view, and nothing is copied. Other pieces
+are gathered as opaque bytes: one memcpy each, 6 ns. An index for every byte would take twenty times
+as long.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def stride_of(starts: Ints) -> int:
-    """The distance between neighbours; 0 when it varies. In a busy topic records of one size are
-    the rule.
+    """Return the distance between neighbours; 0 if it varies.
+
+    In a busy topic, records of one size are common.
     """
     if len(starts) < 2:
         return 0
@@ -27,7 +29,7 @@ def stride_of(starts: Ints) -> int:
 
 
 def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The items at these positions; arbitrary ones where an item would not fit."""
+    """Return the items at these positions; arbitrary values where an item would not fit."""
     at = np.minimum(at, len(data) - kind.itemsize)
     stride = stride_of(at)
     if stride > 0:
@@ -36,7 +38,7 @@ def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def rows(data: bytes, starts: Ints, length: int) -> Bytes:
-    """The `length` > 0 bytes from each of these positions on; all must lie in `data`."""
+    """Return `length` > 0 bytes from each of these positions. All must be within `data`."""
     stride = stride_of(starts)
     if stride > 0:
         return np.ndarray(
@@ -58,7 +60,7 @@ def _gathered(data: bytes, at: Ints, length: int) -> npt.NDArray[Any]:
 
 
 def joined(data: bytes, starts: Ints, ends: Ints) -> bytes:
-    """The pieces one after the other."""
+    """Return the pieces concatenated."""
     lengths = ends - starts
     if len(starts) and lengths[0] > 0 and (lengths == lengths[0]).all():
         return rows(data, starts, int(lengths[0])).tobytes()

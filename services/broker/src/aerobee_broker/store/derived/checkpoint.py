@@ -1,13 +1,14 @@
-"""The checkpoint: up to where the log is durable, and up to where what is derived from it is.
+"""The checkpoint: the offsets up to which the log and the derived files are durable.
 
-May be lost: then everything derived is rebuilt. The first 40 bytes are RocketMQ's; ours follow in
-the same sector, so that a power cut leaves either its old content or the new one.
+It may be lost: then all derived files are rebuilt. The first 40 bytes are RocketMQ's. Aerobee's own
+fields follow in the same sector, so that a power cut leaves either the old content or the new one.
 
-While the store is open the flusher's thread alone writes: `note_flushed` after each flush, not
-synced, because older values are still true; `write` when all derived files are durable.
+While the store is open, only the flusher's thread writes the file. It calls `note_flushed` after
+each flush, without a sync, because older values are still true. It calls `write` when all derived
+files are durable.
 
-A version that knows no replicas drops both offsets where they differ, and then takes `dispatched`
-for what is known to be durable.
+An Aerobee version without replication ignores both offsets if they differ. It then uses
+`dispatched` as the durable end of the log.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _ROCKETMQ = struct.Struct(
     "q"  # of the last record whose consume queue unit is durable
     "q"  # of the last record whose index entries are durable
     "q"  # flushed physical offset
-    "q"  # confirmed physical offset: lower only where replicas hold back what is shown
-    "I"  # ours: CRC-32 of the two offsets
+    "q"  # confirmed physical offset: lower only if replicas delay visibility
+    "I"  # Aerobee's own: CRC-32 of the two offsets
 )
 _FLUSHED = struct.Struct(">qqI")
 _FLUSHED_AT = 24
@@ -38,7 +39,7 @@ _OURS = struct.Struct(
     "i"  # number of index files
     "q"  # name of the last one (a number of 17 digits)
     "i"  # its index count
-    "q"  # physical offset up to which the index holds the keys
+    "q"  # physical offset up to which the index has the keys
     "I"  # CRC-32 of the fields above
 )
 _OURS_AT = 64
@@ -49,7 +50,7 @@ assert _OURS_AT + _OURS.size <= 512, "one sector: written wholly or not at all"
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """What is durable of the index: files, name and index count of the last one, physical end."""
+    """The durable part of the index: files, name and index count of the last one, physical end."""
 
     file_count: int = 0
     last_name: int = 0
@@ -71,7 +72,7 @@ class Checkpoint:
 
 
 def decode(page: bytes) -> Checkpoint | None:
-    """None when the page is not a checkpoint of ours, or is damaged."""
+    """Decode a checkpoint. None: the page is not one of Aerobee's, or it is damaged."""
     if len(page) < _OURS_AT + _OURS.size:
         return None
     ours = page[_OURS_AT : _OURS_AT + _OURS.size]
@@ -99,7 +100,7 @@ def _offset_fields(flushed: int, confirmed: int) -> tuple[int, int, int]:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """All of the first sector that is used."""
+    """Return the used part of the first sector."""
     index = checkpoint.index
     ours = _OURS.pack(
         _MAGIC,
@@ -128,7 +129,7 @@ class CheckpointFile:
         self._file: DiskFile | None = None
 
     def read(self) -> Checkpoint | None:
-        """None when there is none, or none that can be trusted."""
+        """Return the checkpoint, or None if the file is missing or damaged."""
         if not self._disk.exists(self.path):
             return None
         file = self._disk.open(self.path)
@@ -138,15 +139,16 @@ class CheckpointFile:
             file.close()
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Durably. Everything that it covers must be durable already."""
+        """Write the checkpoint durably. Everything that it covers must already be durable."""
         file = self._opened()
         file.pwrite(encode(checkpoint), 0)
         file.sync()
 
     def note_flushed(self, flushed: int, confirmed: int) -> None:
-        """After a crash of the process, a bad record behind `flushed` is a torn tail, and one
-        before it is damage. Records behind `confirmed` wait for the replicas. Both are the ends of
-        whole records.
+        """Write the flushed and the confirmed offset, each the end of a whole record.
+
+        After a crash of the process, a bad record at or after `flushed` is a torn tail, and one
+        before it is damage. Records after `confirmed` wait for the replicas.
         """
         self._opened().pwrite(_FLUSHED.pack(*_offset_fields(flushed, confirmed)), _FLUSHED_AT)
 

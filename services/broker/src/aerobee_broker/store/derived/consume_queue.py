@@ -1,10 +1,11 @@
-"""Consume queues: for each message queue where its records lie, 20 bytes a unit, in order.
+"""Consume queues: for each message queue the positions of its records, 20 bytes a unit.
 
 Derived from the commit log: may be lost at any time. A unit is made when its record is appended,
-becomes visible when that is durable, and reaches its file later, in groups. Knows no record.
+and becomes visible when the record is durable. It is written to its file later, in groups.
+Independent of the format of records.
 
-During a rebuild, a queue whose first messages have expired continues at the offset where its old
-files end, its *rebuild start*, until a record of the log gives another.
+The *rebuild start* of a queue whose first messages have expired is the offset where its old files
+end. During a rebuild the queue continues there, until a record of the log gives another offset.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from aerobee_wire.properties import get as get_property
 
 UNIT_SIZE = UNIT.size
 _DIGEST_MASK = (1 << 64) - 1
-_BEYOND = 1 << 62  # a physical offset that no record has
+_BEYOND = 1 << 62  # a physical offset beyond every record
 
-# Topic and queue id → the offset at which a queue without messages goes on.
+# Topic and queue id → the offset at which a queue without messages continues.
 Fronts = Mapping[tuple[str, int], int]
 
 
 class ConsumeQueue:
     """The units of one message queue. Offsets count units.
 
-    first ≤ min ≤ …, written ≤ visible ≤ next: units from `first` to below `written` are in files,
-    those from `written` to below `next` are in `tail`.
+    first ≤ min ≤ …, written ≤ visible ≤ next. Units from `first` to below `written` are in files,
+    and those from `written` to below `next` are in `tail`.
     """
 
     __slots__ = (
@@ -55,26 +56,28 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.tail = bytearray()
-        self.deleted = False  # its topic was deleted
-        self.last_path = -1, Path()  # of the file used last, and the offset that it begins at
-        self.trimmed_to = 0  # start of the log that `min_offset` was set for
+        self.deleted = False  # whether its topic was deleted
+        self.last_path = -1, Path()  # of the file used last, and the offset at which it begins
+        self.trimmed_to = 0  # the start of the log when `min_offset` was last raised
         name = f"{queue_id}@{topic.name}".encode()
         self.weight = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") | 1
         self.start_at(0)
 
     def start_at(self, offset: int) -> None:
-        """An empty queue whose next message gets `offset`."""
+        """Make the queue empty, with `offset` for its next message."""
         self.first = self.min_offset = self.written = self.visible = self.next_offset = offset
         self.tail.clear()
 
     def rewind(self, next_offset: int) -> None:
-        """Rolls back appends that were not written to the log."""
+        """Roll back appends that were not written to the log."""
         del self.tail[(next_offset - self.written) * UNIT_SIZE :]
         self.next_offset = next_offset
 
     def fill_lost(self, until: int, physical_offset: int) -> None:
-        """Units for lost records, so that the records behind them keep their queue offsets. Each
-        carries the physical offset of the next record: they never fall along a queue.
+        """Add units for lost records, so that later records keep their queue offsets.
+
+        Each has the physical offset of the next record, so that physical offsets never fall along a
+        queue.
         """
         self.tail += UNIT.pack(physical_offset, LOST_SIZE, 0) * (until - self.next_offset)
         self.next_offset = until
@@ -97,7 +100,7 @@ class ConsumeQueues:
         self.new_directories: set[Path] = set()
         self.expired: list[Path] = []  # files to remove
         self.rebuild_starts: dict[ConsumeQueue, int] = {}
-        self._unreadable: set[Path] = set()  # when last read
+        self._unreadable: set[Path] = set()  # files whose last read failed
         self._disk = disk
         self._file_size = file_size
         self._units_per_file = file_size // UNIT_SIZE
@@ -114,7 +117,7 @@ class ConsumeQueues:
         return self.table.get((topic, queue_id))
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, new and empty when there was none."""
+        """Return the queue; create an empty one if it does not exist."""
         queue = self.table.get((topic, queue_id))
         if queue is None:
             encoding = self._encodings.get(topic)
@@ -129,13 +132,15 @@ class ConsumeQueues:
         return [topic for topic in self._topics if self.queue_ids(topic)]
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Ids of queues that have, or had, a message."""
+        """Return the ids of queues that have, or had, a message."""
         queues = self._topics.get(topic, {})
         return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
     def digest(self) -> int:
-        """Of the visible units, which the files must match at the next start. While a file cannot
-        be read it is wrong on purpose: the next start rebuilds.
+        """Return the digest of the visible units, which the files must match at the next start.
+
+        While a file cannot be read, the digest is intentionally wrong, so that the next start
+        rebuilds.
         """
         total = sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
         return total ^ bool(self._unreadable)
@@ -148,8 +153,9 @@ class ConsumeQueues:
     # ---- units ----
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """At most `count` visible units from `offset` on. Raises StoreReadError, as every method
-        does that reads units.
+        """Return at most `count` visible units from `offset` on.
+
+        Raises StoreReadError, as every method does that reads units.
         """
         end = min(offset + count, queue.visible)
         if offset >= queue.written:
@@ -179,20 +185,22 @@ class ConsumeQueues:
             offset += count
 
     def unit(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int]:
-        """(physical offset, size, tags code); size 0 when there is none."""
+        """Return (physical offset, size, tags code); size 0 if the unit does not exist."""
         data = self.units(queue, offset, 1)
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else (0, 0, 0)
 
     def replace_unit(self, queue: ConsumeQueue, offset: int, unit: bytes) -> None:
-        """Overwrites a damaged unit in its file. Raises OSError."""
+        """Overwrite a damaged unit in its file. Raises OSError."""
         start = offset - offset % self._units_per_file
         path = self._path(queue, start)
         self._open_files.get(path).pwrite(unit, (offset - start) * UNIT_SIZE)
         self.unsynced.add(path)
 
     def first_at_or_after(self, queue: ConsumeQueue, physical_offset: int) -> int:
-        """The lowest queue offset whose record lies there or behind; `visible` when there is none.
-        Skips units of size 0, whose page was lost and reads as zeros.
+        """Return the lowest queue offset with a record at or after this physical offset.
+
+        Returns `visible` if there is none. Skips units of size 0, whose page was lost and reads as
+        zeros.
         """
         low, high = queue.first, queue.visible
         while low < high:
@@ -213,13 +221,13 @@ class ConsumeQueues:
         return self.folder / queue.topic.name / str(queue.queue_id)
 
     def _path(self, queue: ConsumeQueue, unit_start: int) -> Path:
-        if queue.last_path[0] != unit_start:  # making one costs as much as reading the file
+        if queue.last_path[0] != unit_start:  # making a path costs as much as reading the file
             path = self.directory(queue) / file_name(unit_start * UNIT_SIZE)
             queue.last_path = unit_start, path
         return queue.last_path[1]
 
     def write(self, queue: ConsumeQueue) -> None:
-        """Hands the visible units to the operating system. Raises OSError; then they stay."""
+        """Hand the visible units to the operating system. Raises OSError; then they stay."""
         while queue.written < queue.visible:
             offset = queue.written
             start = offset - offset % self._units_per_file
@@ -236,8 +244,9 @@ class ConsumeQueues:
         self.unwritten.pop(queue, None)
 
     def _make_file(self, path: Path, lost: int) -> None:
-        """A new file of full size that begins with `lost` units of expired records. Overwrites what
-        a failed write, or a deleted topic of the same name, left there.
+        """Make a new file of full size that begins with `lost` units of expired records.
+
+        Overwrites what a failed write, or a deleted topic of the same name, left there.
         """
         if not self._disk.exists(path.parent):
             self._disk.make_directory(path.parent)
@@ -250,9 +259,10 @@ class ConsumeQueues:
             file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
     def trim_to(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """The log starts there now: raises `min_offset`, and lists the files below it as expired.
-        The unit below `min_offset` stays: it proves that the files begin where they should, and
-        tells at which offset an empty queue continues.
+        """Raise `min_offset` to where the log starts now, and list the files below it as expired.
+
+        The unit below `min_offset` stays. It proves that the files begin where they should, and
+        gives the offset at which an empty queue continues.
         """
         if self.physical_offset_of(queue, queue.min_offset) < physical_offset:
             queue.min_offset = self.first_at_or_after(queue, physical_offset)
@@ -271,12 +281,13 @@ class ConsumeQueues:
             self.trim_to(queue, physical_offset)
 
     def physical_offset_of(self, queue: ConsumeQueue, offset: int) -> int:
-        """Of the record of a unit; beyond every record when there is no unit."""
+        """Return the physical offset of a unit's record; beyond every record without a unit."""
         return self.unit(queue, offset)[0] if offset < queue.visible else _BEYOND
 
     def ends_below(self, topic: str, physical_offset: int) -> bool:
-        """Whether the topic has units, and all their records lie below. Compares the last unit of
-        each queue: the first ones may have no record.
+        """Return whether the topic has units, and all their records are below this offset.
+
+        Compares the last unit of each queue, because the first ones may not have a record.
         """
         queues = self._topics.get(topic, {}).values()
         filled = [queue for queue in queues if queue.visible > queue.first]
@@ -285,7 +296,7 @@ class ConsumeQueues:
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Its queues and files. Raises OSError: then files are left, which are not read."""
+        """Delete the queues and files of a topic. Raises OSError; remaining files are not read."""
         for queue_id, queue in self._topics.pop(topic, {}).items():
             queue.deleted = True
             self.unwritten.pop(queue, None)
@@ -307,7 +318,7 @@ class ConsumeQueues:
     # ---- emptied queues, for a copy ----
 
     def fronts(self, begin: int) -> dict[tuple[str, int], int]:
-        """Where queues go on that have no record from the physical offset `begin` on to tell."""
+        """Return the next offsets of queues without a record at or after `begin`."""
 
         def place(queue: ConsumeQueue) -> int:  # of the last record
             tail = queue.tail[-UNIT_SIZE:]
@@ -317,9 +328,11 @@ class ConsumeQueues:
         return {name: at for name, at in fronts.items() if at and place(self.table[name]) < begin}
 
     def load_fronts(self, fronts: Fronts, log_start: int) -> None:
-        """Of another store, in this one, which has no message; the log of both begins there. Each
-        gets a unit without a record, as the one that `trim_to` keeps. A record of the queue decides
-        all the same, as in a rebuild.
+        """Load the fronts of another store into this one, which has no messages.
+
+        The logs of both begin at `log_start`. Each queue gets one unit without a record, like the
+        unit that `trim_to` keeps. As in a rebuild, a later record of the queue overrides the
+        offset.
         """
         for (topic, queue_id), offset in fronts.items():
             queue = self.make(topic, queue_id)
@@ -333,8 +346,9 @@ class ConsumeQueues:
     # ---- start ----
 
     def load(self, dispatched: int) -> None:
-        """Loads the units of records below `dispatched`: after a crash the others cannot be
-        trusted. Leaves out a queue whose files do not follow one another; the digest tells.
+        """Load the units of records below `dispatched`. After a crash, later units are unreliable.
+
+        Omits queues whose files are not consecutive; the digest then differs.
         """
         for topic in self._disk.list(self.folder):
             for name in self._disk.list(self.folder / topic):
@@ -367,14 +381,14 @@ class ConsumeQueues:
         queue.min_offset = queue.first
 
     def _extend(self, path: Path) -> None:
-        """The last file of a queue to full size: a crash in `wipe_after_end` may have cut it."""
+        """Extend the last file of a queue to full size: a crash in `wipe_after_end` may cut it."""
         file = self._open_files.get(path)
         if file.size() < self._file_size and file.size() % UNIT_SIZE == 0:
             file.truncate(self._file_size)
             self.unsynced.add(path)
 
     def wipe_after_end(self) -> None:
-        """Zeros behind the last unit of each queue. Raises OSError."""
+        """Write zeros after the last unit of each queue. Raises OSError."""
         for queue in self.table.values():
             start = queue.written - queue.written % self._units_per_file
             directory = self.directory(queue)
@@ -394,32 +408,33 @@ class ConsumeQueues:
                     self.new_directories.add(directory)
 
     def starts_below(self, log_start: int) -> bool:
-        """Whether no queue has lost its first files, except those of expired records."""
+        """Return whether every queue has its first files, except those of expired records."""
         return all(
             queue.first == 0 or self.physical_offset_of(queue, queue.first) < log_start
             for queue in self.table.values()
         )
 
     def load_rebuild_starts(self, log_start: int) -> None:
-        """For a rebuild: loads the units of expired records. Without them a queue whose messages
-        have all expired would continue at offset 0.
+        """Load the units of expired records for a rebuild.
+
+        Without them, a queue whose messages have all expired would continue at offset 0.
         """
         self.load(log_start)
         for queue in self.table.values():
             if queue.visible == queue.first > 0:  # the unit that `trim_to` keeps is missing
                 queue.start_at(0)
-            elif queue.visible:  # no checkpoint tells whether its files are durable
+            elif queue.visible:  # without a checkpoint, its files may not be durable
                 directory = self.directory(queue)
                 self.unsynced |= {directory / name for name in self._disk.list(directory)}
                 self.new_directories |= {directory, directory.parent, self.folder}
         self.rebuild_starts = {queue: queue.next_offset for queue in self.table.values()}
 
     def is_at_rebuild_start(self, queue: ConsumeQueue) -> bool:
-        """Whether no record of the log has confirmed its next offset yet."""
+        """Return whether no record of the log has confirmed the queue's next offset yet."""
         return self.rebuild_starts.get(queue, 0) == queue.next_offset
 
     def restart(self, queue: ConsumeQueue, offset: int) -> None:
-        """`start_at`, and removes its files. Raises OSError."""
+        """Make the queue empty at `offset`, and remove its files. Raises OSError."""
         self.rebuild_starts.pop(queue, None)
         directory = self.directory(queue)
         for name in self._disk.list(directory):
@@ -430,14 +445,14 @@ class ConsumeQueues:
         queue.start_at(offset)
 
     def reset(self) -> None:
-        """Removes every queue and file: they will be rebuilt. Raises OSError."""
+        """Remove every queue and file, before they are rebuilt. Raises OSError."""
         self.clear()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)
         self._disk.sync_directory(self.folder.parent)
 
     def clear(self) -> None:
-        """Removes every queue from memory; the files stay."""
+        """Remove every queue from memory. The files stay."""
         self._open_files.close()
         self.rebuild_starts.clear()
         self.table.clear()

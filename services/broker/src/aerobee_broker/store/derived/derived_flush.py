@@ -1,8 +1,9 @@
 """The flush of the derived files: a few at a time, and then the checkpoint that covers them.
 
-A run has three steps: the loop takes a checkpoint in memory of everything visible, and writes the
-units to the operating system; the flusher's thread syncs the files; last it writes the checkpoint.
-Until then the one before holds. The flusher opens the files by itself: the loop may close its own.
+A run has three steps. First the loop takes a checkpoint in memory of everything visible, and writes
+the units to the operating system. Then the flusher's thread syncs the files. Finally it writes the
+checkpoint; until then the previous one is valid. The flusher opens the files itself, because the
+loop may close its own.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _FILES_A_SLICE = 8  # a flush of the log waits for at most this many syncs of ot
 
 @dataclass(slots=True)
 class _Job:
-    """What the flusher has to sync before it may write the checkpoint."""
+    """The files that the flusher must sync before it may write the checkpoint."""
 
     files: list[Path]
     directories: list[Path]
     checkpoint: Checkpoint
-    expired: list[Path]  # files that the checkpoint no longer counts
+    expired: list[Path]  # files that the checkpoint no longer includes
 
 
 class DerivedFlush:
@@ -52,24 +53,25 @@ class DerivedFlush:
         self._covered = 0  # physical offset of the last checkpoint
         self._last_ms = 0  # when it was taken, monotonic
         self._requested = False
-        self._checkpoint: Checkpoint | None = None  # whose units are being written
-        self._unwritten: list[ConsumeQueue] = []  # of it
-        self._index_expired: list[Path] = []  # files that it no longer counts
+        self._checkpoint: Checkpoint | None = None  # the checkpoint whose units are being written
+        self._unwritten: list[ConsumeQueue] = []  # its queues that are still to be written
+        self._index_expired: list[Path] = []  # files that it no longer includes
         self._job: _Job | None = None  # written by the loop, cleared by the flusher
 
     def begin(self, covered: int, monotonic_ms: int, *, soon: bool) -> None:
-        """After recovery, with what its checkpoint covers. `soon`: take the next one at once."""
+        """Begin after recovery, whose checkpoint ends at `covered`. `soon`: take one at once."""
         self._covered, self._last_ms, self._requested = covered, monotonic_ms, soon
 
     def request(self) -> None:
-        """The next `step` takes a checkpoint."""
+        """Let the next `step` take a checkpoint."""
         self._requested = True
 
     # ---- the loop ----
 
     def step(self, monotonic_ms: int) -> None:
-        """Starts a run when it is due, or continues it by a bounded amount of work. Raises OSError;
-        then the next call repeats this step.
+        """Start a run if it is due, or continue it by a bounded amount of work.
+
+        Raises OSError; then the next call repeats this step.
         """
         if self._job is not None:
             return
@@ -86,7 +88,7 @@ class DerivedFlush:
         return self._requested or new >= self._interval_bytes or (new > 0 and late)
 
     def _idle(self, monotonic_ms: int) -> bool:
-        """Nothing became visible for an interval after the last checkpoint."""
+        """Return whether nothing became visible for an interval after the last checkpoint."""
         late = monotonic_ms - self._last_ms >= self._interval_ms
         return late and self._dispatch.confirmed == self._covered
 
@@ -113,7 +115,7 @@ class DerivedFlush:
         return checkpoint
 
     def _write_units(self, checkpoint: Checkpoint, count: int) -> None:
-        """Of `count` queues; after the last one the flusher takes over."""
+        """Write the units of `count` queues. After the last queue the flusher takes over."""
         for _ in range(min(count, len(self._unwritten))):
             queue = self._unwritten[-1]
             if queue.written < queue.visible and not queue.deleted:
@@ -142,12 +144,12 @@ class DerivedFlush:
     # ---- the flusher's thread ----
 
     def work(self) -> bool:
-        """Syncs a few files. True: there are more. Raises OSError."""
+        """Sync a few files. Return True if there are more. Raises OSError."""
         job = self._job
         if job is None:
             return False
         for _ in range(_FILES_A_SLICE):
-            # Popped after the sync: a file that could not be opened is still to be synced.
+            # Popped after the sync: a file that could not be opened still has to be synced.
             if job.files:
                 self._sync_file(job.files[-1])
                 job.files.pop()
@@ -155,7 +157,7 @@ class DerivedFlush:
                 self._sync_directory(job.directories[-1])
                 job.directories.pop()
             else:
-                confirmed, flushed = self._log.confirmed, self._log.flushed  # the first is lower
+                confirmed, flushed = self._log.confirmed, self._log.flushed  # confirmed is lower
                 checkpoint = replace(job.checkpoint, flushed=flushed, confirmed=confirmed)
                 self._checkpoint_file.write(checkpoint)
                 for path in job.expired:
@@ -182,7 +184,7 @@ class DerivedFlush:
     # ---- when the store closes: one thread is left ----
 
     def finish(self) -> None:
-        """Ends the run under way and makes another. Raises OSError."""
+        """End the run under way and make another one. Raises OSError."""
         while self.work():
             pass
         checkpoint = self._take_checkpoint(self._last_ms)

@@ -1,8 +1,9 @@
-"""Dispatch: what an append adds to the consume queues and the index, and when it becomes visible.
+"""Dispatch: adds appends to the consume queues and the index, and makes them visible.
 
-Units are made at the append and wait; when the log is durable up to a record, its unit becomes
-visible and its keys go to the index, in batches. Memory: the units that are not written to the
-consume queue files (bounded by `unwritten_units`), and the keys of at most `_INDEX_BATCH` messages.
+Units are made during the append and wait. When the log is durable up to a record, its unit becomes
+visible, and its keys are added to the index, in batches. Memory: the units that are not written to
+the consume queue files (bounded by `unwritten_units`), and the keys of at most `_INDEX_BATCH`
+messages.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from aerobee_broker.store.options import StoreOptions
 if TYPE_CHECKING:
     from aerobee_broker.store.derived.keys import Keys
 
-# Of a message whose keys are to be indexed: topic, properties, physical offset, timestamp (ms).
+# For a message whose keys are to be indexed: topic, properties, physical offset, timestamp (ms).
 Indexed = tuple[TopicEncoding, bytes, int, int]
 NextOffsets = dict[ConsumeQueue, int]
 
-# A batch of this many messages is hashed in one go.
+# Messages whose keys are hashed at once.
 _INDEX_BATCH = 2_048
-# Units, or keys, that wait in memory while a recovery finds the disk full: 100 MB.
+# Units, or keys, that wait in memory if a recovery finds the disk full: 100 MB.
 _MAX_WAITING = 4_000_000
 
 
 class UnconfirmedAppend:
-    """What one append did: rolled back when it is not written, visible when it is durable."""
+    """The effects of one append: rolled back if it is not written, visible when it is durable."""
 
     __slots__ = ("end", "indexed", "nexts", "starts", "timestamp_ms")
 
@@ -52,7 +53,7 @@ class UnconfirmedAppend:
         starts: NextOffsets,
         indexed: list[Indexed],
     ) -> None:
-        self.end = end  # physical offset behind its last record
+        self.end = end  # physical offset after its last record
         self.timestamp_ms = timestamp_ms
         self.starts = starts  # next offset of each queue before
         self.nexts = [(queue, queue.next_offset) for queue in starts]  # and after
@@ -60,7 +61,7 @@ class UnconfirmedAppend:
 
 
 class Dispatch:
-    """Consume queues and index (None: it is disabled), brought forward with the log."""
+    """The consume queues and the index of the log. `index` is None if it is disabled."""
 
     def __init__(self, queues: ConsumeQueues, index: Index | None, unwritten_units: int) -> None:
         self.queues = queues
@@ -84,7 +85,7 @@ class Dispatch:
         open_files: OpenFiles,
         tags_code_of: Mapping[str, TagsCode],
     ) -> Self:
-        """Consume queues and index under `path`, empty until recovery."""
+        """Return the dispatch for the files under `path`, empty until recovery."""
         queues = ConsumeQueues(
             disk, path / "consumequeue", options.consume_queue_file_size, open_files, tags_code_of
         )
@@ -95,14 +96,14 @@ class Dispatch:
         return cls(queues, index, options.unwritten_units)
 
     def forget_topic(self, topic: str) -> None:
-        """A deleted topic: its waiting units are not to be written, nor its keys indexed."""
+        """Drop the waiting units and keys of a deleted topic."""
         for queue in self.queues.unwritten:
             if queue.topic.name == topic:
                 self._unwritten -= queue.visible - queue.written
         self._indexed = [message for message in self._indexed if message[0].name != topic]
 
     def load_fronts(self, fronts: Fronts, log_start: int) -> None:
-        """Of a copy whose log begins at this physical offset, with no record yet."""
+        """Load the fronts of a copy whose log begins at this physical offset, without records."""
         self.queues.load_fronts(fronts, log_start)
         self._unwritten += len(self.queues.unwritten)
         self.confirmed = log_start
@@ -111,7 +112,7 @@ class Dispatch:
 
     @property
     def has_unconfirmed(self) -> bool:
-        """Whether an append of this process is not visible yet."""
+        """Return whether an append of this process is not visible yet."""
         return bool(self._unconfirmed)
 
     def add(self, append: UnconfirmedAppend) -> None:
@@ -119,14 +120,15 @@ class Dispatch:
         self.stored_ms = append.timestamp_ms
 
     def roll_back(self, written: int) -> None:
-        """Takes back the appends that end behind the physical offset `written`."""
+        """Roll back the appends that end after the physical offset `written`."""
         while self._unconfirmed and self._unconfirmed[-1].end > written:
             for queue, start in self._unconfirmed.pop().starts.items():
                 queue.rewind(start)
 
     def confirm(self, flushed: int) -> list[Arrival]:
-        """Makes every message visible that ends at or below `flushed`. Returns the queues that got
-        messages.
+        """Make every message visible that ends at or below `flushed`.
+
+        Returns the queues that received messages.
         """
         visible: NextOffsets = {}
         unconfirmed = self._unconfirmed
@@ -158,14 +160,14 @@ class Dispatch:
     # ---- to the files ----
 
     def _write_excess(self) -> None:
-        """Keeps what waits in memory within its bounds. Raises OSError."""
+        """Keep the waiting units and keys in memory within their bounds. Raises OSError."""
         if len(self._indexed) >= _INDEX_BATCH:
             self.put_index()
         while self._unwritten > self._unwritten_units and self.queues.unwritten:
             self.write_queue(next(iter(self.queues.unwritten)))
 
     def write_queue(self, queue: ConsumeQueue) -> None:
-        """Writes the units of a queue to its file. Raises OSError."""
+        """Write the units of a queue to its file. Raises OSError."""
         written = queue.written
         try:
             self.queues.write(queue)
@@ -173,14 +175,15 @@ class Dispatch:
             self._unwritten -= queue.written - written
 
     def import_numpy(self) -> None:
-        """On the flusher's thread: imports what the first key needs, which would stop the loop for
-        80 ms.
+        """Import numpy on the flusher's thread: on the loop, the import would block for 80 ms.
+
+        The first key needs it.
         """
         if self.index is not None and self._indexed:
             importlib.import_module("aerobee_broker.store.derived.keys")
 
     def put_index(self) -> None:
-        """Puts the keys of every visible message into the index. Raises OSError."""
+        """Put the keys of every visible message into the index. Raises OSError."""
         if self.index is None:
             return
         if self._indexed:
@@ -200,7 +203,7 @@ class Dispatch:
     # ---- recovery ----
 
     def recover(self, units: int, end: int, timestamp_ms: int) -> None:
-        """Counts units that a scan of the log up to `end` added to the queues. Raises OSError."""
+        """Count units that a scan of the log up to `end` added to the queues. Raises OSError."""
         self._unwritten += units
         self.confirmed = end
         self.stored_ms = self.timestamp_ms = timestamp_ms or self.timestamp_ms
@@ -210,7 +213,7 @@ class Dispatch:
             self._tolerate_full_disk(error, self._unwritten)
 
     def recover_keys(self, keys: Keys) -> None:
-        """Puts keys that a scan of the log found. Raises OSError."""
+        """Put keys that a scan of the log found. Raises OSError."""
         assert self.index is not None
         if self._keys is not None:
             self._keys.add(keys)
@@ -223,8 +226,9 @@ class Dispatch:
             self._tolerate_full_disk(error, len(keys))
 
     def _tolerate_full_disk(self, error: OSError, waiting: int) -> None:
-        """A store opens on a full disk all the same: it is read, and retention makes room. Raises
-        the error when too much would wait in memory, and any other error.
+        """Record a write error of a full disk, so that the store opens for reading and retention.
+
+        Raises the error if too much would wait in memory, and any other error.
         """
         if error.errno not in NO_SPACE or waiting > _MAX_WAITING:
             raise error

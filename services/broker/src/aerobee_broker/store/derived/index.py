@@ -1,10 +1,12 @@
 """The index: from a key or a unique id of a topic to the physical offsets of its records.
 
-Derived from the commit log: may be lost at any time. RocketMQ's files: a header, hash slots that
-hold the number of their newest entry, entries that hold the number of the one before. Entries are
-added in batches; the slots of the newest file are kept in memory (4 bytes each: 20 MB by default,
-allocated as they are used, released when no message comes for a while) and written at a checkpoint.
-Two keys may share a hash: the caller compares.
+Derived from the commit log: may be lost at any time. RocketMQ's file format: a header; hash slots
+that contain the number of their newest entry; entries that contain the number of the previous one.
+Entries are added in batches.
+
+The slots of the newest file are kept in memory: 4 bytes each, 20 MB by default, allocated as they
+are used. They are written at a checkpoint, and released if no message arrives for a while. Two keys
+may have the same hash: the caller compares the keys.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _MAX_INT = 0x7FFF_FFFF
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Java's hash of topic#key without its sign."""
+    """Return Java's hash of topic#key without its sign."""
     value = abs(java_hash(f"{topic}#{key}"))
     return 0 if value > _MAX_INT else value
 
@@ -65,7 +67,7 @@ def name_of(timestamp_ms: int) -> int:
 
 
 def name_after(name: int) -> int:
-    """The name of the next millisecond."""
+    """Return the name of the next millisecond."""
     seconds, milliseconds = divmod(name, 1000)
     moment = calendar.timegm(time.strptime(f"{seconds:014d}", "%Y%m%d%H%M%S"))
     return name_of(moment * 1000 + milliseconds + 1)
@@ -99,7 +101,7 @@ class IndexFile:
 
 
 class Slots:
-    """The slots of one file in memory, and which pages of them the file does not have yet."""
+    """The slots of one file in memory, and the pages of them that are not yet in the file."""
 
     __slots__ = ("dirty", "values")
 
@@ -123,7 +125,7 @@ class Slots:
                 self.values[start : start + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
 
     def write(self, file: DiskFile) -> None:
-        """Writes the dirty pages, neighbours in one go."""
+        """Write the dirty pages. Neighbouring pages are one write."""
         import numpy as np
 
         edges = np.flatnonzero(np.diff(np.concatenate(([False], self.dirty, [False]))))
@@ -139,7 +141,7 @@ class Index:
     ) -> None:
         self.folder = folder
         self.files: list[IndexFile] = []
-        self.end_offset = 0  # physical offset: the keys of the records below are in the index
+        self.end_offset = 0  # physical offset: the keys of records below it are in the index
         self.unsynced: set[Path] = set()
         self.names_unsynced = False
         self.expired: list[Path] = []
@@ -149,15 +151,16 @@ class Index:
         self._entry_count = entry_count
         self._entries_at = HEADER.size + slot_count * SLOT_SIZE
         self._file_size = self._entries_at + entry_count * ENTRY.size
-        self._unreadable: set[Path] = set()  # when last read
-        self._is_unordered = False  # keys were put behind those of later records
+        self._unreadable: set[Path] = set()  # files whose last read failed
+        self._is_unordered = False  # keys were added after keys of later records
         self._slots: Slots | None = None  # of the newest file; read when first needed
 
     # ---- put ----
 
     def put(self, keys: Keys) -> None:
-        """Adds keys, in the order of the log, and drops them from `keys`. Raises OSError; then the
-        rest may be put again.
+        """Add keys in the order of the log, and drop them from `keys`.
+
+        Raises OSError; then the remaining keys may be put again.
         """
         while len(keys):
             file = self._file_for(int(keys.physical_offsets[0]), int(keys.stored_ms[0]))
@@ -166,7 +169,7 @@ class Index:
             keys.drop(count)
 
     def _file_for(self, physical_offset: int, stored_ms: int) -> IndexFile:
-        """The newest file, or a new one that begins with this record when that is full."""
+        """Return the newest file. If it is full, create one that begins with this record."""
         if self.files and self.files[-1].count < self._entry_count:
             return self.files[-1]
         if self.files:
@@ -189,7 +192,7 @@ class Index:
         slots = self._slots_of(file)
         slots_of_keys = keys.hashes[:count] % self._slot_count
         numbers = np.arange(file.count, file.count + count, dtype=np.int32)
-        # Within a batch, keys of one slot follow one another: bring them together, in order.
+        # Keys of one slot follow one another within a batch: bring them together, in order.
         order = np.argsort(slots_of_keys, kind="stable")
         sorted_slots, sorted_numbers = slots_of_keys[order], numbers[order]
         first = np.empty(count, dtype=bool)
@@ -209,7 +212,7 @@ class Index:
         self._open_files.get(file.path).pwrite(
             entries.tobytes(), self._entries_at + file.count * ENTRY.size
         )
-        # From here on nothing fails: a put that failed can be repeated.
+        # No step after this one fails: a failed put can be repeated.
         self.unsynced.add(file.path)
         last = np.append(first[1:], True)
         file.used_slots += int(np.count_nonzero(before[first] == 0))
@@ -220,7 +223,7 @@ class Index:
         file.end_offset = int(keys.physical_offsets[count - 1])
 
     def write(self) -> None:
-        """Hands slots and header of the newest file to the operating system. Raises OSError."""
+        """Hand slots and header of the newest file to the operating system. Raises OSError."""
         if not self.files:
             return
         file = self.files[-1]
@@ -231,17 +234,19 @@ class Index:
         self.unsynced.add(file.path)
 
     def release_slots(self) -> None:
-        """Frees the memory of slots that the file has too. The next put reads them again: 10 ms."""
+        """Free the memory of slots that are also in the file. The next put rereads them: 10 ms."""
         if self._slots is not None and not self._slots.dirty.any():
             self._slots = None
 
     def rebuild_at_next_start(self) -> None:
-        """Keys are out of the log's order: a search by time may miss older ones."""
+        """Rebuild at the next start: a search by time may miss keys that are out of order."""
         self._is_unordered = True
 
     def state(self) -> IndexState:
-        """What `write` wrote. While a file cannot be read, or keys are out of order, it is wrong on
-        purpose: the next start rebuilds.
+        """Return the state that `write` wrote.
+
+        While a file cannot be read, or keys are out of order, it is intentionally wrong, so that
+        the next start rebuilds the index.
         """
         if self._unreadable or self._is_unordered:
             return IndexState(file_count=1)
@@ -270,8 +275,9 @@ class Index:
     # ---- find ----
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of records with a key of this hash, newest first. Raises
-        StoreReadError.
+        """Yield physical offsets of records with a key of this hash, newest first.
+
+        Raises StoreReadError.
         """
         wanted = key_hash(topic, key)
         for file in reversed(self.files):
@@ -286,7 +292,7 @@ class Index:
 
     def _find(self, file: IndexFile, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         number = self._slot(file, wanted % self._slot_count)
-        # An entry has whole seconds: the caller compares the record's timestamp.
+        # An entry has whole seconds, so the caller compares the record's timestamp.
         low = (begin_ms - file.begin_ms) // 1000 if begin_ms > file.begin_ms else 0
         high = (end_ms - file.begin_ms) // 1000
         while 0 < number < file.count:
@@ -295,7 +301,7 @@ class Index:
             )
             found, physical_offset, seconds, before = ENTRY.unpack(data)
             if seconds < low or before >= number:
-                return  # what follows is older; or the chain is damaged, for it only goes back
+                return  # later entries are older; or the chain, which only goes back, is damaged
             if found == wanted and seconds <= high:
                 yield physical_offset
             number = before
@@ -309,8 +315,9 @@ class Index:
     # ---- start, retention ----
 
     def load(self, state: IndexState, end_ms: int, *, clean: bool) -> bool:
-        """Loads what the checkpoint covers, and wipes what lies behind it unless the store was
-        closed `clean`. False: the files do not match the checkpoint, and the index must be rebuilt.
+        """Load what the checkpoint covers. Unless the store was closed `clean`, wipe later entries.
+
+        Returns False if the files do not match the checkpoint: then the index must be rebuilt.
         Raises OSError.
         """
         names = [n for n in self._disk.list(self.folder) if len(n) == NAME_DIGITS and n.isdigit()]
@@ -337,8 +344,10 @@ class Index:
         return True
 
     def _restore(self, file: IndexFile, state: IndexState, end_ms: int) -> None:
-        """Cuts the newest file to the state. Entries are only appended, so those of the state are
-        whole; header and slots, overwritten in place, are rebuilt from them.
+        """Cut the newest file to the state, and rebuild its header and slots.
+
+        Entries are only appended, so those of the state are intact. Header and slots are
+        overwritten in place, so they are rebuilt from the entries.
         """
         handle = self._open_files.get(file.path)
         handle.truncate(self._entries_at + state.index_count * ENTRY.size)
@@ -358,15 +367,16 @@ class Index:
             count = min(_CHUNK_ENTRIES, file.count - start)
             data = handle.pread(count * ENTRY.size, self._entries_at + start * ENTRY.size)
             entries = np.frombuffer(data, dtype=_entry_type())
-            # Of several assignments to one slot the last one stays: the newest entry.
+            # Of several assignments to one slot, the last one stays: the newest entry.
             slots.values[entries["hash"] % self._slot_count] = np.arange(start, start + count)
             file.used_slots += int(np.count_nonzero(entries["previous"] == 0))
             file.end_offset = int(entries["physical_offset"][-1])
         return slots
 
     def drop_below(self, physical_offset: int) -> None:
-        """Drops the files whose records have all expired. They may be removed once a checkpoint
-        without them is written.
+        """Drop the files whose records have all expired.
+
+        They may be removed after a checkpoint without them is written.
         """
         while len(self.files) > 1 and self.files[0].end_offset < physical_offset:
             path = self.files.pop(0).path
@@ -376,7 +386,7 @@ class Index:
             self.expired.append(path)
 
     def reset(self, end_offset: int) -> None:
-        """Removes every file: the index will be rebuilt from `end_offset` on. Raises OSError."""
+        """Remove every file, before a rebuild from `end_offset` on. Raises OSError."""
         self._open_files.close()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)

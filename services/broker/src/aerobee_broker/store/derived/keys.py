@@ -1,7 +1,7 @@
-"""Tags and keys of many messages at once: found and hashed over arrays, not one by one.
+"""Finds and hashes the tags and keys of many messages at once, over arrays.
 
-0.3 µs a key instead of 3. A properties string is regular when its separators alternate and it ends
-with one. An irregular string gives no key, and its tags code as an append computes it.
+0.3 µs a key instead of 3. A properties string is regular if its separators alternate and it ends
+with one. An irregular string has no keys; its tags code is the same as in an append.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SPACE = ord(KEY_SEPARATOR)
 _SEPARATORS = NAME_END_BYTES + VALUE_END_BYTES
 _MASK = 0xFFFF_FFFF
 _MAX_INT = 0x7FFF_FFFF
-_TOKENS = 1 << 16  # more than a properties string of 32 KB can hold
+_TOKENS = 1 << 16  # more than a properties string of 32 KB can contain
 
 
 def is_regular(properties: bytes) -> bool:
-    """Whether names and values alternate to the end."""
+    """Return whether names and values alternate to the end."""
     marks = bytes(byte for byte in properties if byte in _SEPARATORS)
     whole = not properties or properties[-1] == VALUE_END_CODE
     return whole and marks == _SEPARATORS * (len(marks) // 2)
@@ -47,15 +47,15 @@ def is_regular(properties: bytes) -> bool:
 
 @lru_cache(maxsize=256)
 def _powers_of_31(count: int) -> Hashes:
-    """The highest first, down to 1."""
+    """Return the powers of 31, from the highest down to 1."""
     return np.array([pow(31, at, 1 << 32) for at in reversed(range(count))], dtype=np.uint32)
 
 
 class Properties:
-    """The properties strings of some records, one after the other in one array."""
+    """The properties strings of some records, concatenated in one array."""
 
     def __init__(self, joined: bytes, ends: Ints) -> None:
-        """`ends[i]` is where the string of record i ends; it must be regular."""
+        """Create it from regular strings. `ends[i]`: where the string of record i ends."""
         self.irregular: list[tuple[int, bytes]] = []
         self.joined = joined
         self.bytes = np.frombuffer(joined, dtype=np.uint8)
@@ -73,7 +73,7 @@ class Properties:
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> Properties:
-        """Irregular strings count as empty, except for their tags."""
+        """Create it from strings. Irregular strings count as empty, except for their tags."""
         lengths = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
         result = cls(b"".join(strings), np.cumsum(lengths))
         if not result.regular:
@@ -91,8 +91,9 @@ class Properties:
         return alternate and bool((self.bytes[filled - 1] == VALUE_END_CODE).all())
 
     def values(self, name: str) -> tuple[Ints, Ints, Ints]:
-        """(record, start, end) of the property in each record that has it: its first occurrence,
-        unless that is empty.
+        """Return (record, start, end) of the first occurrence of a property, if it is not empty.
+
+        Records without the property are left out.
         """
         encoded = name.encode()
         candidates = np.flatnonzero(self._name_ends - self._starts == len(encoded))
@@ -109,7 +110,7 @@ class Properties:
         return records[filled], starts[filled], ends[filled]
 
     def tags_codes(self, count: int) -> Ints:
-        """Java's hash of TAGS for each of `count` records; 0 without."""
+        """Return Java's hash of TAGS for each of `count` records; 0 without TAGS."""
         codes = np.zeros(count, dtype=np.int64)
         records, starts, ends = self.values(TAGS)
         codes[records] = self.hashes(starts, ends).view(np.int32)
@@ -119,7 +120,7 @@ class Properties:
         return codes
 
     def keys(self) -> tuple[Ints, Ints, Ints]:
-        """(record, start, end) of the unique id and then each of the KEYS, record by record."""
+        """Return (record, start, end) of the unique id and then each of the KEYS, by record."""
         unique, unique_starts, unique_ends = self.values(UNIQUE_KEY)
         records, starts, ends = self.values(KEYS)
         single = self._single(starts, ends)
@@ -135,13 +136,13 @@ class Properties:
         return of[by_record], begin[by_record], end[by_record]
 
     def _single(self, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
-        """Which values hold no space."""
+        """Return for each value whether it does not contain a space."""
         spaces = np.flatnonzero(self.bytes == _SPACE)
         found = np.searchsorted(spaces, ends) - np.searchsorted(spaces, starts)
         return np.asarray(found == 0)
 
     def _several(self, records: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """The tokens of values with spaces."""
+        """Return the tokens of values with spaces."""
         rows = []
         for of, start, end in zip(records.tolist(), starts.tolist(), ends.tolist(), strict=True):
             at = start
@@ -153,7 +154,7 @@ class Properties:
         return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
 
     def hashes(self, starts: Ints, ends: Ints, prefixes: Hashes | None = None) -> Hashes:
-        """Java's hash of each text; with `prefixes`, continued from the hash of its prefix."""
+        """Return Java's hash of each text. With `prefixes`, continue from its prefix's hash."""
         lengths = ends - starts
         result = np.zeros(len(starts), dtype=np.uint32)
         for length in np.unique(lengths).tolist():
@@ -169,7 +170,7 @@ class Properties:
         return result
 
     def _hash_wide(self, starts: Ints, ends: Ints, prefixes: Hashes | None, result: Hashes) -> None:
-        """Over UTF-16 units, for texts that are not ASCII."""
+        """Hash texts that are not ASCII over their UTF-16 units."""
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             text = self.joined[start:end]
             if not text.isascii():
@@ -185,7 +186,7 @@ class Keys:
     __slots__ = ("hashes", "physical_offsets", "stored_ms")
 
     def __init__(self, hashes: Hashes, physical_offsets: Ints, stored_ms: Ints) -> None:
-        """`hashes` are Java's, of topic#key; they lose their sign here, as RocketMQ's do."""
+        """Create keys from Java's hashes of topic#key. As in RocketMQ, they lose their sign."""
         signed = np.abs(hashes.view(np.int32).astype(np.int64))
         signed[signed > _MAX_INT] = 0
         self.hashes: Ints = signed
@@ -194,7 +195,10 @@ class Keys:
 
     @classmethod
     def of(cls, messages: Sequence[tuple[TopicEncoding, bytes, int, int]]) -> Keys:
-        """Of messages: topic, properties string, physical offset, store timestamp (ms)."""
+        """Return the keys of messages.
+
+        Each is (topic, properties string, physical offset, store timestamp in ms).
+        """
         topics, strings, physical_offsets, stored_ms = zip(*messages, strict=True)
         properties = Properties.of(strings)
         of, starts, ends = properties.keys()
@@ -212,6 +216,6 @@ class Keys:
             setattr(self, column, np.concatenate((getattr(self, column), getattr(other, column))))
 
     def drop(self, count: int) -> None:
-        """Removes the first `count` keys."""
+        """Remove the first `count` keys."""
         for column in self.__slots__:
             setattr(self, column, getattr(self, column)[count:])

@@ -1,4 +1,4 @@
-"""What the records of a topic share, and the tags code of a unit. Knows no queue."""
+"""The encoding that the records of a topic share, and the tags code of a unit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from aerobee_wire.properties import NAME_END_BYTES
 from aerobee_wire.tags import java_hash, tags_code
 
 TAGS = b"TAGS" + NAME_END_BYTES
-_CACHED_TAGS = 10_000  # then all are forgotten
+_CACHED_TAGS = 10_000  # a full cache is cleared
 
 TagsCode = Callable[[bytes, int], int]  # properties, store timestamp (ms) → tags code
 
 
 class TopicEncoding:
-    """What the records of a topic share, made once: its field in the record and its hash."""
+    """The encoding that the records of a topic share, made once: field in the record, and hash."""
 
     __slots__ = ("field", "key_hash", "magic", "name", "tags_code")
 
@@ -26,7 +26,7 @@ class TopicEncoding:
         self.magic = record.MAGIC_V2 if wide else record.MAGIC_V1
         self.field = len(encoded).to_bytes(2 if wide else 1, "big") + encoded
         self.tags_code = tags_code
-        # Java's hash of "topic#", which is continued over a key.
+        # Java's hash of "topic#"; it is continued over a key.
         self.key_hash = java_hash(name + "#") & 0xFFFF_FFFF
 
 

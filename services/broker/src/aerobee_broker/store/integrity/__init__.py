@@ -1,1 +1,1 @@
-"""Whether the log still holds what was written, and its repair from another replica."""
+"""Integrity: checks that the log still contains what was written, and repairs it."""

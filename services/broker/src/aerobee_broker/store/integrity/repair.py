@@ -1,13 +1,14 @@
-"""Repair: damaged ranges of the log get the bytes of another replica, in place.
+"""Repair: replaces damaged ranges of the log with the bytes of another replica.
 
-    write (flusher's thread): checked, written, synced → settle (the loop): damaged no longer
+    write (flusher's thread): checked, written, synced → settle (the loop): no longer damaged
 
-The caller has found out that both logs are alike there. A repair that a crash cuts short leaves
-damage, which is found again.
+The caller has verified that both logs are equal there. An interrupted repair leaves damage, which
+is found again.
 
-A slave derives nothing over damage, so what follows is derived as it is confirmed. A replica that
-had to lead with damage has units without a record in its queues: they get one. Their keys go to the
-end of the index, which is therefore built again, in order, at the next start.
+A slave derives nothing over damage, so later records are derived when they are confirmed. A replica
+that had to lead with damage has units without a record in its queues; they are replaced by real
+units. The keys of these records are added at the end of the index, which the next start therefore
+rebuilds in order.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 
 
 class LogRepair:
-    """`bytes`, `records`: repaired since the start."""
+    """Repairs the log. `bytes`, `records`: repaired since the start."""
 
     def __init__(
         self,
@@ -52,10 +53,10 @@ class LogRepair:
         self._damage = damage
 
     def write(self, chunks: Sequence[Chunk]) -> None:
-        """On the flusher's thread: puts whole records in the place of damage, durably.
+        """Write whole records in the place of damage, durably. Runs on the flusher's thread.
 
-        Raises ChunkRefused: they are not whole, or do not belong there; then nothing is written;
-        OSError: to be repeated.
+        Raises ChunkRefused if they are not whole or do not belong there; then nothing is written.
+        Raises OSError; then repeat the call.
         """
         for chunk in chunks:
             self._records_of(chunk)
@@ -74,8 +75,8 @@ class LogRepair:
                 file.close()
 
     def _records_of(self, chunk: Chunk) -> list[Record]:
-        """Raises ChunkRefused."""
-        from aerobee_broker.store.recovery.scan import Stop, scan  # numpy: for damage alone
+        """Return the records of a chunk. Raises ChunkRefused."""
+        from aerobee_broker.store.recovery.scan import Stop, scan  # numpy: only in case of damage
 
         begin, data = chunk.physical_offset, bytes(chunk.data)
         room = self._log.start_at(begin) + self._log.file_size - begin
@@ -86,15 +87,18 @@ class LogRepair:
         return list(record.iter_records(data[: end.at], check_crc=False))
 
     def _check_place(self, chunk: Chunk) -> None:
-        """Raises ChunkRefused."""
+        """Check that the log is damaged there. Raises ChunkRefused."""
         for each in self._damage.ranges:
             if each.begin <= chunk.physical_offset and chunk.end <= each.end:
                 return
         raise ChunkRefused(chunk.physical_offset, "the log is not damaged there")
 
     def settle(self, chunks: Sequence[Chunk]) -> None:
-        """On the loop, after `write`; a scrub may have found meanwhile that all is whole. Raises
-        StoreReadError, OSError: to be repeated."""
+        """Clear the damage after `write`, and derive units. Runs on the loop.
+
+        A scrub may meanwhile have found that everything is whole. Raises StoreReadError, OSError;
+        then repeat the call.
+        """
         for chunk in chunks:
             found = self._records_of(chunk)
             if chunk.physical_offset < self._dispatch.confirmed:
@@ -104,7 +108,7 @@ class LogRepair:
             self.bytes += chunk.end - chunk.physical_offset
 
     def _derive(self, found: Sequence[Record]) -> None:
-        """Units of records that were lost when the queue was derived."""
+        """Derive units of records that were lost when the queue was derived."""
         queues, lost = self._dispatch.queues, []
         for each in found:
             queue = queues.get(each.topic, each.queue_id)

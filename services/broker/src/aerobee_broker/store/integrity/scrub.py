@@ -1,9 +1,10 @@
-"""The scrub: reads the whole durable log now and then, a little at a time, so that damage is found
-before a reader needs the record, and while another replica still has it.
+"""The scrub: reads the whole durable log from time to time, a little at a time.
 
-    read (any one thread) → take (the loop): what is damaged is registered
+It finds damage before a reader needs the record, and while another replica still has it.
 
-Of each piece one record is also read through its consume queue, which checks and repairs its unit.
+    read (any one thread) → take (the loop): damage is registered
+
+One record of each piece is also read through its consume queue, which checks and repairs its unit.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class Read(NamedTuple):
 
 
 class Scrub:
-    """Rounds over the log of one store. `position`: where the next piece begins; `bytes`,
-    `records`: of the pieces since `begin`; `found`: damaged pieces among them."""
+    """Rounds over the log of one store.
+
+    `position`: where the next piece begins. `bytes`, `records`: of the pieces since `begin`.
+    `found`: damaged pieces among them.
+    """
 
     def __init__(
         self, disk: Disk, log: CommitLog, damage: DamageRegister, read_queue: ReadQueue
@@ -54,16 +58,16 @@ class Scrub:
         return self.position >= self._end
 
     def begin(self) -> None:
-        """A round: from the start of the log to what is durable now."""
+        """Begin a round: from the start of the log to its present durable end."""
         self.position, self._end = self._log.min_offset, self._log.flushed
         self.bytes = self.records = self.found = 0
 
     def read(self, size: int) -> Read:
-        """On any one thread: the next piece of about so many bytes. Raises OSError."""
+        """Read the next piece of about `size` bytes, on any one thread. Raises OSError."""
         return self._verify(max(self.position, self._log.min_offset), self._end, size)
 
     def read_near(self, physical_offset: int, size: int) -> Read:
-        """On the same thread: the piece that has this physical offset. Raises OSError."""
+        """Read the piece with this physical offset, on the same thread. Raises OSError."""
         from aerobee_broker.store.recovery.verify import boundary_before
 
         end = self._log.flushed
@@ -75,7 +79,7 @@ class Scrub:
             begin = read.piece.end
 
     def _verify(self, begin: int, end: int, size: int) -> Read:
-        from aerobee_broker.store.recovery.verify import Piece, verify  # numpy: for a round
+        from aerobee_broker.store.recovery.verify import Piece, verify  # numpy: only in a round
 
         if begin >= end:
             return Read(begin, Piece(begin, 0))
@@ -88,7 +92,7 @@ class Scrub:
         return Read(begin, piece)
 
     def take(self, read: Read) -> None:
-        """On the loop: what the next piece of the round shows."""
+        """Process the next piece of the round. Runs on the loop."""
         self.note(read)
         self.position = read.piece.end
         self.bytes += max(0, read.piece.end - read.begin)
@@ -101,7 +105,7 @@ class Scrub:
                 return  # a derived file that cannot be read is rebuilt at the next start
 
     def note(self, read: Read) -> None:
-        """On the loop."""
+        """Register damage in a piece, or clear it. Runs on the loop."""
         begin, piece = read
         if begin < self._log.min_offset:
             return
@@ -112,13 +116,15 @@ class Scrub:
             self._damage.report_range(path, piece.damaged, piece.reason)
 
     def close(self) -> None:
-        """On the thread that reads."""
+        """Close the reader. Runs on the thread that reads."""
         self._reader.close()
 
 
 class _SalvagingReader(PrivateReader):
-    """What the disk cannot read is zeros, so that the records there fail their check, and no others
-    do."""
+    """Returns zeros for sectors that the disk cannot read.
+
+    Only the records in these sectors then fail their check.
+    """
 
     def read(self, physical_offset: int, size: int) -> bytes:
         try:

@@ -1,8 +1,8 @@
-"""A table from codes to a few numbers each, in arrays: no object for an entry.
+"""A table from codes to a few numbers each, in arrays, without an object per entry.
 
-An entry takes 8 bytes for its code and 8 for each number, in slots of which at most 4/5 are used:
-with two numbers 30 to 60 bytes, where a dict of ints and tuples takes 250. A code is a hash, so its
-lowest bits choose the slot; the next free slot follows (linear probing).
+An entry takes 8 bytes for its code and 8 for each number, in slots of which at most 4/5 are used.
+With two numbers that is 30 to 60 bytes, where a dict of ints and tuples takes 250. A code is a
+hash, so its lowest bits choose the slot; if it is taken, the next free slot (linear probing).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 
-FREE = 0  # no code is 0
+FREE = 0  # a code is never 0
 _FEWEST_SLOTS = 64
 _CODE = "q"
 CODE_BYTES = array(_CODE).itemsize
@@ -18,7 +18,7 @@ assert CODE_BYTES == 8
 
 
 class CodeTable:
-    """Codes: signed 64-bit numbers, not 0. `columns` holds the numbers: `columns[n][slot]`."""
+    """Codes: signed 64-bit numbers, not 0. `columns` has their numbers: `columns[n][slot]`."""
 
     def __init__(self, column_count: int) -> None:
         self._codes = _zeros(_FEWEST_SLOTS)
@@ -30,7 +30,7 @@ class CodeTable:
         return self._count
 
     def __iter__(self) -> Iterator[int]:
-        """The codes. The table must not be changed meanwhile."""
+        """Iterate over the codes. The table must not be changed meanwhile."""
         return (code for code in self._codes if code)
 
     @property
@@ -38,8 +38,7 @@ class CodeTable:
         return (1 + len(self.columns)) * CODE_BYTES * len(self._codes)
 
     def slot(self, code: int) -> int:
-        """Where the numbers of a code stand in each column, until the next change of the table;
-        -1: it is not there."""
+        """Return the index of a code in each column, until the next change; -1 if it is missing."""
         codes, mask = self._codes, self._mask
         at = code & mask
         while (found := codes[at]) != code:
@@ -49,7 +48,7 @@ class CodeTable:
         return at
 
     def put(self, code: int, *numbers: int) -> None:
-        """Adds or replaces; a number for each column."""
+        """Add or replace a code, with a number for each column."""
         at = self.slot(code)
         if at < 0:
             if 5 * (self._count + 1) > 4 * len(self._codes):
@@ -61,14 +60,14 @@ class CodeTable:
             column[at] = number
 
     def remove(self, code: int) -> bool:
-        """False: it was not there."""
+        """Remove a code. Return False if it is missing."""
         hole = self.slot(code)
         if hole < 0:
             return False
         codes, mask = self._codes, self._mask
         at = hole
         while codes[at := (at + 1) & mask] != FREE:
-            # Moves up whoever would no longer be found behind the hole.
+            # Move up an entry that could no longer be found behind the hole.
             home = codes[at] & mask
             if (at - home) & mask >= (at - hole) & mask:
                 self._move(at, hole)
@@ -78,12 +77,12 @@ class CodeTable:
         return True
 
     def rows(self, *columns: int) -> list[tuple[int, ...]]:
-        """Each code with its numbers in these columns."""
+        """Return each code with its numbers in these columns."""
         rows = zip(self._codes, *(self.columns[column] for column in columns), strict=True)
         return [row for row in rows if row[0]]
 
     def codes_where_below(self, column: int, limit: int) -> list[int]:
-        """The codes whose number in this column is below a limit."""
+        """Return the codes whose number in this column is below a limit."""
         rows = zip(self._codes, self.columns[column], strict=True)
         return [code for code, number in rows if number < limit and code]
 
@@ -118,12 +117,14 @@ class CodeTable:
     # ---- as bytes ----
 
     def to_bytes(self) -> list[bytes]:
-        """The slots with their codes, then each column, in the byte order of the machine. Copies
-        6 MB in 1 ms."""
+        """Return the slots with their codes, then each column, in the machine's byte order.
+
+        Copies 6 MB in 1 ms.
+        """
         return [column.tobytes() for column in (self._codes, *self.columns)]
 
     def load(self, parts: Sequence[bytes]) -> None:
-        """What `to_bytes` gave, of a table of as many columns. Raises ValueError."""
+        """Load the result of `to_bytes`, from a table with as many columns. Raises ValueError."""
         columns = []
         for part in parts:
             column = array(_CODE)

@@ -1,11 +1,11 @@
-"""The heads of a queue's lite topics in a file, so that a start reads no unit twice.
+"""The heads of a queue's lite topics in a file, so that a start does not read units again.
 
     LITE/<parent>/<queue id>/heads
-        header · links that are in no complete block · slots of the table, then each of its columns
+        header · links that are not in a complete block · slots of the table, then its columns
 
-Numbers of the header are big-endian, those of the table in the byte order of the machine; on
-another one the CRC does not help, so the header names the order. May be lost: then links and heads
-are derived from the consume queue again.
+Numbers of the header are big-endian, those of the table have the byte order of the machine. The CRC
+does not detect another machine's byte order, so the header names it. The file may be lost: then
+links and heads are derived from the consume queue again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADER = struct.Struct(
     "H"  # byte order of the table: 0 little, 1 big
     "q"  # queue offset of the first link
     "q"  # queue offset of the first link in here
-    "q"  # queue offset behind the last message that is in here
+    "q"  # queue offset after the last message that is in here
     "q"  # physical offset of the last message that is in here
     "I"  # bytes of links
     "I"  # slots
@@ -41,8 +41,11 @@ _BYTE_ORDER = int(sys.byteorder == "big")
 
 
 class Position(NamedTuple):
-    """What a snapshot covers: links from `first` on, those from `tail_start` on in memory; messages
-    below the queue offset `end`, the last of them at `physical_offset`."""
+    """The messages and links that a snapshot covers.
+
+    Links from `first` on, with those from `tail_start` on in memory. Messages below the queue
+    offset `end`, the last of them at `physical_offset`.
+    """
 
     first: int
     tail_start: int
@@ -57,7 +60,10 @@ class HeadSnapshot:
     table: list[bytes]  # of CodeTable.to_bytes
 
     def write(self, disk: Disk, folder: Path) -> None:
-        """Durably, in place of the one before. What it covers must be durable. Raises OSError."""
+        """Write the snapshot durably, and replace the previous one.
+
+        Everything that it covers must be durable. Raises OSError.
+        """
         head = _HEADER.pack(
             _MAGIC,
             _VERSION,
@@ -76,8 +82,10 @@ class HeadSnapshot:
 
 
 def load(disk: Disk, folder: Path, table: CodeTable) -> tuple[Position, bytes] | None:
-    """Fills the table; returns what it covers, and the links. None: there is no file, or none that
-    can be trusted. Raises OSError."""
+    """Fill the table. Return the covered position, and the links.
+
+    None: the file is missing, or cannot be trusted. Raises OSError.
+    """
     try:
         data = read_file(disk, folder / NAME)
     except FileNotFoundError:

@@ -1,14 +1,14 @@
-"""Links: for each message of a parent's queue the message before it of the same lite topic.
+"""Links: for each message of a parent's queue, the previous message of the same lite topic.
 
-A file of blocks beside the consume queue, one link for each of its units, in their order. A link is
-written once. Blocks that are not complete are in memory; a complete one is written with a CRC of
-its own, and checked on each read that is not served from memory.
+They are stored in a file of blocks beside the consume queue, one link for each unit, in the same
+order. A link is written once. Incomplete blocks are in memory. A complete block is written with its
+own CRC, which is checked on each read that is not served from memory.
 
     LITE/<parent>/<queue id>/<queue offset of the first link, 20 digits>
         1,024 blocks of 512 links; all numbers are big-endian
 
-Besides the message before, a link has a *jump* further back (Myers, 1983), so that any message of a
-lite topic is found from the last one in about 2 log2(n) steps.
+Besides the previous message, a link has a *jump* further back (Myers, 1983). With it, any message
+of a lite topic is found from the last one in about 2 log2(n) steps.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ SEGMENT_BLOCKS = 1_024
 _NOWHERE = -1
 
 LINK = struct.Struct(
-    ">q"  # number of the message in its lite topic, from 0; -1: it is of no lite topic
-    "q"  # queue offset of the message before it; -1: it is the first
+    ">q"  # number of the message in its lite topic, from 0; -1: it has no lite topic
+    "q"  # queue offset of the previous message; -1: it is the first
     "q"  # queue offset of an earlier message, the jump; of the first message: its own
-    "q"  # number of that
+    "q"  # number of that earlier message
 )
 _HEADER = struct.Struct(
     ">4s"  # magic
     "H"  # version
     "H"  # reserved, 0
     "q"  # queue offset of the first link
-    "I"  # CRC-32 of what is above, and of the links
+    "I"  # CRC-32 of the fields above, and of the links
     "12x"
 )
 assert LINK.size == 32
@@ -62,7 +62,7 @@ NO_LINK = LINK.pack(_NOWHERE, _NOWHERE, _NOWHERE, _NOWHERE)
 
 
 class LinkDamaged(Exception):
-    """A block cannot be read, or its CRC does not fit: the links are to be derived anew."""
+    """A block cannot be read, or its CRC is wrong: the links must be derived again."""
 
 
 class LinkFile:
@@ -81,15 +81,17 @@ class LinkFile:
         return self.tail_start + len(self.tail) // LINK.size
 
     def start_at(self, queue_offset: int) -> None:
-        """No links; the next one is that of `queue_offset`. Those before it in its block count as
-        missing."""
+        """Drop all links; the next one is that of `queue_offset`.
+
+        Earlier links in its block count as missing.
+        """
         self.first = queue_offset
         self.tail_start = queue_offset - queue_offset % BLOCK_LINKS
         self.tail = bytearray(NO_LINK * (queue_offset - self.tail_start))
         self._cache.clear()
 
     def load(self, first: int, tail_start: int, tail: bytes) -> None:
-        """As it was when a snapshot was taken."""
+        """Load the state of a snapshot."""
         self.first, self.tail_start, self.tail = first, tail_start, bytearray(tail)
         self._cache.clear()
 
@@ -97,7 +99,7 @@ class LinkFile:
         self.tail += link
 
     def get(self, queue_offset: int) -> Link | None:
-        """None below `first`. Raises LinkDamaged."""
+        """Return a link; None below `first`. Raises LinkDamaged."""
         if queue_offset < self.first:
             return None
         if queue_offset >= self.tail_start:
@@ -128,7 +130,7 @@ class LinkFile:
     # ---- files ----
 
     def _place(self, start: int) -> tuple[Path, int]:
-        """The file of the block that begins with this queue offset, and its position there."""
+        """Return the file of the block with this first queue offset, and the position in it."""
         segment = start - start % SEGMENT_LINKS
         return self._path(segment), (start - segment) // BLOCK_LINKS * BLOCK_BYTES
 
@@ -136,8 +138,10 @@ class LinkFile:
         return self.folder / f"{segment:0{_NAME_DIGITS}}"
 
     def write(self) -> None:
-        """Hands complete blocks to the operating system. Raises OSError; then the rest stays in
-        memory."""
+        """Hand complete blocks to the operating system.
+
+        Raises OSError; then the rest stays in memory.
+        """
         while len(self.tail) >= BLOCK_LINKS * LINK.size:
             start = self.tail_start
             path, position = self._place(start)
@@ -153,8 +157,10 @@ class LinkFile:
             del self.tail[: BLOCK_LINKS * LINK.size]
 
     def trim_to(self, queue_offset: int) -> None:
-        """Messages below are no longer stored: removes the files that hold links of these alone.
-        Raises OSError."""
+        """Remove the files with links of messages below this offset only. Raises OSError.
+
+        Those messages are no longer stored.
+        """
         if queue_offset // SEGMENT_LINKS == self.first // SEGMENT_LINKS:
             return
         limit = min(queue_offset, self.tail_start)
@@ -172,7 +178,7 @@ class LinkFile:
         self._disk.remove(path)
 
     def reset(self) -> None:
-        """Removes every file. Raises OSError."""
+        """Remove every file. Raises OSError."""
         for name in self._disk.list(self.folder):
             self._open_files.forget(self.folder / name)
         self._disk.remove_tree(self.folder)

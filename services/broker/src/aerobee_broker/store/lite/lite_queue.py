@@ -1,15 +1,16 @@
-"""The lite topics in one queue of their parent: where the messages of each lie, in order.
+"""The lite topics in one queue of their parent: the positions of their messages, in order.
 
-Derived from the units of the consume queue, whose code is that of the lite topic (`lite_code`), and
-from nothing else. An offset is the queue offset in the parent, which nothing changes: neither a
-rebuild nor the loss of these files moves a group. The *number* of a message counts from 0 within
-its lite topic; it serves to count, and a rebuild begins again with the first message that is there.
+Derived only from the units of the consume queue, whose code is that of the lite topic
+(`lite_code`). An offset is the queue offset in the parent. It never changes, so neither a rebuild
+nor the loss of these files moves a group. The *number* of a message counts from 0 within its lite
+topic. It is used for counting; a rebuild starts again at 0 with the first stored message.
 
-A lite topic that its TTL removes (`expire`) is as one that never was: its next message begins a
-chain of its own. Which ones that were is in `Expirations`, and a rebuild finds the same.
+A lite topic that its TTL has removed (`expire`) is treated as if it had never existed: its next
+message starts a new chain. `Expirations` records which ones were removed, so that a rebuild finds
+the same result.
 
 In memory: a *head* for each lite topic, 56 bytes and the free slots of the table; the links that
-are in no complete block. On the disk: 32 bytes a message (`links.py`), and the heads as of the last
+are not in a complete block. On the disk: 32 bytes a message (`links.py`), and the heads of the last
 snapshot (`head_snapshot.py`).
 """
 
@@ -31,12 +32,12 @@ from aerobee_broker.store.lite.links import LINK, NO_LINK, Link, LinkDamaged, Li
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import Unit
 
-NO_CODE = 0  # of a unit whose message is of no lite topic
+NO_CODE = 0  # of a unit whose message does not belong to a lite topic
 _CODE_BYTES = 8
 _UNITS = 4_096  # read at once
 _WRITE_BYTES = 64 * 512 * LINK.size  # of complete blocks: written without waiting for `write`
 # Columns of a head. The last two are those of the jump of the jump: with them most links are made
-# without reading another one.
+# without reading another link.
 _LAST, _NUMBER, _JUMP, _JUMP_NUMBER, _FAR, _FAR_NUMBER = range(6)
 
 
@@ -44,16 +45,21 @@ T = TypeVar("T")
 
 
 def lite_code(name: bytes) -> int:
-    """The code of a lite topic: a signed 64-bit hash of its name in UTF-8, not 0. Two names of one
-    code share a line; whoever reads compares the names."""
+    """Return the code of a lite topic: a signed 64-bit hash of its UTF-8 name, not 0.
+
+    Two names with the same code share a line; readers compare the names.
+    """
     digest = hashlib.blake2b(name, digest_size=_CODE_BYTES).digest()
     return int.from_bytes(digest, "big", signed=True) or 1
 
 
 @dataclass(frozen=True, slots=True)
 class UnitSource:
-    """The visible units of one queue of a parent. `units(from, count)`: those that there are, none
-    for an offset below `min_offset`. All of them raise StoreReadError."""
+    """The visible units of one queue of a parent.
+
+    `units(from, count)` returns the existing units, none for an offset below `min_offset`. All
+    functions raise StoreReadError.
+    """
 
     min_offset: Callable[[], int]
     max_offset: Callable[[], int]
@@ -69,7 +75,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a snapshot is written from, by any thread. `unsynced`: must be durable first."""
+    """The data of a snapshot, to be written by any thread. `unsynced` must be durable first."""
 
     disk: Disk
     folder: Path
@@ -77,7 +83,7 @@ class Capture:
     snapshot: HeadSnapshot
 
     def write(self) -> None:
-        """Durably. Raises OSError."""
+        """Write the snapshot durably. Raises OSError."""
         for path in self.unsynced:
             try:
                 file = self.disk.open(path)
@@ -93,7 +99,7 @@ class Capture:
 
 
 class LiteQueue:
-    """Of one queue of a parent, with its files in `folder`. Owned by one thread."""
+    """The lite topics of one queue of a parent, with its files in `folder`. Owned by one thread."""
 
     def __init__(
         self,
@@ -107,19 +113,19 @@ class LiteQueue:
         self.folder = folder
         self._source = source
         self._expirations = Expirations() if expirations is None else expirations
-        self._floor = 0  # a lite topic whose last message lies below is removed
+        self._floor = 0  # a lite topic is removed if its last message is below
         self._links = LinkFile(disk, folder, open_files)
         self._heads = CodeTable(6)
         self._captured = 0  # `end` of the last capture
-        self.rebuilt = 0  # how often
+        self.rebuilt = 0  # number of rebuilds
 
     def __len__(self) -> int:
-        """Lite topics that have a message, or that `forget_expired` has still to forget."""
+        """Return the number of lite topics with a message, or not yet freed by `forget_expired`."""
         return len(self._heads)
 
     @property
     def end(self) -> int:
-        """Behind the last queue offset that is in here."""
+        """The queue offset after the last one that is included."""
         return self._links.end
 
     @property
@@ -129,8 +135,10 @@ class LiteQueue:
     # ---- following the queue ----
 
     def open(self, most: int | None = None) -> None:
-        """Loads what was captured, as far as it fits the queue, and follows to its end, or `most`
-        units. Raises StoreReadError, OSError."""
+        """Load the last snapshot if it fits the queue, and follow the queue to its end.
+
+        `most`: the number of units to follow at most. Raises StoreReadError, OSError.
+        """
         self._expirations.drop_beyond(self._source.max_offset())
         loaded = head_snapshot.load(self._disk, self.folder, self._heads)
         if loaded is None or not self._fits(loaded[0]):
@@ -150,12 +158,12 @@ class LiteQueue:
         if end > self._source.max_offset():
             return False
         if end <= self._source.min_offset():
-            return True  # nothing is left that it could be compared with
+            return True  # no messages are left to compare it with
         units = self._source.units(end - 1, 1)
         return bool(units) and units[0][0] == position.physical_offset
 
     def rebuild(self, most: int | None = None) -> None:
-        """From the units alone, all or `most` of them. Raises StoreReadError, OSError."""
+        """Rebuild from the units alone, all or `most` of them. Raises StoreReadError, OSError."""
         self.rebuilt += 1
         self._heads.clear()
         self._links.reset()
@@ -165,8 +173,10 @@ class LiteQueue:
         self._forget_all_expired()
 
     def catch_up(self, most: int | None = None) -> bool:
-        """Takes in the units that are not in here yet, or `most` of them, rounded up. True: there
-        are more. Raises StoreReadError, OSError."""
+        """Add the units that are not included yet, or `most` of them, rounded up.
+
+        Returns True if there are more. Raises StoreReadError, OSError.
+        """
         low = self._source.min_offset()
         if self.end < low:  # the messages between have expired
             self._heads.clear()
@@ -183,8 +193,10 @@ class LiteQueue:
         return False
 
     def extend(self, first_offset: int, units: Iterable[Unit]) -> dict[int, None]:
-        """Takes in units that have become visible. Returns their codes, in the order of the first
-        message of each. Raises StoreReadError, OSError."""
+        """Add units that have become visible. Raises StoreReadError, OSError.
+
+        Returns their codes, in the order of the first message of each.
+        """
         found = [code for _, _, code in units]
         if first_offset == self.end:
             self._extend(found)
@@ -205,9 +217,9 @@ class LiteQueue:
                 else:
                     self._add(code, at)
         except LinkDamaged:
-            self.rebuild()  # to the end of the queue: the rest too
+            self.rebuild()  # up to the end of the queue, which includes the remaining codes
         if len(self._links.tail) >= _WRITE_BYTES:
-            with suppress(OSError):  # they stay in memory, and the next `write` tells
+            with suppress(OSError):  # they stay in memory, and the next `write` raises the error
                 self._links.write()
 
     def _add(self, code: int, at: int) -> None:
@@ -233,7 +245,7 @@ class LiteQueue:
     # ---- finding messages ----
 
     def last(self, code: int) -> Found | None:
-        """The last message of a lite topic; None when it has none."""
+        """Return the last message of a lite topic, or None if it has none."""
         slot = self._heads.slot(code)
         if slot < 0:
             return None
@@ -242,8 +254,10 @@ class LiteQueue:
         return Found(queue_offset, columns[_NUMBER][slot]) if queue_offset >= self._floor else None
 
     def first_from(self, code: int, queue_offset: int) -> Found | None:
-        """The first message of a lite topic at this queue offset or behind. Raises StoreReadError,
-        OSError."""
+        """Return the first message of a lite topic at or after this queue offset.
+
+        Raises StoreReadError, OSError.
+        """
         low = max(queue_offset, self._source.min_offset())
         head = self.last(code)
         if head is None or head.queue_offset < low:
@@ -251,8 +265,10 @@ class LiteQueue:
         return self._guarded(lambda: self._descend(code, low, -1))
 
     def offsets(self, code: int, queue_offset: int, count: int) -> list[int]:
-        """The queue offsets of at most `count` messages of a lite topic, from this one on. Raises
-        StoreReadError, OSError."""
+        """Return the queue offsets of at most `count` messages of a lite topic, from this one on.
+
+        Raises StoreReadError, OSError.
+        """
         first, head = self.first_from(code, queue_offset), self.last(code)
         if first is None or head is None:
             return []
@@ -262,8 +278,10 @@ class LiteQueue:
         return self._guarded(lambda: self._between(code, first, wanted))
 
     def at_number(self, code: int, number: int) -> Found | None:
-        """The message of this number, or the first one behind it that is stored; None: there is
-        none yet. Raises StoreReadError, OSError."""
+        """Return the message with this number, or the first stored one after it.
+
+        None: it does not exist yet. Raises StoreReadError, OSError.
+        """
         head = self.last(code)
         low = self._source.min_offset()
         if head is None or head.number < number or head.queue_offset < low:
@@ -271,32 +289,36 @@ class LiteQueue:
         return self._guarded(lambda: self._descend(code, low, number))
 
     def count_from(self, code: int, queue_offset: int) -> int:
-        """How many messages of a lite topic lie at this queue offset or behind. Raises
-        StoreReadError, OSError."""
+        """Return how many messages of a lite topic are at or after this queue offset.
+
+        Raises StoreReadError, OSError.
+        """
         head = self.last(code)
-        if head is None or not head.number:  # it is the first: no link has to be read
+        if head is None or not head.number:  # it is the first message: no link needs to be read
             low = max(queue_offset, self._source.min_offset())
             return int(head is not None and head.queue_offset >= low)
         first, head = self.first_from(code, queue_offset), self.last(code)
         return head.number - first.number + 1 if first and head else 0
 
     def codes_below(self, queue_offset: int) -> list[int]:
-        """The lite topics whose last message lies below."""
+        """Return the lite topics whose last message is below this offset."""
         return self._heads.codes_where_below(_LAST, queue_offset)
 
     def codes(self) -> list[int]:
         return list(self._heads)
 
     def ends(self) -> list[tuple[int, int]]:
-        """Code, and number of the last message, of each lite topic."""
+        """Return the code and the number of the last message of each lite topic."""
         rows = self._heads.rows(_LAST, _NUMBER)
         return [(code, number) for code, last, number in rows if last >= self._floor]
 
     # ---- expiry by TTL ----
 
     def expire(self, floor: int) -> list[tuple[int, int]]:
-        """Removes every lite topic that has no message at this queue offset or behind. Returns the
-        code and the last queue offset of each: `forget_expired` frees its memory."""
+        """Remove every lite topic without a message at or after this queue offset.
+
+        Returns the code and the last queue offset of each. `forget_expired` frees its memory.
+        """
         end = self.end
         expired = self._heads.codes_where_below(_LAST, min(floor, end))
         if not expired or not self._expirations.add(end, min(floor, end)):
@@ -307,8 +329,10 @@ class LiteQueue:
         return [(code, last) for code, last in found if last >= before]
 
     def count_back(self, last: int, queue_offset: int) -> int:
-        """How many messages of the lite topic of the message at `last` lie at this queue offset or
-        behind, up to that one; also where it has expired. Raises StoreReadError, OSError."""
+        """Count messages of a lite topic from this queue offset up to its message at `last`.
+
+        Also works for an expired lite topic. Raises StoreReadError, OSError.
+        """
         low = max(queue_offset, self._source.min_offset())
         if last < low:
             return 0
@@ -320,7 +344,7 @@ class LiteQueue:
         return self._guarded(count)
 
     def forget_expired(self, code: int) -> None:
-        """Frees the memory of an expired lite topic, unless it has begun anew."""
+        """Free the memory of an expired lite topic, unless it has a new message."""
         slot = self._heads.slot(code)
         if slot >= 0 and self._heads.columns[_LAST][slot] < self._floor:
             self._heads.remove(code)
@@ -340,7 +364,7 @@ class LiteQueue:
         return found
 
     def _descend(self, code: int, low: int, number: int) -> Found:
-        """From the last message back to the first one that is not below either."""
+        """Go back from the last message to the first one that is below neither limit."""
         at = self._heads.columns[_LAST][self._heads.slot(code)]
         return self._descend_from(at, self._link(at), low, number)
 
@@ -353,7 +377,7 @@ class LiteQueue:
             else:
                 return Found(at, link.number)
             found = self._links.get(before)
-            if found is None:  # the files below are gone with their messages
+            if found is None:  # the files below were removed with their messages
                 return Found(at, link.number)
             at, link = before, found
 
@@ -367,7 +391,7 @@ class LiteQueue:
         return offsets
 
     def _guarded(self, find: Callable[[], T]) -> T:
-        """`find`; after a rebuild when a link is damaged. Raises StoreReadError, OSError."""
+        """Run `find`; if a link is damaged, rebuild and retry. Raises StoreReadError, OSError."""
         try:
             return find()
         except LinkDamaged:
@@ -380,12 +404,14 @@ class LiteQueue:
     # ---- upkeep ----
 
     def write(self) -> None:
-        """Hands complete blocks to the operating system. Raises OSError; then they stay in
-        memory."""
+        """Hand complete blocks to the operating system.
+
+        Raises OSError; then they stay in memory.
+        """
         self._links.write()
 
     def trim(self) -> None:
-        """Drops what belongs to messages that have expired. Raises OSError, StoreReadError."""
+        """Drop the data of messages that have expired. Raises OSError, StoreReadError."""
         low = self._source.min_offset()
         self._links.trim_to(low)
         self._expirations.trim_to(low)
@@ -394,12 +420,14 @@ class LiteQueue:
 
     @property
     def uncaptured(self) -> int:
-        """Units that a start would read again."""
+        """The number of units that a start would read again."""
         return self.end - self._captured
 
     def capture(self) -> Capture | None:
-        """Of everything that is in here; the caller has it written. None: there is nothing. Raises
-        OSError, StoreReadError."""
+        """Return the data of a snapshot of everything, for the caller to write.
+
+        None: there is nothing to write. Raises OSError, StoreReadError.
+        """
         self._links.write()
         end = self.end
         units = self._source.units(end - 1, 1) if end else ()
@@ -414,6 +442,6 @@ class LiteQueue:
         return Capture(self._disk, self.folder, unsynced, snapshot)
 
     def not_captured(self, capture: Capture) -> None:
-        """It could not be written."""
+        """Undo `capture`, because it could not be written."""
         self._links.unsynced.update(capture.unsynced)
         self._captured = 0

@@ -1,11 +1,11 @@
-"""The commit log: append-only bytes, addressed by physical offset. Knows no topic.
+"""The commit log: append-only bytes, addressed by physical offset. Independent of topics.
 
 Files of one size, named by the physical offset of their first byte. A record never spans two files:
 a blank record fills the rest of a file.
 
-Two threads: `sync` and `allocate_next_file` run on the flusher's, `write` on either, one at a time;
-everything else on the loop's. They share a handful of fields, each assigned by one side; the loop
-does not touch what it has sealed.
+Two threads use it. `sync` and `allocate_next_file` run on the flusher's, `write` on either, one at
+a time, and everything else on the loop's. They share a few fields, each assigned by one thread. The
+loop does not change what it has sealed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME_DIGITS = 20
 BLANK_RESERVE = BLANK.size  # a record leaves at least this much of its file
 _READY = "blank.ready"  # the next file, allocated ahead of time
 _UNREADY = ("blank.tmp", "new.tmp")
-_COPY_BYTES = 1 << 20  # rewritten at once at a start
+_COPY_BYTES = 1 << 20  # rewritten at once during a start
 
 
 def file_name(start: int) -> str:
@@ -31,7 +31,7 @@ def file_name(start: int) -> str:
 
 
 def start_of(name: str) -> int | None:
-    """The offset that a file name gives; None for any other name."""
+    """Return the offset in a file name; None for any other name."""
     return int(name) if len(name) == NAME_DIGITS and name.isdigit() else None
 
 
@@ -43,17 +43,17 @@ class CommitLog:
         self.end = 0  # after the last appended byte
         self.written = 0  # after the last byte that the operating system has
         self.flushed = 0  # after the last byte that is durable
-        # No failover takes back what lies below. Without replicas: after the last durable byte.
+        # No failover rolls back records below it. Without replicas: after the last durable byte.
         self.confirmed = 0
         self.recent = RecentWrites()
         self._disk = disk
         self._open_files = open_files
         self._writers: dict[int, DiskFile] = {}
         self._pending: list[tuple[int, list[Part]]] = []  # parts up to the end of a file
-        self._parts: list[Part] = []  # of the file that `end` lies in
+        self._parts: list[Part] = []  # of the file that contains `end`
         self._parts_at = 0
-        self._sealed: list[tuple[int, list[Part]]] = []  # what `write` takes
-        self._sealed_end = 0  # and where that ends
+        self._sealed: list[tuple[int, list[Part]]] = []  # for the next `write`
+        self._sealed_end = 0  # and the offset at which that ends
         self._stale: list[tuple[int, int]] = []  # ranges that failed writes may have left: from, to
         # Shared with the flusher.
         self._unsynced: dict[int, DiskFile] = {}
@@ -64,10 +64,10 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        return self.starts[0] if self.starts else self.written  # the first file comes with a write
+        return self.starts[0] if self.starts else self.written  # a write creates the first file
 
     def start_at(self, physical_offset: int) -> int:
-        """The physical offset at which the file that holds this one starts."""
+        """Return the physical offset at which the file containing this one starts."""
         return physical_offset - physical_offset % self.file_size
 
     def path_of(self, physical_offset: int) -> Path:
@@ -76,24 +76,29 @@ class CommitLog:
     # ---- append ----
 
     def room(self) -> int:
-        """A record must end at or below this physical offset, or the log must `roll` first."""
+        """Return the physical offset at or below which a record must end.
+
+        If it does not fit, the log must `roll` first.
+        """
         return self.start_at(self.end) + self.file_size - BLANK_RESERVE
 
     def extend(self, parts: Sequence[Part], end: int) -> None:
-        """Takes the bytes of whole records, which end at `end`."""
+        """Append the bytes of whole records, which end at `end`."""
         self._parts += parts
         self.end = end
 
     def roll(self) -> int:
-        """Fills the current file with a blank record; the next record goes to the next file."""
+        """Fill the current file with a blank record; the next record goes to the next file."""
         following = self.start_at(self.end) + self.file_size
         self._parts.append(BLANK.pack(following - self.end, MAGIC_BLANK))
         self._begin_file(following)
         return following
 
     def behind_blank(self, physical_offset: int) -> int:
-        """Where the next record lies: behind a blank one that lies there, which may be all zeros
-        when a start has found it. Raises OSError."""
+        """Return where the next record is: after a blank record, if there is one at this offset.
+
+        A blank record may be all zeros after a start. Raises OSError.
+        """
         following = self.start_at(physical_offset) + self.file_size
         if following > self.end:
             return physical_offset
@@ -102,8 +107,9 @@ class CommitLog:
         return following if is_blank else physical_offset
 
     def extend_raw(self, data: Part, end: int) -> None:
-        """Takes bytes of another log, which belong at the end of this one: whole records that end
-        at `end`. Where that is the start of a file they end with a blank record.
+        """Append bytes of another log that continue this one: whole records that end at `end`.
+
+        If `end` is the start of a file, they end with a blank record.
         """
         self._parts.append(data)
         if end == self.start_at(end):
@@ -117,14 +123,14 @@ class CommitLog:
         self.end = start
 
     def drop_unwritten(self) -> None:
-        """Drops what was appended and not written. Not while `write` is under way."""
+        """Drop what was appended and not written. Do not call it while `write` is under way."""
         self._pending.clear()
         self._sealed.clear()
         self._parts = []
         self.end = self._parts_at = self.written
 
     def seal(self) -> None:
-        """Gives what was appended until now to the next `write`."""
+        """Hand everything appended until now to the next `write`."""
         self._sealed += self._pending
         if self._parts:
             self._sealed.append((self._parts_at, self._parts))
@@ -133,9 +139,9 @@ class CommitLog:
         self._sealed_end = self.end
 
     def write(self) -> int:
-        """Hands what is sealed to the operating system, one write a file.
+        """Hand everything sealed to the operating system, with one write a file.
 
-        Raises OSError; then nothing of it counts, and `forget_pending` must follow.
+        Raises OSError; then none of it counts as written, and `drop_unwritten` must follow.
         """
         self._wipe_stale()
         writes = [
@@ -156,12 +162,13 @@ class CommitLog:
         except OSError:
             self._stale.append((self.written, at + len(data)))
             raise
-        # After the write, so that a sync which takes the file out of the table covers these bytes.
+        # After the write, so that a sync that removes the file from the table covers these bytes.
         self._unsynced[start] = file
 
     def _wipe_stale(self) -> None:
-        """Overwrites with zeros what failed writes left: after a crash, whole records there could
-        be taken for new ones. Raises OSError.
+        """Overwrite with zeros what failed writes left. Raises OSError.
+
+        After a crash, whole records there could be mistaken for new ones.
         """
         for stale_start, stale_end in self._stale:
             for start in [s for s in list(self._writers) if stale_start < s + self.file_size]:
@@ -174,10 +181,10 @@ class CommitLog:
     # ---- flush: the flusher's thread ----
 
     def sync(self) -> int:
-        """Makes everything durable that was written when it began; returns that offset.
+        """Make everything durable that was written when it began; return that offset.
 
-        Raises OSError; then what was not durable before may never be, whatever a later sync says:
-        the system marks pages clean that it could not write.
+        Raises OSError. Then bytes that were not durable before may never be, even if a later sync
+        succeeds: the system marks pages as clean that it could not write.
         """
         target = self.written
         # A copy: what the loop writes meanwhile must not prolong this.
@@ -190,14 +197,14 @@ class CommitLog:
         return target
 
     def wants_next_file(self) -> bool:
-        """The current file is more than half full and the next one is not there."""
+        """Return whether the current file is more than half full and the next one is missing."""
         used = self.written - self.start_at(self.written)
         return not self._next_file_ready and used > self.file_size // 2
 
     def allocate_next_file(self) -> None:
-        """Allocates the next file, so that the append which needs it only renames it.
+        """Allocate the next file, so that the append that needs it only renames it.
 
-        Raises OSError; then the append will try by itself.
+        Raises OSError; then that append allocates the file itself.
         """
         self._allocate(self.folder / _UNREADY[0])
         self._disk.rename(self.folder / _UNREADY[0], self.folder / _READY)
@@ -232,19 +239,19 @@ class CommitLog:
         return file
 
     def close_flushed_writers(self) -> None:
-        """Of files that are full and durable. On the loop, after a flush."""
+        """Close the writers of files that are full and durable. Runs on the loop, after a flush."""
         if len(self._writers) > 1:
             for start in [s for s in self._writers if s + self.file_size <= self.flushed]:
                 self._writers.pop(start).close()
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """Up to `size` bytes, fewer at the end of a file. Raises OSError."""
+        """Return up to `size` bytes, fewer at the end of a file. Raises OSError."""
         start = self.start_at(physical_offset)
         file = self._writers.get(start) or self._open_files.get(self.folder / file_name(start))
         return file.pread(size, physical_offset - start)
 
     def drop_first(self) -> Path:
-        """Drops the oldest file from the log; the caller removes it."""
+        """Drop the oldest file from the log. The caller removes it."""
         start = self.starts.pop(0)
         path = self.folder / file_name(start)
         self._open_files.forget(path)
@@ -255,9 +262,10 @@ class CommitLog:
     # ---- start ----
 
     def load(self) -> int | None:
-        """Finds the files and checks that they follow one another. Returns the physical offset at
-        which the last one ended if it was too short; it is now extended with zeros. Raises OSError,
-        CommitLogBroken.
+        """Find the files and check that they are consecutive.
+
+        Returns the physical offset at which the last file ended if it was too short; it is now
+        extended with zeros. Raises OSError, CommitLogBroken.
         """
         names = self._disk.list(self.folder)
         for name in names:
@@ -310,24 +318,24 @@ class CommitLog:
             file.close()
 
     def begin_at(self, end: int, durable: int) -> None:
-        """Sets the end of the log, once recovery knows it; below `durable` everything is durable.
+        """Set the end of the log, found by recovery. Everything below `durable` is durable.
 
-        Wipes what lies behind the end: a stale record there could look like a new one after the
-        next crash. Syncs what lies between `durable` and the end: after a crash of the process only
-        the page cache may have it, and it will be visible at once. Writes it again before that:
-        after a failed sync the system takes those pages for clean, and a sync alone would not save
-        them. Raises OSError.
+        Wipes everything after the end: a stale record there could look like a new one after the
+        next crash. Syncs the bytes between `durable` and the end. After a crash of the process,
+        they may be only in the page cache, and they are about to become visible. Writes them again
+        before the sync: after a failed sync the system considers those pages clean, and a sync
+        alone would not save them. Raises OSError.
         """
         self._set_end(end)
-        # The last one first: a power cut must leave no gap. The first one stays: it tells where a
-        # log that is empty begins.
+        # The last file first: a power cut must not leave a gap. The first file stays: its name is
+        # the position at which an empty log begins.
         first = self.starts[0] if self.starts and self.starts[0] > 0 else -1
         for start in [s for s in reversed(self.starts) if s >= end and s != first]:
             self.starts.remove(start)
             path = self.folder / file_name(start)
             self._open_files.forget(path)
             self._disk.remove(path)
-        # Before the last file is cut: only the last one may be found short.
+        # Before the last file is cut, because only the last file may be too short at a start.
         self._disk.sync_directory(self.folder)
         if self.starts and end < self.starts[-1] + self.file_size:
             start = self.starts[-1]
@@ -344,8 +352,9 @@ class CommitLog:
             file.sync()
 
     def cut(self, end: int) -> None:
-        """Ends the log at the end of a record further ahead: zeros follow it, durably. Only when
-        everything is flushed, and while nothing else uses the log. Raises OSError.
+        """End the log at the end of an earlier record, and write zeros after it, durably.
+
+        Call it only when everything is flushed and no other part uses the log. Raises OSError.
         """
         self.abandon()
         self._unsynced.clear()
@@ -354,7 +363,7 @@ class CommitLog:
         self.begin_at(end, end)
 
     def restart_at(self, start: int) -> None:
-        """A log without records begins at this start of a file, durably. Raises OSError."""
+        """Let a log without records begin at this start of a file, durably. Raises OSError."""
         self.abandon()
         for old in self.starts:
             self._open_files.forget(self.folder / file_name(old))
@@ -370,12 +379,12 @@ class CommitLog:
         self.recent.clear()
 
     def close(self) -> None:
-        """When everything is durable: removes what was allocated ahead. Raises OSError."""
+        """Remove the files allocated ahead, when everything is durable. Raises OSError."""
         for name in (_READY, *_UNREADY):
             if self._disk.exists(self.folder / name):
                 self._disk.remove(self.folder / name)
 
     def abandon(self) -> None:
-        """Closes the files as they are."""
+        """Close the files as they are."""
         while self._writers:
             self._writers.popitem()[1].close()

@@ -1,7 +1,7 @@
-"""A bounded set of open files: the least recently used one is closed when another must be opened.
+"""A bounded set of open files: opening one more closes the least recently used file.
 
-For reading, and for writing what is derived. Not for the log's files that are being appended to:
-closing one while the flusher syncs it would sync nothing.
+For reading, and for writing derived files. Not for log files that are being appended to: closing
+one while the flusher syncs it would sync nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class OpenFiles:
         self._files: OrderedDict[Path, DiskFile] = OrderedDict()
 
     def get(self, path: Path, *, create: bool = False) -> DiskFile:
-        """Raises FileNotFoundError."""
+        """Return a file, opened if necessary. Raises FileNotFoundError."""
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)
@@ -31,7 +31,7 @@ class OpenFiles:
         return file
 
     def forget(self, path: Path) -> None:
-        """Closes a file that is about to be removed."""
+        """Close a file that is about to be removed."""
         file = self._files.pop(path, None)
         if file is not None:
             file.close()

@@ -1,5 +1,6 @@
-"""The log as those see it that only read it: the log itself on the loop, or one with a file of its
-own, which may be read on any one thread.
+"""The log for parts that only read it.
+
+It is the log itself on the loop, or a reader with its own file that one other thread may use.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ class ReadableLog(Protocol):
     def path_of(self, physical_offset: int) -> Path: ...
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """Up to `size` bytes, fewer at the end of a file. Raises OSError."""
+        """Return up to `size` bytes, fewer at the end of a file. Raises OSError."""
 
 
 class PrivateReader:
-    """Reads the log through a file of its own: beside the loop, on one thread. A file that
-    retention removes meanwhile stays readable to its end."""
+    """Reads the log through a file of its own, on one thread beside the loop.
+
+    A file that retention removes meanwhile stays readable to its end.
+    """
 
     def __init__(self, disk: Disk, log: CommitLog) -> None:
         self.file_size = log.file_size
@@ -36,7 +39,7 @@ class PrivateReader:
         self._disk = disk
         self._log = log
         self._file: DiskFile | None = None
-        self._start = -1  # of that file
+        self._start = -1  # where that file starts
 
     @property
     def starts(self) -> list[int]:

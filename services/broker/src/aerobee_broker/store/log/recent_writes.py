@@ -1,8 +1,8 @@
 """The last writes of the log, kept in memory for replicas that follow closely.
 
-A write is whole records of one file in one piece of memory, as a replica is sent them next. Read
-from the file, they would be copied once more and looked through for records: 1 µs a message of
-1 KiB.
+A write consists of whole records of one file in one piece of memory, in the form in which a replica
+receives them. Reading them from the file would copy them again and search them for records: 1 µs a
+message of 1 KiB.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 MOST_WRITES = 16
 MOST_BYTES = 4 << 20
 
-Part = bytes | memoryview  # of the log, which nobody changes
+Part = bytes | memoryview  # of the log; never changed
 
 
 class Write(NamedTuple):
-    """`end`: the physical offset of the next one, which may lie behind a blank record."""
+    """A write. `end`: the physical offset of the next one, which may be after a blank record."""
 
     physical_offset: int
     data: Part
@@ -25,16 +25,21 @@ class Write(NamedTuple):
 
 
 class RecentWrites:
-    """Nothing is kept before somebody has asked. `put` runs on the flusher's thread, `find` on any:
-    the tuple that they share is never changed, but replaced."""
+    """The recent writes. Nothing is kept before the first `find`.
+
+    `put` runs on the flusher's thread, `find` on any thread. The tuple that they share is replaced,
+    never changed.
+    """
 
     def __init__(self) -> None:
         self._writes: tuple[Write, ...] = ()
         self._asked = False
 
     def put(self, writes: Sequence[tuple[int, Part]], end: int) -> None:
-        """What the operating system has taken, by physical offset, behind what was put before: each
-        ends where the next one begins, the last at `end`."""
+        """Add writes that the operating system has taken, by physical offset.
+
+        They follow the earlier ones. Each ends where the next one begins, the last one at `end`.
+        """
         if not (self._asked and writes):
             return
         ends = [at for at, _ in writes[1:]] + [end]
@@ -45,12 +50,14 @@ class RecentWrites:
         self._writes = kept
 
     def clear(self) -> None:
-        """The log ends elsewhere now."""
+        """Drop all writes, because the log now ends elsewhere."""
         self._writes = ()
 
     def find(self, physical_offset: int, most: int, file_end: int) -> Write | None:
-        """The writes from there on as one, of at most so many bytes, and of none behind the end of
-        the file. None: there is none, or it is larger."""
+        """Return the writes from this offset, joined, up to `most` bytes and the end of the file.
+
+        None: there is no write at this offset, or it is larger.
+        """
         self._asked = True
         parts: list[Part] = []
         end = physical_offset

@@ -1,7 +1,7 @@
-"""Whole records at the beginning of some bytes of the log, found by their sizes.
+"""Finds the whole records at the beginning of some bytes of the log, by their sizes.
 
-One by one: 0.2 µs each. Records of one size, which are the rule in a busy topic, are taken in one
-step: 10 µs for any number. Checks no CRC.
+One by one: 0.2 µs each. Records of one size, which are common in a busy topic, are taken in one
+step: 10 µs for any number. Does not check CRCs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from aerobee_wire.record import BLANK, MAGIC_BLANK
 
 IDENTITY = record.HEADER_LAYOUT.view("total_size", "magic_code", "physical_offset")
 _OWN_AT = record.HEADER_LAYOUT.offset_of("physical_offset")
-assert record.HEADER_LAYOUT.offset_of("magic_code") == 4  # behind the size: one item of eight bytes
+assert record.HEADER_LAYOUT.offset_of("magic_code") == 4  # after the size: one item of eight bytes
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
 _RUN = 48  # fewer records of one size are taken one by one
-_LOOK_AGAIN = 16  # records behind one that begins no such run
+_LOOK_AGAIN = 16  # records to skip after one that does not begin such a run
 
 
 class WholeRecords(NamedTuple):
-    """`length`: of the records, with a blank record that ends their file. `end`: the physical
-    offset of the next record, behind a blank the start of the next file. `cut_off`: size of a
-    record that follows and is not whole; 0: none does, or what follows is no record.
+    """The result of a search.
+
+    `length`: bytes of the records, including a blank record that ends their file. `end`: the
+    physical offset of the next record; after a blank record, the start of the next file. `cut_off`:
+    size of an incomplete record that follows; 0 if no record follows.
     """
 
     length: int
@@ -33,7 +35,10 @@ class WholeRecords(NamedTuple):
 
 
 def whole_records(data: Part, begin: int, room: int) -> WholeRecords:
-    """`data` lies at the physical offset `begin`, with `room` bytes up to the end of its file."""
+    """Find the whole records in `data`.
+
+    `data` begins at the physical offset `begin`, `room` bytes before the end of its file.
+    """
     read, (v1, v2), smallest = IDENTITY.unpack_from, _MAGICS, record.FIXED_V1
     at = size_before = look_from = 0
     last = len(data) - IDENTITY.size
@@ -62,9 +67,12 @@ def whole_records(data: Part, begin: int, room: int) -> WholeRecords:
 
 
 def _alike(data: Part, at: int, begin: int, size: int, most: int) -> int:
-    """How many records, `most` at most, follow each other from the good one at `at` on, with its
-    size and magic code, and each with its own physical offset; `begin`: of the first."""
-    import numpy as np  # not at the start of every broker
+    """Return how many records, at most `most`, follow each other from the good one at `at`.
+
+    They must have its size and magic code, and each its own physical offset. `begin`: the physical
+    offset of the first one.
+    """
+    import numpy as np  # not imported at the start of every broker
 
     heads = np.ndarray((most,), dtype=np.int64, buffer=data, offset=at, strides=(size,))
     own = np.ndarray((most,), dtype=">i8", buffer=data, offset=at + _OWN_AT, strides=(size,))

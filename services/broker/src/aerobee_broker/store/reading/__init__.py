@@ -1,1 +1,1 @@
-"""Reading: records out of the log, each checked."""
+"""Reading: records of the log, each checked."""

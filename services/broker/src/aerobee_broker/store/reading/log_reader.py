@@ -1,8 +1,8 @@
-"""Reads the visible part of the commit log by physical offset, and distinguishes damage from a disk
-that fails now and then. Knows no queue.
+"""Reads the visible part of the commit log by physical offset. Independent of queues.
 
-A read that fails damages nothing yet: at one physical offset it must fail `_MAX_FAILURES` times,
-and after the start over `_RETRY_MS`, before the bytes there count as damaged.
+Distinguishes damage from a disk that fails occasionally: a single failed read does not count as
+damage. The read at one physical offset must fail `_MAX_FAILURES` times before the bytes there count
+as damaged. After the start, the failures must also span `_RETRY_MS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aerobee_broker.store.options import MAX_RECORD
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord, Record
 
-MAX_RUN_BYTES = 1 << 20  # of records that are read in one go
+MAX_RUN_BYTES = 1 << 20  # of records that are read at once
 _MAX_FAILURES = 3
 _RETRY_MS = 60_000
 _REMEMBERED = 10_000  # reads that failed
@@ -46,8 +46,9 @@ class LogReader:
         self._failures: dict[Hashable, tuple[int, int]] = {}  # what → first (ms), how many
 
     def enable_retries(self) -> None:
-        """From now on a read that fails raises TransientReadError, and the caller retries. Before,
-        during the start, it is retried at once.
+        """Raise TransientReadError from now on if a read fails, so that the caller retries.
+
+        During the start, a failed read is retried at once instead.
         """
         self._retry_ms = _RETRY_MS
 
@@ -55,8 +56,9 @@ class LogReader:
         return self._log.min_offset <= physical_offset < self._dispatch.confirmed
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """Empty when nothing visible is there, or when it counts as damaged. Raises
-        TransientReadError.
+        """Return bytes; none if nothing is visible there, or the bytes count as damaged.
+
+        Raises TransientReadError.
         """
         if not self.is_visible(physical_offset):
             return b""
@@ -74,7 +76,7 @@ class LogReader:
                 return data
 
     def read_run(self, physical_offset: int, size: int) -> bytes:
-        """Empty when the disk cannot read all of it at once. Raises TransientReadError."""
+        """Return bytes; none if the disk cannot read all at once. Raises TransientReadError."""
         try:
             return self._log.read(physical_offset, size)
         except OSError as error:
@@ -83,8 +85,9 @@ class LogReader:
             return b""
 
     def is_damage(self, what: Hashable, error: OSError) -> bool:
-        """Whether this failed read of `what` counts as damage; if not, it is to be retried now.
-        Raises TransientReadError when it is to be retried later.
+        """Return whether this failed read of `what` counts as damage.
+
+        If not, the caller retries now. Raises TransientReadError if it should retry later.
         """
         if error.errno in SHORTAGES:
             raise TransientReadError(error) from error
@@ -100,16 +103,17 @@ class LogReader:
         return False
 
     def has_failed(self, physical_offset: int, size: int) -> bool:
-        """Whether the last read of these bytes failed."""
+        """Return whether the last read of these bytes failed."""
         return (physical_offset, size) in self._failures
 
     # ---- records ----
 
     def get(self, physical_offset: int, size: int | None = None) -> Record:
-        """The record there; `size`: where a unit names one. Raises MessageNotFound;
-        MessageCorrupted when there is a record and it is damaged; TransientReadError.
+        """Return the record at this physical offset. `size`: the size in its unit, if it has one.
+
+        Raises MessageNotFound, MessageCorrupted if the record is damaged, TransientReadError.
         """
-        if size == LOST_SIZE:  # the unit carries the offset of the next record
+        if size == LOST_SIZE:  # the unit has the offset of the next record
             raise MessageNotFound(f"the record before physical offset {physical_offset} is lost")
         if not self.is_visible(physical_offset):
             raise MessageNotFound(
@@ -130,7 +134,10 @@ class LogReader:
             raise MessageCorrupted(path, physical_offset, error.reason) from None
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Of the record there (ms); None when none can be read. Raises TransientReadError."""
+        """Return the store timestamp of the record (ms), or None if it cannot be read.
+
+        Raises TransientReadError.
+        """
         header = self.read(physical_offset, record.HEADER.size)
         if len(header) < record.HEADER.size:
             return None

@@ -1,8 +1,8 @@
 """Reading: records by queue offset, by physical offset, by time and by key.
 
-Every record is checked before it leaves (`record_check.py`); only what is visible (durable) is
-read. What looks at a queue raises StoreReadError when a derived file cannot be read, and what reads
-the log TransientReadError when it cannot be read for now.
+Every record is checked before it is returned (`record_check.py`). Only visible (durable) records
+are read. Methods that use a queue raise StoreReadError if a derived file cannot be read. Methods
+that read the log raise TransientReadError if it cannot be read at the moment.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from aerobee_wire.status import MqError
 if TYPE_CHECKING:
     from aerobee_broker.store.reading.run_columns import RunColumns
 
-MAX_SCANNED_UNITS = 800  # of one filtered read; RocketMQ's max filter message size / 20
+MAX_SCANNED_UNITS = 800  # in one filtered read; RocketMQ's max filter message size / 20
 _END_OF_TIME = (1 << 63) - 1
-_GAP = 4_096  # records this close to one another are read in one go: a call costs as much
-_MANY = 192  # records from which on arrays are faster than one by one: 0.4 µs each, not 1
+_GAP = 4_096  # records this close to each other are read at once: a call costs as much
+_MANY = 192  # from this number of records, arrays are faster than one by one: 0.4 µs each, not 1
 
 
 class Reader:
@@ -54,7 +54,7 @@ class Reader:
         self.get = self._log_reader.get
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """With its lowest offset brought up to where the log starts."""
+        """Return a queue, with its lowest offset raised to where the log starts."""
         queue = self._queues.get(topic, queue_id)
         if queue is not None and queue.trimmed_to < self._log.min_offset:
             self._queues.trim_to(queue, self._log.min_offset)
@@ -67,12 +67,12 @@ class Reader:
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next visible message gets."""
+        """Return the offset of the next visible message."""
         queue = self._queues.get(topic, queue_id)
         return queue.visible if queue else 0
 
     def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:
-        """(physical offset, size, tags code) of visible messages; those that there are."""
+        """Return (physical offset, size, tags code) of the visible messages that exist."""
         queue = self._queue(topic, queue_id)
         if queue is None or from_offset < queue.min_offset:
             return []
@@ -88,10 +88,10 @@ class Reader:
         max_bytes: int = 262_144,
         tags: frozenset[int] | None = None,
     ) -> ReadResult:
-        """Records of a message queue from an offset on, as they are stored, one after the other.
+        """Return records of a message queue from an offset on, as they are stored, concatenated.
 
-        `tags`: only those with one of these codes; then at most 800 units are looked at. The first
-        record comes even if it is larger than `max_bytes`.
+        `tags`: return only records with one of these codes, and look at 800 units at most. The
+        first record is returned even if it is larger than `max_bytes`.
         """
         queue = self._queue(topic, queue_id)
         low, high = (queue.min_offset, queue.visible) if queue else (0, 0)
@@ -122,12 +122,14 @@ class Reader:
     def _choose_many(
         self, queue: ConsumeQueue, queue_offset: int, max_messages: int, max_bytes: int
     ) -> list[Run | RunColumns]:
-        """As `_choose` of all tags. Nothing when there are few units, or one that cannot name a
-        record."""
+        """Choose records of all tags, like `_choose`.
+
+        Returns nothing if there are few units, or one that cannot name a record.
+        """
         units = self._queues.units(queue, queue_offset, max_messages)
         if len(units) < _MANY * UNIT.size:
             return []
-        # numpy: 80 ms and 11 MB, not before the first such read.
+        # numpy: 80 ms and 11 MB, not imported before the first such read.
         from aerobee_broker.store.reading.run_columns import RunColumns
 
         low, high = self._log.min_offset, self._dispatch.confirmed
@@ -138,7 +140,7 @@ class Reader:
         return [run if len(run) >= _MANY else run.one_by_one() for run in runs]
 
     def _limit_of_run(self, physical_offset: int) -> int:
-        """Where the last record of a run that begins there must end."""
+        """Return where the last record of a run that begins there must end."""
         file_end = self._log.start_at(physical_offset) + self._log.file_size
         return min(physical_offset + MAX_RUN_BYTES, file_end)
 
@@ -150,9 +152,10 @@ class Reader:
         max_bytes: int,
         tags: frozenset[int] | None,
     ) -> tuple[list[Run], int]:
-        """The records to read, in runs that lie close enough to be read in one go, and the queue
-        offset to go on at. A unit that cannot name a record is a run by itself, whatever the tags:
-        it may be repaired.
+        """Choose the records to read. Return runs of them, and the queue offset to continue at.
+
+        The records of a run are close enough to be read at once. A unit that cannot name a record
+        is a run by itself for any tags, because it may be repaired.
         """
         count = max_messages if tags is None else MAX_SCANNED_UNITS
         runs: list[Run] = []
@@ -186,7 +189,7 @@ class Reader:
     def _collect_many(
         self, queue: ConsumeQueue, run: RunColumns, parts: list[bytes]
     ) -> tuple[int, int]:
-        """As `_collect`."""
+        """Do the same as `_collect`, for many records."""
         data = self._log_reader.read_run(*run.span)
         if run.all_whole(data, queue):
             parts.append(run.records(data))
@@ -200,12 +203,12 @@ class Reader:
         tags: frozenset[int] | None,
         parts: list[bytes],
     ) -> tuple[int, int]:
-        """Appends the records of a run to `parts`. Returns how many, and how many are missing."""
+        """Append the records of a run to `parts`. Return how many, and how many are missing."""
         at, last = run[0][1][0], run[-1][1]
         span = last[0] + last[1] - at
         read = self._log_reader.read if len(run) == 1 else self._log_reader.read_run
         data = read(at, span)
-        if not data and len(run) > 1:  # one bad sector must not take the other records along
+        if not data and len(run) > 1:  # one bad sector must not make the other records unreadable
             each = [self._collect(queue, [entry], tags, parts) for entry in run]
             return sum(good for good, _ in each), sum(missing for _, missing in each)
         size = sum(unit[1] for _, unit in run)
@@ -232,12 +235,12 @@ class Reader:
     # ---- by time ----
 
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Milliseconds; 0 when there is no such message."""
+        """Return the store timestamp in milliseconds; 0 if the message does not exist."""
         queue = self._queue(topic, queue_id)
         return self._store_timestamp(queue, queue_offset) if queue else 0
 
     def _store_timestamp(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Of the message there, or of the next one that can be read; 0 when there is none."""
+        """Return the timestamp of the message, or of the next readable one; 0 if there is none."""
         while queue.min_offset <= queue_offset < queue.visible:
             physical_offset, size, _ = self._queues.unit(queue, queue_offset)
             if size != LOST_SIZE:
@@ -250,8 +253,9 @@ class Reader:
     def search_offset(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
     ) -> int:
-        """First offset stored at or after the time (the next one when all are older); with `upper`
-        the last one stored at or before it.
+        """Return the first offset stored at or after the time; the next one if all are older.
+
+        With `upper`: the last offset stored at or before it.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -280,8 +284,10 @@ class Reader:
         unique: bool = False,
         damaged: list[MessageCorrupted] | None = None,
     ) -> list[Record]:
-        """Messages with a key, or with a unique id (`unique`: only that), newest first. `damaged`:
-        gets why records that the index names could not be read; they may have been meant.
+        """Return messages with a key or a unique id, newest first. `unique`: only with the id.
+
+        `damaged`: receives the errors of records in the index that could not be read; they may be
+        among the wanted messages.
         """
         result: list[Record] = []
         if self._index is None:
@@ -291,7 +297,7 @@ class Reader:
         except OSError as error:
             raise StoreReadError(error) from error
         since = self._deleted_topics.deleted_below(topic)
-        seen: set[int] = set()  # a key may stand in KEYS twice
+        seen: set[int] = set()  # a key may occur twice in KEYS
         for physical_offset in self._index.find(topic, key, begin_ms, end_ms):
             if physical_offset in seen or physical_offset < since:
                 continue

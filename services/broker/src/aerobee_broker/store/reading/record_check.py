@@ -1,7 +1,7 @@
-"""Checks a record that was read against the unit that names it. Pure: no file.
+"""Checks a record that was read against the unit that names it. Pure: uses no files.
 
-Its physical offset, queue, queue offset and topic are compared with what was asked for, and its CRC
-with its bytes. What fails is reported and left out, never served.
+Its physical offset, queue, queue offset and topic are compared with those requested, and its CRC
+with its bytes. A record that fails is reported and left out, never returned.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_CODE
 from aerobee_wire.record import CorruptRecord
 
-Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read in one go
+Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read at once
 
-# What is compared with a unit; these fields lie before the hosts.
+# The fields compared with a unit; they are before the hosts.
 _FRONT = record.HEADER_LAYOUT.view(
     "total_size",
     "magic_code",
@@ -26,7 +26,7 @@ _FRONT = record.HEADER_LAYOUT.view(
     "physical_offset",
     "sys_flag",
 )
-# The same without the body CRC, and with the body length: of a record with two IPv4 hosts.
+# The same without the body CRC and with the body length, for a record with two IPv4 hosts.
 _FRONT_V4 = record.HEADER_LAYOUT.view(
     "total_size",
     "magic_code",
@@ -43,12 +43,10 @@ _HOST_BITS = record.HOST_BITS
 _BAD_BODY = "the body does not match its CRC"
 
 
-def check(  # noqa: PLR0911  # one return for each thing that can be wrong
+def check(  # noqa: PLR0911 # one return for each kind of problem
     data: bytes, at: int, unit: Unit, queue: ConsumeQueue, queue_offset: int
 ) -> str:
-    """What is wrong with the record at `data[at:]`, which a unit of the queue names; empty when
-    nothing is.
-    """
+    """Return what is wrong with the record at `data[at:]`, named by `unit`; "" if nothing is."""
     physical_offset, size, _ = unit
     end = at + size
     if end > len(data) or size < record.FIXED_V1:
@@ -83,11 +81,10 @@ def check(  # noqa: PLR0911  # one return for each thing that can be wrong
 
 
 def all_whole(data: bytes, physical_offset: int, run: Run, queue: ConsumeQueue) -> bool:
-    """Whether `check` finds nothing wrong with any record of a run that was read at this physical
-    offset.
+    """Return whether `check` finds no problem in a run that was read at this physical offset.
 
-    Faster: the CRC at the end of a record proves its bytes, so only its identity is compared. False
-    also where this cannot tell: a record without that CRC, or with a host of IPv6.
+    It is faster: the CRC at the end of a record proves its bytes, so only its identity is compared.
+    Also returns False if it cannot decide: for a record without that CRC, or with an IPv6 host.
     """
     front, tail_of, data_end = _FRONT_V4.unpack_from, record.crc_tail, len(data)
     magic, queue_id, field = queue.topic.magic, queue.queue_id, queue.topic.field

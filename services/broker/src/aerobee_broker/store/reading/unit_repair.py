@@ -1,6 +1,6 @@
 """Repairs units: finds the record of a unit whose check failed, or reports the damage.
 
-When the unit is what is wrong, its record lies behind the one before it in the queue.
+If the unit is damaged and not the record, the record follows the previous record of the queue.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ class UnitRepair:
         self._queues = dispatch.queues
         self._log_reader = log_reader
         self._damage = on_damage
-        self._searched: set[tuple[str, int, int]] = set()  # without success: not again
+        self._searched: set[tuple[str, int, int]] = set()  # without success: not searched again
 
     def repair(
         self, queue: ConsumeQueue, queue_offset: int, unit: Unit, problem: str
     ) -> tuple[int, bytes]:
-        """(tags code, record) of a unit that now names its record; (0, b"") when the record is
-        damaged or lost, which is reported with `problem`. Raises TransientReadError.
+        """Return (tags code, record) of a repaired unit; (0, b"") if the record is damaged or lost.
+
+        That is reported with `problem`. Raises TransientReadError.
         """
         name = (queue.topic.name, queue.queue_id, queue_offset)
         found = None
@@ -42,7 +43,7 @@ class UnitRepair:
             try:
                 found = self._search(queue, queue_offset)
             except OSError as error:
-                if not self._log_reader.has_failed(*unit[:2]):  # else that one was retried
+                if not self._log_reader.has_failed(*unit[:2]):  # otherwise that read was retried
                     self._log_reader.is_damage(name, error)
         if found is None or (found.physical_offset, found.store_size) == unit[:2]:
             self._searched.add(name)
@@ -67,10 +68,11 @@ class UnitRepair:
         )
 
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """The record with this queue offset, from the end of the one before it on. Raises OSError,
-        TransientReadError.
+        """Return the record with this queue offset, searched after the previous record's end.
+
+        Raises OSError, TransientReadError.
         """
-        from aerobee_broker.store.recovery.scan import find_record  # numpy: for damage alone
+        from aerobee_broker.store.recovery.scan import find_record  # numpy: only in case of damage
 
         at = self._log.min_offset
         if queue_offset > queue.min_offset:

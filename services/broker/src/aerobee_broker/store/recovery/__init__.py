@@ -1,1 +1,1 @@
-"""What a store does between finding its files and serving them."""
+"""Recovery: from finding the files of a store to serving them."""

@@ -1,7 +1,7 @@
-"""Derives units and keys from the records of the log: what dispatch does at an append, over arrays.
+"""Derives units and keys from the records of the log, over arrays.
 
-For recovery, and for the check of a stopped store. Decides one thing: whether a record fits into
-its queue.
+Does the same as dispatch at an append, for recovery and for the check of a stopped store. Decides
+only one thing: whether a record fits into its queue.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _TRANSACTION = record.TRANSACTION_MASK
 
 @dataclass(slots=True, kw_only=True)
 class Deriver:
-    """`queues_from`, `index_from`: physical offsets; records below are derived already.
-    `halt_queue`: topic and queue id; what lies behind a record of it is not derived."""
+    """Derives units and keys.
+
+    `queues_from`, `index_from`: physical offsets; earlier records are already derived.
+    `halt_queue`: topic and queue id; nothing after a record of that queue is derived.
+    """
 
     log: CommitLog
     dispatch: Dispatch
@@ -44,19 +47,20 @@ class Deriver:
     queues_from: int
     index_from: int
     lost_bytes: int = 0
-    # Gets what becomes visible, where somebody wants to know.
+    # Receives what becomes visible, if it is given.
     arrivals: list[Arrival] | None = None
     halt_queue: tuple[str, int] | None = None
-    halted_at: int | None = None  # physical: where the first record of that queue ends
+    halted_at: int | None = None  # physical offset: where the first record of that queue ends
 
     def add_lost_bytes(self, count: int) -> None:
-        """Bytes of the log that are no records any more; the units that may be missing in a queue
-        are no more than the records that fit in there.
+        """Count bytes of the log that are no longer records.
+
+        A queue may miss at most the units of the records that fit into these bytes.
         """
         self.lost_bytes += count
 
     def derive(self, records: Records, end: int) -> None:
-        """Units and keys of records, which end at the physical offset `end`. Raises OSError."""
+        """Derive units and keys of records that end at physical offset `end`. Raises OSError."""
         units = 0
         if len(records):
             by_queue = records.by_queue()
@@ -79,8 +83,10 @@ class Deriver:
         self.dispatch.recover(units, end, last_ms)
 
     def _until_halt(self, by_queue: ByQueue) -> int:
-        """How many of the records end with the first one of the halt queue; more than there are
-        when there is none of it."""
+        """Return how many records end with the first one of the halt queue.
+
+        More than the number of records: none of them is in that queue.
+        """
         if self.halt_queue is not None:
             topic, queue_id = self.halt_queue
             key = (topic.encode(), queue_id)
@@ -90,7 +96,7 @@ class Deriver:
         return len(by_queue.numbers) + 1
 
     def _alive(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
-        """Which records do not belong to a topic that was deleted after them."""
+        """Return for each record whether its topic was not deleted after it."""
         deleted_below = [self.deleted_topics.get(queue.topic.name, 0) for queue in queues]
         if not any(deleted_below):
             return np.ones(len(records), dtype=bool)
@@ -128,7 +134,7 @@ class Deriver:
         queues: list[ConsumeQueue],
         by_queue: ByQueue,
     ) -> int:
-        """Returns how many."""
+        """Derive the units of records. Return how many."""
         transaction = records.sys_flags & _TRANSACTION
         with_unit = (
             alive
@@ -185,7 +191,7 @@ class Deriver:
     def _add_units(
         self, queue: ConsumeQueue, records: Records, members: Ints, units: Units
     ) -> None:
-        """Units of one queue, in the order of the log."""
+        """Add units of one queue, in the order of the log."""
         queue_offsets = records.queue_offsets[members].tolist()
         for at, queue_offset in zip(members.tolist(), queue_offsets, strict=True):
             physical_offset = int(records.physical_offsets[at])
@@ -200,12 +206,14 @@ class Deriver:
                 self.add_lost_bytes(int(records.sizes[at]))
 
     def _fits(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int) -> bool:
-        """Makes room for a record whose queue offset is not the next one, when that can be: the
-        queue begins here (the records before have expired), or records before it are lost.
+        """Make room for a record with another queue offset than the next. False: it is invalid.
+
+        It is valid if the queue begins here because earlier records have expired, or if records
+        before it are lost.
         """
         gap = queue_offset - queue.next_offset
         if queue_offset * record.FIXED_V1 > physical_offset:
-            return False  # so many records cannot lie before this one
+            return False  # that number of records cannot fit before this one
         if self.log.min_offset > 0 and self.dispatch.queues.is_at_rebuild_start(queue):
             self.dispatch.queues.restart(queue, queue_offset)
             return True
@@ -218,6 +226,6 @@ class Deriver:
 
 
 def _arrival(queue: ConsumeQueue) -> Arrival:
-    """Of the units that are not visible yet."""
+    """Return the arrival of the units that are not visible yet."""
     units = queue.tail[(queue.visible - queue.written) * UNIT.size :]
     return Arrival(queue.topic.name, queue.queue_id, queue.visible, queue.next_offset, units)

@@ -1,12 +1,12 @@
-"""Recovery: what a store does between finding its files and serving them.
+"""Recovery: from finding the files of a store to serving them.
 
-The commit log is the truth. It is read record by record from the checkpoint on; consume queues and
-index are trusted up to the checkpoint, wiped behind it and derived again. Where the records end,
-the log ends; `walk.py` judges what is no record.
+The commit log is authoritative. It is read record by record from the checkpoint on. Consume queues
+and index are trusted up to the checkpoint; later parts are wiped and derived again. The log ends
+where its records end; `walk.py` judges bytes that are not a record.
 
-Of a log with replicas only what they confirmed is derived, and nothing behind damage. The records
-behind that may be cut when another replica has become master; they are derived when they are
-confirmed, and the damage is repaired (`follow.py`).
+From a log with replicas, only confirmed records are derived, and none after damage. The later
+records may be cut if another replica has become master. They are derived after they are confirmed
+and the damage is repaired (`follow.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aerobee_broker.store.options import StoreOptions
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
-_TAIL_BYTES = 64 << 20  # of a replica's log, which are checked at each start: 50 ms
+_TAIL_BYTES = 64 << 20  # of a replica's log, checked at each start: 50 ms
 
 
 class Recovery:
@@ -50,16 +50,16 @@ class Recovery:
         self._damage = damage
         self._event = on_event
         self._durable: int | None = None  # every byte below was durable; None: unknown
-        self._queues_from = 0  # physical offset: records below are in the consume queues
-        self._index_from = 0  # physical offset: the keys of records below are in the index
-        self._lost_bytes = 0  # of damage: bounds the units that may be missing
+        self._queues_from = 0  # physical offset: earlier records are in the consume queues
+        self._index_from = 0  # physical offset: the keys of earlier records are in the index
+        self._lost_bytes = 0  # of damage: limits the units that may be missing
         self.lost_bytes = 0  # the same, after `run`
 
     def run(self, *, clean: bool) -> Checkpoint:
-        """Brings queues and index to the end of the log, or as far as it is confirmed. `clean`: the
-        store was closed, not left by a crash. Returns the checkpoint that holds now.
+        """Bring queues and index to the end of the log, or of its confirmed part.
 
-        Raises OSError, CommitLogBroken.
+        `clean`: the store was closed, not left by a crash. Returns the checkpoint that is valid
+        now. Raises OSError, CommitLogBroken.
         """
         found = self._read_checkpoint()
         if found is not None and found.file_size != self._log.file_size:
@@ -83,7 +83,7 @@ class Recovery:
         if self._replicated:
             confirmed = max(begin, found.confirmed if found is not None else 0)
         confirmed, end = self._read_log(begin, confirmed)
-        # Nothing known to be durable: at least the last file is written and synced again.
+        # If the durable end is unknown, at least the last file is written and synced again.
         durable = self._log.start_at(end) if self._durable is None else self._durable
         self._log.begin_at(end, min(end, durable))
         self._check_tail(begin, end, short_at)
@@ -104,7 +104,7 @@ class Recovery:
             return None
 
     def _check_files(self, checkpoint: Checkpoint) -> None:
-        """That the log has the files which the checkpoint covers. Raises CommitLogBroken."""
+        """Check that the log has the files that the checkpoint covers. Raises CommitLogBroken."""
         log = self._log
         end = log.starts[-1] + log.file_size if log.starts else 0
         if end < checkpoint.flushed:
@@ -118,8 +118,10 @@ class Recovery:
     # ---- derived files ----
 
     def _load_derived(self, found: Checkpoint | None, *, clean: bool) -> Checkpoint:
-        """Loads what the checkpoint covers, and removes what does not match it. The checkpoint that
-        says so is written first: a crash in between must not leave the old one beside new files.
+        """Load what the checkpoint covers, and remove what does not match it.
+
+        A checkpoint that reflects the removal is written first: a crash in between must not leave
+        the old one beside new files.
         """
         low = self._log.min_offset if self._log.starts else 0
         checkpoint = found or Checkpoint(self._log.file_size)
@@ -139,8 +141,8 @@ class Recovery:
             )
         if not index_matches:
             checkpoint = replace(checkpoint, index=IndexState(), index_timestamp_ms=0)
-        # Where it is unknown what was durable, no checkpoint is written before the log is read: one
-        # that says 0 bytes would make the whole log a torn tail.
+        # If the durable end is unknown, no checkpoint is written before the log is read: a
+        # checkpoint with 0 bytes would make the whole log a torn tail.
         if checkpoint != found and self._durable is not None:
             self._checkpoint_file.write(checkpoint)
         self._queues_from = max(low, checkpoint.dispatched)
@@ -160,8 +162,9 @@ class Recovery:
 
     @staticmethod
     def _matches(load: Callable[[], bool]) -> bool:
-        """False also when the files cannot be read: they will be rebuilt. Raises OSError,
-        StoreReadError when they may be readable later.
+        """Return whether the files match. False also if they cannot be read: they will be rebuilt.
+
+        Raises OSError, StoreReadError if they may be readable later.
         """
         try:
             return load()
@@ -174,9 +177,9 @@ class Recovery:
         self._queues.load(found.dispatched)
         matches = self._queues.digest() == found.digest
         self._finish_deletions()
-        # The checkpoint may have been taken before a deletion or after it.
+        # The checkpoint may have been taken before or after a deletion.
         matches = matches or self._queues.digest() == found.digest
-        # A rebuild that was cut short starts again.
+        # An interrupted rebuild starts again.
         matches = matches and not found.dispatched == 0 < log_start
         matches = matches and self._queues.starts_below(log_start)
         if matches:
@@ -184,8 +187,9 @@ class Recovery:
         return matches
 
     def _reset_queues(self, log_start: int) -> None:
-        """For a rebuild: removes the units of records in the log, and keeps those of expired
-        records where they can be read.
+        """Remove the units of records in the log for a rebuild.
+
+        Keeps the units of expired records if they can be read.
         """
 
         def load() -> bool:
@@ -199,7 +203,7 @@ class Recovery:
             self._queues.reset()
 
     def _finish_deletions(self) -> None:
-        """Of topics whose deletion a crash, or the disk, cut short."""
+        """Finish the deletion of topics that a crash or the disk interrupted."""
         for topic, physical_offset in self._deleted_topics.items():
             if self._queues.ends_below(topic, physical_offset):
                 try:
@@ -216,8 +220,9 @@ class Recovery:
     # ---- the log ----
 
     def _read_log(self, begin: int, confirmed: int) -> tuple[int, int]:
-        """Derives from the physical offset `begin` on what lies below `confirmed`, and reads the
-        rest for its end alone. Returns up to where everything is derived, and the end of the log.
+        """Derive from the physical offset `begin` to `confirmed`, and find the end of the log.
+
+        Returns the offset up to which everything is derived, and the end of the log.
         """
         if self._ends_at(begin):
             return begin, begin
@@ -261,7 +266,7 @@ class Recovery:
         return derived, walk.run(derived, _NOWHERE, derive=False, on_progress=on_progress).at
 
     def _ends_at(self, physical_offset: int) -> bool:
-        """Whether the log has nothing there: no file, or zeros where everything durable ends."""
+        """Return whether nothing is at this offset: no file, or zeros at the durable end."""
         if self._log.start_at(physical_offset) not in self._log.starts:
             return True
         if physical_offset != self._durable:
@@ -269,9 +274,11 @@ class Recovery:
         return not any(self._log.read(physical_offset, BLANK_RESERVE))
 
     def _check_tail(self, read_from: int, end: int, short_at: int | None) -> None:
-        """Checks the end of a replica's log, which was not read because the checkpoint covers it: a
-        replica that has lost it must not be elected. Of any log, what lies behind the end of a file
-        that was too short. Raises OSError."""
+        """Check the end of a log that was not read because the checkpoint covers it.
+
+        A replica that has lost the end of its log must not be elected. In any log, checks what
+        follows the end of a file that was too short. Raises OSError.
+        """
         begin = max(self._log.min_offset, end - _TAIL_BYTES) if self._replicated else read_from
         begin = min(begin, end if short_at is None else short_at)
         if begin >= min(read_from, end):

@@ -1,7 +1,7 @@
-"""Reads the commit log a chunk at a time and checks every record in it. Decides nothing: recovery
-judges what a bad record means.
+"""Reads the commit log a chunk at a time and checks every record in it.
 
-Over arrays: a record of 1 KB takes about 1 µs, half of it for its CRC; one by one in Python, 5 µs.
+Decides nothing: recovery judges what a bad record means. Works over arrays: a record of 1 KB takes
+about 1 µs, half of it for its CRC; one by one in Python, 5 µs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in _MAGICS)
 _WEIGHTS = np.random.default_rng(1).integers(0, 1 << 64, 256, dtype=np.uint64) | 1
 _QUEUE_WEIGHT = np.uint64(0x9E37_79B9_7F4A_7C15)
 _QUEUE_ID_MASK = 0xFFFF_FFFF
-# A stride (records of one size) is tried where so many records could follow; after a failure not
-# for the next `_STRIDE_PAUSE` records.
+# A stride (records of one size) is tried if this number of records could follow. After a failure,
+# it is not tried for the next `_STRIDE_PAUSE` records.
 _STRIDE = 16
 _STRIDE_PAUSE = 64
 
 
 class Stop(Enum):
-    """Why a scan of some bytes ended."""
+    """The reason why a scan of some bytes ended."""
 
     MORE = "the record continues behind these bytes"
     BLANK = "a blank record fills the rest of the file"
@@ -50,8 +50,11 @@ class Stop(Enum):
 
 
 class ByQueue(NamedTuple):
-    """Records by queue: topic and id of each queue; for each record the number of its queue; the
-    records queue by queue, those of queue n from `bounds[n]` on, in the order of the log.
+    """Records by queue.
+
+    `queues`: topic and id of each queue. `numbers`: for each record the number of its queue.
+    `order`: the records queue by queue in the order of the log, those of queue n from `bounds[n]`
+    on.
     """
 
     queues: list[tuple[bytes, int]]
@@ -96,7 +99,7 @@ class Records:
         return len(self.physical_offsets)
 
     def first(self, count: int) -> Records:
-        """The first of them."""
+        """Return the first `count` of them."""
         result = copy.copy(self)
         for name in self.__slots__:
             if name != "data":
@@ -104,7 +107,7 @@ class Records:
         return result
 
     def sample(self) -> tuple[str, int, int] | None:
-        """Topic, queue id and queue offset of the last record, if that has a unit."""
+        """Return topic, queue id and queue offset of the last record, if it has a unit."""
         if not len(self) or self.sys_flags[-1] & record.TRANSACTION_MASK:
             return None
         topic = self.data[int(self._topic_at[-1]) : int(self._topic_end[-1])]
@@ -125,7 +128,8 @@ class Records:
         ordered = sums[order]
         firsts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
         result = self._grouped(order, np.append(firsts, len(order)))
-        # Two queues with one sum are as good as impossible, but a wrong queue would be permanent.
+        # Two queues with equal sums are practically impossible, but a wrong queue would be
+        # permanent.
         like = order[firsts][result.numbers]
         same = (lengths[like] == lengths).all() and (self.queue_ids[like] == self.queue_ids).all()
         for length, group in members:
@@ -156,15 +160,16 @@ class Records:
         return list(slices(self.data, self._properties_at, self._properties_end))
 
     def joined_properties(self) -> Properties:
-        """Irregular strings count as empty, except for their tags."""
+        """Return the properties. Irregular strings count as empty, except for their tags."""
         whole = joined(self.data, self._properties_at, self._properties_end)
         result = Properties(whole, np.cumsum(self._properties_end - self._properties_at))
         return result if result.regular else Properties.of(self.properties())
 
 
 class End(NamedTuple):
-    """Where a scan ended, from the start of its bytes, and why. `damaged`: the record when only its
-    body is damaged.
+    """The position in its bytes at which a scan ended, and why.
+
+    `damaged`: the record, if only its body is damaged.
     """
 
     at: int
@@ -176,9 +181,10 @@ class End(NamedTuple):
 def scan(
     data: bytes, base: int, room: int, *, check_crc: bool, crc_from: int = NOWHERE
 ) -> tuple[Records, End]:
-    """The whole records at the beginning of `data`, which lies at the physical offset `base` with
-    `room` bytes up to the end of its file; and why they end. From the physical offset `crc_from` on
-    a record must hold its own CRC.
+    """Return the whole records at the beginning of `data`, and why they end.
+
+    `data` begins at the physical offset `base`, `room` bytes before the end of its file. From the
+    physical offset `crc_from` on, a record must have its own CRC.
     """
     starts, end = _chain(data, room)
     columns = RecordColumns(data, starts, base, crc_from) if len(starts) else None
@@ -218,17 +224,18 @@ def _why(data: bytes, at: int, base: int) -> str:
 
 
 def _chain(data: bytes, room: int) -> tuple[Ints, End]:
-    """Where records start, following their sizes, and what ends the chain. Runs of records of one
-    size are taken in one step.
+    """Return where records start, following their sizes, and what ends the chain.
+
+    Runs of records of one size are taken in one step.
     """
     parts: list[Ints] = []
     single: list[int] = []
-    most = min(len(data), room - BLANK_RESERVE)  # where a record ends at the latest
+    most = min(len(data), room - BLANK_RESERVE)  # the latest end of a record
     read = _PREFIX.unpack_from
     v1, v2 = _MAGICS
     smallest = record.FIXED_V1
     at = size_before = pause = 0
-    while at + 8 <= most:  # no call of ours in here: 0.2 µs a record
+    while at + 8 <= most:  # no calls in this loop: 0.2 µs a record
         size, magic = read(data, at)
         if (magic != v1 and magic != v2) or not smallest <= size <= most - at:  # noqa: PLR1714
             break
@@ -257,7 +264,7 @@ def _chain(data: bytes, room: int) -> tuple[Ints, End]:
 
 
 def _stop(data: bytes, at: int, room: int) -> End | None:
-    """Why there is no whole record at `at`; None when there may be one."""
+    """Return why there is no whole record at `at`; None if there may be one."""
     if at + _PREFIX.size > len(data):
         return End(at, Stop.MORE)
     size, magic = _PREFIX.unpack_from(data, at)
@@ -281,8 +288,9 @@ def scan_log(
     limit: int = NOWHERE,
     chunk: int = CHUNK,
 ) -> tuple[Records, int, End]:
-    """Scans the chunk of the log from the physical offset `begin` on, or the one record when it is
-    larger; no record that ends behind `limit`. Returns the records, the physical offset at which
+    """Scan the chunk of the log at the physical offset `begin`, or one record if it is larger.
+
+    Records that end after `limit` are left out. Returns the records, the physical offset at which
     the scan stopped, and why. Raises OSError.
     """
     room = log.start_at(begin) + log.file_size - begin
@@ -300,8 +308,8 @@ def scan_log(
 
 
 def find_record(log: ReadableLog, begin: int, limit: int, *, check_crc: bool) -> int | None:
-    """The first physical offset in [begin, limit) at which a whole record lies. Raises OSError."""
-    size = _NEAR  # mostly one record is damaged, and the next one is whole
+    """Return the first physical offset in [begin, limit) of a whole record. Raises OSError."""
+    size = _NEAR  # usually one record is damaged, and the next one is whole
     while begin < limit and log.start_at(begin) in log.starts:
         file_end = log.start_at(begin) + log.file_size
         data = log.read(begin, min(size, file_end - begin))
@@ -316,7 +324,7 @@ def find_record(log: ReadableLog, begin: int, limit: int, *, check_crc: bool) ->
 
 
 def _candidates(data: bytes, base: int) -> list[int]:
-    """Positions of headers that hold their own physical offset; `data` lies at `base`."""
+    """Return the positions of headers with their own physical offset; `data` begins at `base`."""
     result = set()
     for magic in _MAGIC_BYTES:
         at = data.find(magic)

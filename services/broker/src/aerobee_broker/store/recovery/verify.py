@@ -1,7 +1,7 @@
-"""Verifies the records of the log: each with its CRC, one piece at a time. Decides nothing, and
-changes nothing.
+"""Verifies the records of the log: each with its CRC, one piece at a time.
 
-A piece begins at a boundary: where a whole record begins, or a file.
+Decides nothing, and changes nothing. A piece begins at a boundary: the beginning of a whole record
+or of a file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from aerobee_broker.store.log.commit_log import BLANK_RESERVE
 from aerobee_broker.store.log.readable import ReadableLog
 from aerobee_broker.store.recovery.scan import CHUNK, Stop, find_record, scan_log
 
-_PIECE = 512 << 10  # damage is followed by another piece: the rest of a larger one is read again
-_BACK = 64 << 10  # bytes before a place that are searched for a boundary; then twice as many
+_PIECE = 512 << 10  # after damage the rest of a piece is read again: large pieces cost more
+_BACK = 64 << 10  # bytes searched for a boundary before a position; then twice as many
 
 
 class Piece(NamedTuple):
-    """`end`: where the next piece begins. `damaged`: what of this piece is no record; None: all of
-    it is whole. `records`: the whole ones; `sample`: topic, queue id and queue offset of one that
-    has a unit."""
+    """The result for one piece of the log.
+
+    `end`: where the next piece begins. `damaged`: the part that is not a record; None: everything
+    is whole. `records`: the number of whole records. `sample`: topic, queue id and queue offset of
+    a record with a unit.
+    """
 
     end: int
     records: int
@@ -31,14 +34,16 @@ class Piece(NamedTuple):
 
 
 def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Piece:
-    """Checks about `size` bytes from the boundary `begin` on, or one record. `limit`: a boundary
-    too, behind which nothing is read. Raises OSError."""
+    """Check about `size` bytes from the boundary `begin` on, or one record.
+
+    `limit`: also a boundary; nothing after it is read. Raises OSError.
+    """
     file_end = log.start_at(begin) + log.file_size
     if begin + BLANK_RESERVE > file_end:
         return Piece(file_end, 0)
     records, stopped, end = scan_log(log, begin, check_crc=True, limit=limit, chunk=size)
     if end.stop is Stop.BLANK or stopped > begin:
-        # What is wrong behind them is found by the next piece.
+        # The next piece finds what is wrong after these records.
         behind = file_end if end.stop is Stop.BLANK else stopped
         return Piece(behind, len(records), sample=records.sample())
     behind = begin + (len(end.damaged.data) if end.damaged else 1)
@@ -48,7 +53,7 @@ def verify(log: ReadableLog, begin: int, limit: int, *, size: int = CHUNK) -> Pi
 
 
 def verify_all(log: ReadableLog, begin: int, limit: int) -> Iterator[Piece]:
-    """All pieces from the boundary `begin` to `limit`. Raises OSError."""
+    """Yield all pieces from the boundary `begin` to `limit`. Raises OSError."""
     while begin < limit:
         piece = verify(log, begin, limit, size=_PIECE)
         yield piece
@@ -56,8 +61,10 @@ def verify_all(log: ReadableLog, begin: int, limit: int) -> Iterator[Piece]:
 
 
 def boundary_before(log: ReadableLog, physical_offset: int) -> int:
-    """The start of a whole record at or before this physical offset, not far from it; where there
-    is none, the start of the file. Raises OSError."""
+    """Return the start of a whole record at or shortly before this physical offset.
+
+    Without one, return the start of the file. Raises OSError.
+    """
     first = max(log.start_at(physical_offset), log.starts[0] if log.starts else 0)
     back = _BACK
     while physical_offset > first:

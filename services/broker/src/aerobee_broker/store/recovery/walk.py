@@ -1,11 +1,13 @@
-"""Walks over the records of the commit log: derives what they add to queues and index, and judges
-what is no record. For a start, and for what a replica derives later, when it is confirmed.
+"""Walks over the records of the commit log, derives their units and keys, and judges bad records.
 
-A bad record is judged by where it lies. At or behind the offset that was known to be durable it is
-the torn tail of a crash: never acknowledged, the log ends there. Before that offset it is damage:
-reported with file and physical offset, left as a hole, and reading continues behind it. Where
-nothing is known to be durable a bad record is damage when a whole record follows. A replica derives
-nothing over damage, which is repaired from another replica, unless it has to lead.
+Used by a start, and by a replica that derives records after they are confirmed.
+
+A bad record is judged by its position. At or after the offset that was known to be durable, it is
+the torn tail of a crash: it was never acknowledged, and the log ends there. Before that offset it
+is damage: it is reported with file and physical offset and left as a hole, and reading continues
+after it. If the durable end is unknown, a bad record is damage if a whole record follows.
+
+A replica does not derive over damage, which is repaired from another replica, unless it must lead.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ OnProgress = Callable[[int], None]  # the physical offset up to which the log is
 
 
 class Walked(NamedTuple):
-    """Where a walk came to, and whether the log ends there."""
+    """The physical offset at which a walk ended, and whether the log ends there."""
 
     at: int
     ended: bool
@@ -33,9 +35,10 @@ class Walked(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    """`durable`: every byte below was durable; None: unknown. `whole_crc`: records that are not
-    known to be durable must hold a CRC of their own. `over_damage`: derives what follows damage
-    too.
+    """A walk over the log.
+
+    `durable`: every byte below was durable; None: unknown. `whole_crc`: records that may not be
+    durable must have their own CRC. `over_damage`: also derives what follows damage.
     """
 
     log: CommitLog
@@ -48,8 +51,9 @@ class Walk:
     over_damage: bool = True
 
     def run(self, begin: int, limit: int, *, derive: bool, on_progress: OnProgress) -> Walked:
-        """Reads the records between two physical offsets, each the end of a record; `derive`: their
-        units and keys too. Raises OSError.
+        """Read the records between two physical offsets, each the end of a record.
+
+        `derive`: also derive their units and keys. Raises OSError.
         """
         log = self.log
         crc_from = self.durable if self.whole_crc and self.durable is not None else NOWHERE
@@ -67,7 +71,7 @@ class Walk:
                 if self.deriver.halted_at is not None:
                     return Walked(self.deriver.halted_at, False)
             if end.stop is Stop.MORE and stopped == at:
-                return Walked(at, False)  # the limit lies within a record
+                return Walked(at, False)  # the limit is within a record
             at = stopped
             if end.stop is Stop.BLANK:
                 at = file_end
@@ -84,7 +88,7 @@ class Walk:
         return Walked(at, at < limit)
 
     def _judge(self, physical_offset: int, end: End, limit: int, *, derive: bool) -> int | None:
-        """Where reading continues behind a bad record; None when the log ends at it."""
+        """Return where reading continues after a bad record, or None if the log ends at it."""
         durable = self.durable
         if durable is not None and physical_offset >= durable:
             self._report_torn_tail(physical_offset, end)

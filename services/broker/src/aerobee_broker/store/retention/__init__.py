@@ -1,1 +1,1 @@
-"""What is deleted: expired log files, and the records of deleted topics."""
+"""Deletion: expired log files, and the records of deleted topics."""

@@ -1,7 +1,7 @@
-"""Cleaning: drops the log files that retention gives up, unless they are protected.
+"""Cleaning: drops the log files that retention selects, unless they are protected.
 
-What follows is done in bounded steps: consume queues and index learn where the log begins now, and
-the flusher's thread removes the files.
+The consequences are handled in bounded steps: consume queues and index are trimmed to the new start
+of the log, and the flusher's thread removes the files.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Cleaning:
     retention: Retention
     interval_ms: int
     on_event: EventListener
-    # Physical offset: retention would delete what is protected below it.
+    # Physical offset: retention would delete the protected files below it.
     wanted_below: int = field(default=0, init=False)
-    # Physical offset: no power cut brings back what lay below it.
+    # Physical offset: a power cut cannot bring back files below it.
     deleted_below: int = field(default=0, init=False)
     _protections: list[NeededFrom] = field(default_factory=list, init=False)
     _given_up_below: list[Callable[[], int]] = field(default_factory=list, init=False)
@@ -49,14 +49,17 @@ class Cleaning:
     # ---- the loop's thread ----
 
     def protect(self, needed_from: NeededFrom) -> None:
-        """`needed_from` returns the physical offset from which on the log must stay, or None. While
-        it raises StoreReadError all of the log stays.
+        """Protect the log from the physical offset that `needed_from` returns, unless it is None.
+
+        While `needed_from` raises StoreReadError, the whole log stays.
         """
         self._protections.append(needed_from)
 
     def give_up(self, below: Callable[[], int]) -> None:
-        """`below` returns the physical offset below which no file stays, whatever its age: unless
-        it is protected."""
+        """Let all files be deleted below the physical offset that `below` returns.
+
+        Their age does not count. Protected files stay.
+        """
         self._given_up_below.append(below)
 
     def _count_given_up(self) -> int:
@@ -64,8 +67,10 @@ class Cleaning:
         return sum(start <= below for start in self.log.starts[1:])
 
     def run_when_due(self, now_ms: int, monotonic_ms: int) -> None:
-        """Every `interval_ms`: drops the files that may go. While the disk is full it is measured
-        by every call: producers wait for room."""
+        """Drop the files to delete, every `interval_ms`.
+
+        While the disk is full, every call measures it, because producers wait for room.
+        """
         was_full = self.retention.full
         if monotonic_ms < self._next_ms:
             if was_full or self.retention.stop:
@@ -93,9 +98,9 @@ class Cleaning:
             self.on_event(name, {"directory": str(self.log.folder.parent), "reason": reason})
 
     def _not_needed(self, count: int) -> int:
-        """How many of the `count` oldest files are not protected."""
+        """Return how many of the `count` oldest files are not protected."""
         starts = self.log.starts
-        # A file that is still to be flushed is open on the flusher's thread.
+        # A file that is not flushed yet is open on the flusher's thread.
         durable = sum(start <= self.log.flushed for start in starts[1 : count + 1])
         count = min(count, durable)
         if count <= 0:
@@ -104,7 +109,7 @@ class Cleaning:
             offsets = [
                 offset for needed_from in self._protections if (offset := needed_from()) is not None
             ]
-        except StoreReadError:  # unknown: perhaps all of it is needed
+        except StoreReadError:  # unknown: perhaps the whole log is needed
             return 0
         needed = min(offsets, default=starts[count])
         if starts[count] <= needed:
@@ -115,7 +120,7 @@ class Cleaning:
         return sum(start <= needed for start in starts[1 : count + 1])
 
     def trim_some(self) -> None:
-        """Trims some queues to where the log begins now. Raises StoreReadError."""
+        """Trim some queues to where the log begins now. Raises StoreReadError."""
         low = self.log.min_offset
         for _ in range(min(_TRIMMED_A_STEP, len(self._to_trim))):
             queue = self._to_trim.pop()
@@ -125,13 +130,13 @@ class Cleaning:
         self.dispatch.queues.expired.clear()
 
     def trim_all(self) -> None:
-        """After recovery. Raises StoreReadError."""
+        """Trim all queues after recovery. Raises StoreReadError."""
         self.deleted_below = self.log.min_offset  # recovery has synced the directory
         self.dispatch.queues.trim_all_to(self.log.min_offset)
         self.trim_some()
 
     def cancel_removals_in(self, directory: Path) -> None:
-        """It was removed: files that are created there from now on stay."""
+        """Cancel removals in a directory that was removed: files created there later must stay."""
         if any(directory in path.parents for path in list(self._removals)):
             kept = [path for path in list(self._removals) if directory not in path.parents]
             self._removals = deque(kept)
@@ -139,7 +144,7 @@ class Cleaning:
     # ---- the flusher's thread ----
 
     def remove_one(self) -> bool:
-        """False: there is nothing to remove. Raises OSError."""
+        """Remove one file. Return False if there is none to remove. Raises OSError."""
         if not self._removals:
             return False
         path = self._removals.popleft()

@@ -1,7 +1,7 @@
-"""Retention: which files of the commit log are to be deleted, and when the disk is too full.
+"""Retention: finds the commit log files to delete, and whether the disk is too full.
 
-Measures and decides; deletes nothing. A file has expired when the first record of the next file is
-older than the retention: modification times would be wrong for copied and restored files.
+Measures and decides; deletes nothing. A file has expired if the first record of the next file is
+older than the retention time. Modification times would be wrong for copied and restored files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_wire import record
 
-# A day, and one in which the clocks change.
+# A day, also one in which the clocks change.
 HOURS_AHEAD = 26
 _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 
@@ -24,20 +24,19 @@ _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 class Retention:
     def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
         self.full = ""  # why producers are refused; empty: they are not
-        self.stop = ""  # why every append is
-        self.forced = False  # the disk is above the forcible mark: files go whatever their age
+        self.stop = ""  # why every append is refused; empty: it is not
+        self.forced = False  # the disk is above the forcible mark: files are deleted at any age
         self._disk = disk
         self._path = path
         self._log = log
         self._options = options
 
     def evaluate(self, now_ms: int) -> int:
-        """Measures the disk. Returns how many of the oldest files are to be deleted now."""
+        """Measure the disk. Return how many of the oldest files must be deleted now."""
         return self._deletable(self.measure(), now_ms)
 
     def measure(self) -> Usage | None:
-        """Compares the disk with the watermarks. None: unknown, which counts as tight, not as
-        full."""
+        """Compare the disk with the watermarks. None: unknown; counts as tight, not as full."""
         try:
             usage = self._disk.usage(self._path)
         except OSError:
@@ -46,30 +45,34 @@ class Retention:
         return usage
 
     def expiries(self, physical_offsets: Sequence[int], now_ms: int) -> list[int]:
-        """For each record, when its file is deleted for its age at the earliest, in ms since the
-        epoch; 0: never. What limits the size of the log, and what protects files, is left out."""
+        """Return for each record when its file is deleted for its age at the earliest.
+
+        Times are in milliseconds since the epoch; 0: never. Size limits and protection are ignored.
+        """
         try:
             tight = self._is_tight(self._disk.usage(self._path))
         except OSError:
             tight = True
         starts = self._log.starts
         followers = {offset: bisect_right(starts, offset) for offset in physical_offsets}
-        # Neighbours share a file, and its answer.
+        # Neighbours share a file, and its expiry.
         answers = {
             number: self._expiry(number, now_ms, tight) for number in set(followers.values())
         }
         return [answers[followers[offset]] for offset in physical_offsets]
 
     def _expiry(self, follower: int, now_ms: int, tight: bool) -> int:
-        """Of the file before the one with the number `follower`; of the file in use, as if the next
-        one began now."""
+        """Return the expiry of the file before number `follower`.
+
+        The file in use is treated as if the next one began now.
+        """
         begun = (self._first_timestamp(start) for start in self._log.starts[follower:])
         complete_ms = next((stored for stored in begun if stored > 0), now_ms)
         expired_ms = max(complete_ms + self._options.file_reserved_time_ms, now_ms)
         return expired_ms if tight else self._deletion_from(expired_ms)
 
     def _deletion_from(self, moment_ms: int) -> int:
-        """The first moment from then on that is in an hour of deletion; 0: there is none."""
+        """Return the first moment from then on in an hour of deletion; 0 if there is none."""
         for _ in range(HOURS_AHEAD):
             local = time.localtime(moment_ms / 1000)
             if local.tm_hour in self._options.delete_when:
@@ -79,7 +82,7 @@ class Retention:
         return 0
 
     def _is_tight(self, usage: Usage | None) -> bool:
-        """Whether expired files go at any hour."""
+        """Return whether expired files are deleted at any hour."""
         return usage is None or usage.percent > self._options.disk_max_used_ratio
 
     def _compare_watermarks(self, usage: Usage) -> None:
@@ -115,7 +118,7 @@ class Retention:
         return min(count, options.delete_file_batch_max, len(self._log.starts) - 1)
 
     def _beyond(self, retain_bytes: int) -> int:
-        """Oldest files that a log of this size does not need."""
+        """Return the number of oldest files that a log of this size does not need."""
         return max(0, self._log.end - retain_bytes - self._log.min_offset) // self._log.file_size
 
     def _expired(self, before_ms: int) -> int:
@@ -124,12 +127,12 @@ class Retention:
             stored = self._first_timestamp(next_start)
             if stored >= before_ms or count >= self._options.delete_file_batch_max:
                 break
-            if stored > 0:  # else the next file tells
+            if stored > 0:  # otherwise the next file decides
                 count = number
         return count
 
     def _first_timestamp(self, start: int) -> int:
-        """Store timestamp of a file's first record; 0 when it has none, or a damaged one."""
+        """Return the store timestamp of a file's first record; 0 if it is missing or damaged."""
         if start >= self._log.written:
             return 0
         try:
