@@ -42,7 +42,7 @@ class Batcher(Generic[I, O]):
         self._sender: asyncio.Task[None] | None = None
 
     def submit(self, item: I, size: int) -> asyncio.Future[O]:
-        """Queue an item of `size` bytes. The future gets its outcome from the reply to its batch."""
+        """Queue an item of `size` bytes. The future gets its outcome after its batch is answered."""
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
         self._queue.append(_Submission((item,), size, future, True))
         if self._sender is None:
@@ -73,8 +73,8 @@ class Batcher(Generic[I, O]):
         try:
             while self._queue:
                 # Wait for one turn of the loop, so that items that become ready in it join the
-                # batch. A single item is not delayed. Saves the broker about a quarter of its work
-                # under load.
+                # batch. A single item loses almost no time. This saves the broker about a quarter
+                # of its work under load.
                 await asyncio.sleep(0)
                 batch = self._next_batch()
                 if not batch:

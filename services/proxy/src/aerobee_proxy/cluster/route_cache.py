@@ -6,9 +6,9 @@ topic is not cached.
 While no name server answers, a route in use is served regardless of its age, and a broker keeps its
 last address. A caller with such a stale answer waits at most 0.3 s for name servers that hang.
 
-A known topic is dropped only under two conditions: every name server that answers reports
-TOPIC_NOT_EXIST, and still knows the topic's brokers. The reason is that a broker that restarts
-removes its topics and registers them again.
+A known topic is dropped if every name server that answers reports TOPIC_NOT_EXIST. In the first 300
+s after its last fetch, all brokers of the topic must also be registered. The reason is that a
+broker that restarts removes its topics and registers them again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from aerobee_wire.status import Code, MqError, error_from
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-# For failures without an Aerobee code: grpc itself refused the call, or the peer is another program.
+# For failures without an Aerobee code: grpc itself refused, or the peer is another program.
 _CODE_OF_STATUS = {
     "UNIMPLEMENTED": Code.REQUEST_CODE_NOT_SUPPORTED,
     "RESOURCE_EXHAUSTED": Code.MESSAGE_ILLEGAL,  # more than 64 MiB on either side
