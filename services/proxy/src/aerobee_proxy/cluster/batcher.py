@@ -42,7 +42,7 @@ class Batcher(Generic[I, O]):
         self._sender: asyncio.Task[None] | None = None
 
     def submit(self, item: I, size: int) -> asyncio.Future[O]:
-        """Queue an item of `size` bytes. The future gets its outcome after its batch is answered."""
+        """Queue an item of `size` bytes. The future gets its outcome from the reply."""
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
         self._queue.append(_Submission((item,), size, future, True))
         if self._sender is None:
