@@ -30,6 +30,8 @@ CLEAN = (
     "docs/file_map.py",
     "docs/spark.md",
     "jobs/spark",
+    "services/proxy/src/aerobee_proxy/cluster",
+    "services/proxy/src/aerobee_proxy/v2/rpc",
 )
 # word or phrase → what to write instead
 PHRASES = {

@@ -149,7 +149,10 @@ class Proxy:
         )
 
     def _introduce_clients(self, broker_name: str) -> None:
-        """Register all clients at a broker that is back from an outage or has another master."""
+        """Register all clients at a broker that does not know them.
+
+        It is available again after an outage, or has another master.
+        """
         requests = [each.heartbeat for each in self.sessions if each.heartbeat is not None]
         self.background.run(self.heartbeats.repeat(broker_name, requests))
         # A lite client without a stream now uses another proxy, or is gone.

@@ -3,8 +3,8 @@
     {"users": [{"username": "billing", "password": "…", "userStatus": "enable",
                 "policies": [{"resource": "Topic:orders", "actions": ["Sub"]}]}]}
 
-If the file cannot be read at the start, the proxy does not start. If it is broken later, the error
-is logged and the last good users stay, so that an editing mistake does not lock out all users. A
+If the file cannot be read at the start, the proxy does not start. If it is invalid later, the error
+is logged and the last good users stay. Thus an editing mistake does not lock out all users. A
 secret is never logged or shown.
 """
 

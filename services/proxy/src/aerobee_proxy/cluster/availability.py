@@ -1,6 +1,7 @@
-"""Track the brokers to avoid: those that are away, and those that refuse every message.
+"""Track the brokers to avoid: those that are unavailable, and those that refuse every message.
 
-A broker is away if it answered before and does not answer now. Most such brokers are restarting.
+A broker is unavailable ("away" in names) if it answered before and does not answer now. Most such
+brokers are restarting.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from aerobee_wire.status import Code, MqError
 
-# After this long without a failed call, a broker that is away is tried again, even if other brokers
+# After this long without a failed call, an unavailable broker is tried again, even if other brokers
 # are available.
 AVOID_S = 2.0
 
@@ -26,7 +27,7 @@ NOT_FROM_BROKER = frozenset(
 )
 
 
-# A call to a broker that is away fails with one of these codes.
+# A call to a broker that is unavailable fails with one of these codes.
 AWAY = frozenset({Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST})
 
 # A broker that answers with one of these codes refuses every message for a while. Another broker
@@ -59,7 +60,7 @@ def tell_nobody(broker_name: str) -> None:
 
 
 class BrokerAvailability:
-    """Which brokers are away or refuse messages.
+    """Which brokers are unavailable or refuse messages.
 
     `on_back` is called with the name of a broker that answers after an outage, or has another
     master. Its process may be a new one that does not know any client.
@@ -84,7 +85,7 @@ class BrokerAvailability:
     def is_avoided(self, broker_name: str) -> bool:
         """Return whether messages should go to another broker.
 
-        True if this one is away, or refused messages within AVOID_S.
+        True if this one is unavailable, or refused messages within AVOID_S.
         """
         refused_s = self._refused_s.get(broker_name)
         if refused_s is not None:
@@ -107,7 +108,7 @@ class BrokerAvailability:
         return asyncio.get_running_loop().time() if outage is None else outage.first_s
 
     def is_outage(self, broker_name: str, error: MqError) -> bool:
-        """Return whether a call failed because the broker is away.
+        """Return whether a call failed because the broker is unavailable.
 
         That is, it answered before, and is now unreachable or missing from the name servers'
         tables. A broker whose master is being elected is also away.

@@ -1,8 +1,8 @@
 """Many small calls made into few large ones, clocked by the replies. Independent of the transport.
 
-While no batch is under way, an item leaves in the next turn of the loop, so that a single caller
-does not wait for others. Items that come while a batch is under way queue up and leave together
-after its reply. At most one batch is under way, so items arrive in the order in which they came in.
+While no batch is under way, an item leaves in the next turn of the loop. Thus a single caller does
+not wait for others. Items that come while a batch is under way queue up and leave together after
+its reply. At most one batch is under way, so items arrive in the order in which they came in.
 """
 
 from __future__ import annotations

@@ -159,9 +159,7 @@ class BrokerBatches:
     ) -> Sequence[LeaseFailures]:
         request = AckRequest(lease_sets=lease_sets)
         answer = await self._calls.call_patiently(broker_name, ACK, request)
-        if answer.lease_sets != len(
-            lease_sets
-        ):  # an empty answer would mean that all are acknowledged
+        if answer.lease_sets != len(lease_sets):  # its empty answer looks like success
             raise MqError(
                 Code.VERSION_NOT_SUPPORTED,
                 f"broker {broker_name} acknowledges no sets of leases: it is older than this "

@@ -1,6 +1,6 @@
-"""Call brokers by name, and wait for a broker that is away.
+"""Call brokers by name, and wait for a broker that is unavailable.
 
-A broker that is away is usually restarting. A call that only this broker can answer waits for it as
+An unavailable broker is usually restarting. A call that only this broker can answer waits for it as
 long as SDKs wait for an answer. A long poll waits as long as it would have waited for messages.
 """
 
@@ -42,7 +42,7 @@ class BrokerCalls:
         self._transport = transport
         self._route_cache = route_cache
         self._choices: dict[tuple[str, str, int, str], ReplicaChoice] = {}
-        self._probes: dict[str, asyncio.Task[None]] = {}  # of brokers that are away
+        self._probes: dict[str, asyncio.Task[None]] = {}  # of brokers that are unavailable
 
     async def call(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
@@ -120,7 +120,7 @@ class BrokerCalls:
         *,
         deadline_s: float,
     ) -> R:
-        """Like `call`, but retry while the broker is away.
+        """Like `call`, but retry while the broker is unavailable.
 
         `deadline_s` is in the event loop's time. `attempt`: seconds left → request, timeout in
         seconds.
@@ -140,14 +140,14 @@ class BrokerCalls:
     async def call_patiently(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
-        """Like `call`, but retry while the broker is away for less than PATIENCE_S."""
+        """Like `call`, but retry while the broker is unavailable for less than PATIENCE_S."""
         deadline_s = self.availability.away_since_s(broker_name) + PATIENCE_S
         return await self.call_until(
             broker_name, rpc, lambda _: (request, timeout_s), deadline_s=deadline_s
         )
 
     async def wait_until_back(self, broker_name: str) -> None:
-        """Wait until a broker that is away answers again.
+        """Wait until a broker that is unavailable answers again.
 
         Returns after PATIENCE_S at the latest.
         """

@@ -1,4 +1,4 @@
-"""Cache of consumer group configurations from brokers.
+"""Cache consumer group configurations from brokers.
 
 A configuration is fetched again after 20 s. While no broker answers, it is kept for longer. A group
 that is unknown to all brokers has the default configuration: brokers create it when it first
@@ -123,7 +123,7 @@ class GroupConfigCache:
         the first answer of a broker that knows the group is returned.
         """
         names = sorted(await self._route_cache.brokers())
-        if not names:  # the name server has just started: the group may exist
+        if not names:  # a name server has just started: the group may exist
             raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: try again")
         request = GetGroupRequest(consumer_group=consumer_group)
 

@@ -1,4 +1,4 @@
-"""Cache of topic routes and broker addresses from name servers.
+"""Cache topic routes and broker addresses from name servers.
 
 A route is fetched again after 20 s. Concurrent requests for one topic share one fetch. An unknown
 topic is not cached.
@@ -171,13 +171,13 @@ class RouteCache:
         return broker_name in self._gone
 
     def learn(self, members: BrokerMembers) -> str | None:
-        """Apply a change of a broker that a name server has reported by itself.
+        """Apply a change of a broker that a name server has reported without a request.
 
         Returns the previous address of the master if its address has changed, else None.
 
-        If the master is gone, its address is kept until a call fails or another master is known: it
-        may be gone for that name server only. Routes that were fetched meanwhile lack the broker.
-        When it is back, they are fetched again.
+        If the master is gone, its address is kept until a call fails or another master is known.
+        The master may be gone for that name server only. Routes that were fetched meanwhile lack
+        the broker. When it is back, they are fetched again.
         """
         name, address = members.broker_name, members.addresses.get(0)
         if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):
@@ -237,7 +237,7 @@ class RouteCache:
     async def _shared_fetch_of_brokers(self, *, has_stale: bool) -> dict[str, str]:
         """Fetch all brokers once for all concurrent callers.
 
-        Every consumer of a broker that went away needs its address at the same time.
+        Every consumer of a broker that became unavailable needs its address at the same time.
         """
         return await self._broker_flights.do("", self._fetch_brokers, has_stale=has_stale)
 

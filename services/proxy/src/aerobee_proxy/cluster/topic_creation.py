@@ -29,7 +29,7 @@ from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code, MqError
 
 RETRY_S = 1.0  # pause after a broker did not accept the type of a topic
-OLD_S = 60.0  # pause for a broker that does not support it; it may be updated meanwhile
+OLD_S = 60.0  # pause for a broker that cannot set types; it may be updated meanwhile
 
 
 class TopicCreation:
@@ -102,7 +102,7 @@ class TopicCreation:
             permission=READABLE | WRITABLE,
             attributes={MESSAGE_TYPE_ATTRIBUTE: UNSPECIFIED},
         )
-        # A request for a route must not change an existing topic: it may have been created
+        # A request for a route must not change an existing topic. The topic may have been created
         # meanwhile, or a name server that has just started may not know it yet.
         request = PutTopicRequest(topic=config, only_new=True)
         return await self._calls.try_call(data.broker_name, PUT_TOPIC, request)

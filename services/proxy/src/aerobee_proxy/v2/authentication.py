@@ -27,7 +27,7 @@ DATE_TIME_KEY = "x-mq-date-time"
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_HEADER = 1_024
 
-# If no user has the name, its secret is used, so that timing does not reveal which names exist.
+# For an unknown name, this secret is used, so that timing does not reveal which names exist.
 _NOBODY = User("", b"nobody", enabled=False)
 
 

@@ -29,8 +29,8 @@ def is_lite(session: Session) -> bool:
 def check_binding(settings: Settings, policy: GroupPolicy) -> None:
     """Check that the client's type fits its group.
 
-    A group that is bound to a parent has only lite clients, which subscribe to that parent. Any
-    other group has none. Raises Refused.
+    A group that is bound to a parent has only lite clients, which subscribe to that parent. A group
+    that is not bound has only other clients. Raises Refused.
     """
     lite, kind = policy.lite, settings.client_type
     group = settings.subscription.group.name
@@ -74,7 +74,7 @@ async def repeat_lite_topics(
 ) -> None:
     """Send lite topics to a broker that may not know these clients.
 
-    It was away, or has another master.
+    It was unavailable, or has another master.
     """
 
     async def repeat(session: Session) -> None:

@@ -36,7 +36,7 @@ MAX_TIME_MS = 253_402_300_799_000  # the year 9999: receipt handles come from cl
 
 
 class BrokerAway(MqError):
-    """A lease cannot be settled while its broker is away. The client may retry."""
+    """A lease cannot be settled while its broker is unavailable. The client may retry."""
 
 
 @dataclass(slots=True)

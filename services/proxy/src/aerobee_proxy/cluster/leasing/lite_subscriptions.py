@@ -1,7 +1,7 @@
 """Send the lite topics that clients subscribe to, to every broker of the parent topic.
 
 Each broker needs the whole subscription, because any broker may have, or receive, messages of any
-lite topic. The proxy sends what it knows to a new master and to a broker that was away. The
+lite topic. The proxy sends what it knows to a new master and to a broker that was unavailable. The
 client's complete sets, one every 30 s, add what the proxy does not know.
 """
 

@@ -211,8 +211,8 @@ class Receiver:
     async def _hold(self, broker_name: str, rpc: Rpc[P, R], request: P) -> R:
         """Pop with a long poll.
 
-        While the broker is away, this waits for the broker instead of for messages. If it returned
-        an error at once, SDKs would retry after 1 s, and one of them 50 times a second.
+        While the broker is unavailable, this waits for the broker instead of for messages. If it
+        returned an error at once, SDKs would retry after 1 s, and one of them 50 times a second.
         """
 
         def attempt(left_s: float) -> tuple[P, float]:
@@ -231,7 +231,7 @@ class Receiver:
                 if error.code not in AWAY:
                     raise
             # `call_until` does not wait for a broker that never answered this proxy: it may have
-            # gone away before this proxy started.
+            # become unavailable before this proxy started.
             left_s = deadline_s - time()
             await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
             if left_s <= RETRY_S:

@@ -1,6 +1,6 @@
 """Send messages: choose the queue of each, and send them in batches.
 
-A broker that is away, or refuses every message, is avoided. Some messages can only go to one
+A broker that is unavailable, or refuses every message, is avoided. Some messages can only go to one
 broker: it has their message group, or no other broker has the topic. Such a message waits for its
 broker before it is sent, so that it is not sent twice.
 """
@@ -169,8 +169,8 @@ class MessageSender:
 def _told(failure: Exception, broker_name: str) -> Exception:
     """Return the failure as the client gets it.
 
-    A broker that is missing from the name servers' tables is reported as away, like one that does
-    not answer. This proxy chose it, and no other broker may accept the message.
+    A broker that is missing from the name servers' tables is reported as unavailable, like one that
+    does not answer. This proxy chose it, and no other broker may accept the message.
     """
     if not isinstance(failure, MqError) or failure.code is not Code.BROKER_NOT_EXIST:
         return failure

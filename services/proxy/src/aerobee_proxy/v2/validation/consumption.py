@@ -11,8 +11,8 @@ from aerobee_proxy.v2.validation.units import milliseconds
 from aerobee_wire import tags
 from aerobee_wire.status import MqError
 
-# A long poll ends this long before the client's deadline, so that a busy proxy still answers in
-# time: a tenth of the remaining time, within these limits.
+# A long poll ends before the client's deadline, so that a busy proxy still answers in time. It ends
+# earlier by a tenth of the remaining time, within these limits.
 MIN_RESERVE_MS, MAX_RESERVE_MS = 500, 2_000
 
 

@@ -10,8 +10,8 @@ Codes:
     PROXY_TIMEOUT
     BAD_REQUEST                        PARTIAL_ADD in a wildcard group
 
-Differences from RocketMQ's proxy: names are checked in complete sets too, TIMESTAMP works, TAIL_N
-counts from the end, and the broker counts what a client holds.
+Differences from RocketMQ's proxy: names are checked in complete sets too. TIMESTAMP works, and
+TAIL_N counts from the end. The broker counts what a client holds.
 """
 
 from __future__ import annotations

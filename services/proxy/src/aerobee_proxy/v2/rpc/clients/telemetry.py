@@ -3,9 +3,10 @@
 Settings are answered at once. The same answer is repeated a second later, because one SDK misses an
 answer that arrives during its start.
 
-A push consumer is answered only after a broker and a name server have reported whether its group
-consumes all its topics in order: SDKs use only the first answer. A consumer that was answered
-otherwise gets the messages of a message group one by one (Session.keeps_order).
+The proxy must know from brokers and name servers whether a push consumer's group consumes all its
+topics in order. A push consumer is answered only after that, because SDKs use only the first
+answer. A consumer that was not answered FIFO gets the messages of a message group one by one
+(Session.keeps_order).
 
 The stream stays open until the client ends it, with these exceptions:
 

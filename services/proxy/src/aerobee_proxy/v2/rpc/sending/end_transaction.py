@@ -1,4 +1,6 @@
-"""EndTransaction: a producer commits its half message or rolls it back; durable when answered.
+"""EndTransaction: a producer commits its half message or rolls it back.
+
+The result is durable before the answer.
 
 Codes: ILLEGAL_TOPIC, INVALID_TRANSACTION_ID, TOPIC_NOT_FOUND, PROXY_TIMEOUT,
 MASTER_PERSISTENCE_TIMEOUT. Differences from RocketMQ's proxy: any proxy can end any open

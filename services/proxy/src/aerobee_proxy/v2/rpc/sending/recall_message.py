@@ -1,4 +1,6 @@
-"""RecallMessage: a producer takes back a message before its delivery time; durable when answered.
+"""RecallMessage: a producer withdraws a message before its delivery time.
+
+The recall is durable before the answer.
 
 Codes:
 
@@ -10,8 +12,8 @@ Codes:
     PROXY_TIMEOUT
     MASTER_PERSISTENCE_TIMEOUT
 
-Differences from RocketMQ's proxy: the RPC is on by default, an invalid handle is the caller's error
-instead of an internal error, and a second recall fails.
+Differences from RocketMQ's proxy: the RPC is on by default, and a second recall fails. An invalid
+handle is the caller's error, not an internal error.
 """
 
 from __future__ import annotations
