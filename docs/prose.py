@@ -59,6 +59,8 @@ CLEAN = (
     "services/broker/src/aerobee_broker/store/recovery",
     "services/broker/src/aerobee_broker/store/retention",
     "services/broker/src/aerobee_broker/wiring",
+    "services/proxy/src/aerobee_proxy/cluster",
+    "services/proxy/src/aerobee_proxy/v2/rpc",
 )
 # word or phrase → what to write instead
 PHRASES = {

@@ -1,6 +1,6 @@
-"""The proxy: speaks the public protocol apache.rocketmq.v2 to the official SDKs, ours to brokers.
+"""The proxy: speaks apache.rocketmq.v2 to the official SDKs, and Aerobee's protocol to brokers.
 
-Keeps nothing that a restart may lose.
+It does not keep anything that a restart must not lose.
 """
 
 import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc

@@ -1,7 +1,8 @@
 """The process of a proxy: the order in which its components start and stop.
 
-Start: background work, metrics, port. Stop is the reverse; last of all the calls to brokers, which
-handlers and background work make until they have ended. Brokers may start later than a proxy.
+Background work starts first, then metrics, then the port. They stop in reverse order. The calls to
+brokers stop last, because handlers and background work make calls until they have ended. Brokers
+may start later than a proxy.
 """
 
 from __future__ import annotations
@@ -36,19 +37,22 @@ from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
-# The gRPC status with which a telemetry stream ends, else INVALID_ARGUMENT.
+# The gRPC status with which a refused telemetry stream ends; for any other code INVALID_ARGUMENT.
 REFUSALS = {
     Code.UNAUTHORIZED: "PERMISSION_DENIED",
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
-GOODBYE_S = 0.05  # until clients have read that no new calls are taken
-STOP_GRACE_S = 1.0  # streams and long polls are ended before
+GOODBYE_S = 0.05  # time for clients to read that the server does not accept new calls
+STOP_GRACE_S = 1.0  # streams and long polls have ended before
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
 
 
 class ProxyApp(App):
-    """`listeners`: sockets of the port, where several processes share it. `clock` is for tests."""
+    """The proxy as a process.
+
+    `listeners` are the sockets of the port if several processes share it. `clock` is for tests.
+    """
 
     def __init__(
         self,
@@ -92,7 +96,10 @@ class ProxyApp(App):
         }
 
     def _end_long_calls_soon(self) -> None:
-        """While the server stops: what clients ask afterwards goes to another proxy."""
+        """End streams and long polls soon after the server began to stop.
+
+        Later requests of the clients go to another proxy.
+        """
         asyncio.get_running_loop().call_later(GOODBYE_S, self.proxy.end_long_calls)
 
     def _background_work(self) -> list[Component]:
@@ -148,7 +155,10 @@ class ProxyApp(App):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """How an error of the domain ends a telemetry stream; other RPCs answer with a status."""
+    """Return how an error of the domain ends a telemetry stream.
+
+    Other RPCs answer with a status.
+    """
     if isinstance(error, Refused):
         return Failure(REFUSALS.get(error.code, "INVALID_ARGUMENT"), error.message)
     if isinstance(error, TooMuchInFlight):
@@ -159,9 +169,9 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def busy_answer(method: Method) -> Message | None:
-    """The response with which an RPC of the public protocol says that too much is in flight."""
+    """Return the response with which an RPC reports that too much is in flight."""
     rpc = DESCRIPTOR.methods_by_name.get(method.name)
-    if rpc is None:  # of grpc.health.v1
+    if rpc is None:  # a method of grpc.health.v1
         return None
     response: Message = message_factory.GetMessageClass(rpc.output_type)(
         status=named(status(Code.TOO_MANY_REQUESTS, TOO_MUCH))

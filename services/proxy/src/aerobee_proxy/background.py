@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-GRACE_S = 2.0  # for running tasks when the proxy stops; most of them give messages back
+GRACE_S = 2.0  # time for running tasks when the proxy stops; most of them give messages back
 
 
 class Background:
@@ -22,7 +22,7 @@ class Background:
         return task
 
     async def close(self) -> None:
-        """Waits for running tasks, and cancels those that take longer than GRACE_S."""
+        """Wait for running tasks; cancel those that take longer than GRACE_S."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE_S)
         for task in self._tasks:

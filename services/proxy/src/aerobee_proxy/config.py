@@ -1,9 +1,13 @@
-"""Options of a proxy: RocketMQ's keys (rmq-proxy.json) where it has one. Knows neither files nor
-the command line.
+"""Options of a proxy: RocketMQ's keys (rmq-proxy.json) where RocketMQ has one.
 
-Defaults differ from RocketMQ's in: useEndpointPortFromRequest (true: a mapped port stays the mapped
-port), bindAddress (loopback), tlsCertWatchIntervalMs (10 s). A given certificate is used whatever
-tlsTestModeEnable says; tlsServerMode is RocketMQ's system property tls.server.mode.
+This module does not read files or the command line. These defaults differ from RocketMQ's:
+
+    useEndpointPortFromRequest   true: a mapped port stays the mapped port
+    bindAddress                  the loopback address
+    tlsCertWatchIntervalMs       10 s
+
+A given certificate is used regardless of tlsTestModeEnable. tlsServerMode is RocketMQ's system
+property tls.server.mode.
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ class ProxyOptions(Options):
     # ---- addresses ----
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
-    # The endpoints that clients shall dial, "host:port;host:port". Empty: those that they dialled.
+    # The endpoints that clients must dial, "host:port;host:port". Empty: those that they dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
-    # gRPC's completion queue on the event loop itself, or grpc.aio.
+    # Either gRPC's completion queue on the event loop itself, or grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
 
     workers: int = Field(default=1, ge=1, le=64)  # processes that share the port
@@ -39,16 +43,16 @@ class ProxyOptions(Options):
     authentication_users_file: str = ""
     authorization_enabled: bool = False
 
-    # ---- TLS ---- (on the same port as plaintext, unless one of them is turned off)
+    # ---- TLS ---- (on the same port as plaintext, unless one of the two is turned off)
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
-    # Without a certificate: a self-signed one, new with each process.
+    # Without a certificate, each process creates a self-signed one.
     tls_test_mode_enable: bool = True
     tls_cert_path: str = ""
     tls_key_path: str = ""
     tls_key_password: SecretStr = SecretStr("")
     tls_cert_watch_interval_ms: Milliseconds = 10_000
 
-    # ---- messages ---- (a size of 0 or less: no limit here)
+    # ---- messages ---- (a size of 0 or less means no limit)
     max_message_size: int = 4 * 1024 * 1024
     enable_message_body_empty_check: bool = True
     max_user_property_size: int = 16 * 1024
@@ -58,7 +62,7 @@ class ProxyOptions(Options):
     max_delay_time_mills: Milliseconds = 86_400_000
     max_transaction_recovery_second: int = Field(default=3_600, ge=1)
     enable_topic_message_type_check: bool = True
-    # Whether the first route query creates a topic, where brokers do (autoCreateTopicEnable).
+    # Whether the first route query creates a topic, if brokers allow it (autoCreateTopicEnable).
     auto_create_topics: bool = True
 
     # ---- leases ----
@@ -122,7 +126,7 @@ class ProxyOptions(Options):
     def _one_name_or_addresses(cls, value: str) -> str:
         hosts = [part.rpartition(":")[0].strip() for part in value.split(";") if part.strip()]
         if len(hosts) > 1 and not all(re.fullmatch(r"[\d.]+|\[?[\da-fA-F:]+\]?", h) for h in hosts):
-            # The C++ SDK ends its process when a name comes with a second address.
+            # The C++ SDK ends its process if it gets a host name and a second address.
             raise ValueError("write one host name, or several IP addresses")
         return value
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """Since the start of the process."""
+    """Counts since the start of the process."""
 
     sent: int = 0
     received: int = 0

@@ -1,7 +1,7 @@
-"""The metrics of a proxy, read at scrape time from what keeps them: there is no second count.
+"""The metrics of a proxy, read from their owners when Prometheus scrapes. Nothing is counted twice.
 
-Scrapes run on another thread: they read only lengths and numbers, which is safe. The endpoint is
-off by default, and prometheus_client is loaded only where it is on.
+Scrapes run on another thread. They read only lengths and numbers, which is safe. The endpoint is
+off by default, and prometheus_client is loaded only if it is on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COUNTS = {
 
 
 class ProxyCollector:
-    """For `CollectorRegistry.register`."""
+    """A collector for `CollectorRegistry.register`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ProxyCollector:
         in_flight: InFlight,
         connections: ConnectionCounts | None = None,
     ) -> None:
-        """`connections` is None where TLS is turned off: gRPC does not count them."""
+        """Create it. `connections` is None if TLS is off: gRPC does not count connections."""
         self._sessions = sessions
         self._counts = counts
         self._in_flight = in_flight

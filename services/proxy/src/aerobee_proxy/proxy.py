@@ -1,4 +1,4 @@
-"""The wiring of a proxy: its objects, and those that each RPC gets. Starts nothing."""
+"""The wiring of a proxy: creates its objects and passes each RPC its own. Starts nothing."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ from aerobee_proxy.v2.transaction_checks import TransactionChecks
 
 
 class Proxy:
-    """`listen_port`: the port that clients reach this proxy on, known once it is bound.
+    """The objects of a proxy, by name.
 
-    Raises ConfigError for a file of users that cannot be used.
+    `listen_port` returns the port on which clients reach this proxy; it is known after the port is
+    bound. Raises ConfigError: when the file of users cannot be used.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Proxy:
         self.counts = ProxyCounts()
         self.sessions = sessions = Sessions()
         self.background = Background()
-        self.authentication: Authentication | None = None  # None: everybody may call
+        self.authentication: Authentication | None = None  # None: any client may call
         if options.authentication_enabled:
             users = Users(Path(options.authentication_users_file))
             self.authentication = Authentication(users, self.counts, clock)
@@ -148,15 +149,18 @@ class Proxy:
         )
 
     def _introduce_clients(self, broker_name: str) -> None:
-        """To a broker that is back from an outage, or has another master."""
+        """Register all clients at a broker that does not know them.
+
+        It is available again after an outage, or has another master.
+        """
         requests = [each.heartbeat for each in self.sessions if each.heartbeat is not None]
         self.background.run(self.heartbeats.repeat(broker_name, requests))
-        # A lite client without a stream is one of another proxy by now, or gone.
+        # A lite client without a stream now uses another proxy, or is gone.
         lite = [each for each in self.sessions if each.streams and is_lite(each)]
         self.background.run(repeat_lite_topics(self.lite_subscriptions, broker_name, lite))
 
     def expire_clients(self) -> None:
-        """Forgets the clients without a stream that have made no call for a while."""
+        """Remove clients without a stream that have not made a call for EXPIRY_MS."""
         for session in self.sessions.expire(self.clock.real.monotonic_ms()):
             self.departures.left(session)
             structlog.get_logger().info("client_expired", client_id=session.client_id)
@@ -165,7 +169,7 @@ class Proxy:
         return self.sessions.is_alive(client_id, self.clock.real.monotonic_ms(), user)
 
     def end_long_calls(self) -> None:
-        """Streams and long polls, without an error for the client."""
+        """End streams and long polls without an error for the client."""
         self.telemetry.close()
         self.receiver.end_polls()
 
@@ -176,8 +180,10 @@ class Proxy:
         await self.batches.close()
 
     def _may_publish(self, user_name: str, topic: str) -> bool:
-        """By the file of users as it is now, which may have changed since the client's stream
-        began."""
+        """Return whether a user may publish, by the current file of users.
+
+        The file may have changed since the client's stream began.
+        """
         if self.authentication is None:
             return True
         user = self.authentication.users.get(user_name)
@@ -186,7 +192,7 @@ class Proxy:
         return not self.options.authorization_enabled or authorization.may_publish(user, topic)
 
     def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
-        """The RPCs of MessagingService, by name in snake_case."""
+        """Return the RPCs of MessagingService, by name in snake_case."""
         options, clock, calls = self.options, self.clock, self.calls
         endpoints = partial(endpoints_for, options, listen_port)
         acks = self.acknowledgements

@@ -1,9 +1,11 @@
-"""Several processes on one port, where one core is not enough: `workers=N`.
+"""Several processes on one port, for more than one core: `workers=N`.
 
 The parent process binds the port, with a listening socket for each worker, and the kernel spreads
-connections over these sockets. A worker is a whole proxy; workers share nothing, and a client may
-talk to several. The parent only supervises: when a worker ends it starts another on the same
-socket, where connections wait meanwhile, and it stops all of them when it is stopped or killed.
+connections over these sockets. A worker is a complete proxy. Workers share nothing, and a client
+may talk to several.
+
+The parent only supervises. When a worker ends, the parent starts another one on the same socket,
+where connections wait meanwhile. When the parent is stopped or killed, all workers stop.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from aerobee_chassis.tls_port.supervisor import listen
 from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
 
-RESTART_MS = 1_000  # between two starts of one worker
-STOP_MS = 10_000  # for the workers to end in order
+RESTART_MS = 1_000  # between the end of a worker and its next start
+STOP_MS = 10_000  # time for the workers to end in order; then they are killed
 FAILED = 1
 
 
@@ -39,13 +41,13 @@ FAILED = 1
 class Worker:
     number: int
     pid: int
-    ready_pipe: int  # the worker writes the fields of its ready line there, as JSON
+    ready_pipe: int  # the worker writes the fields of its ready line to it, as JSON
     ready: dict[str, object] = field(default_factory=dict)
     ready_pipe_closed: bool = False
 
 
 def run(options: ProxyOptions) -> int:
-    """Runs until SIGTERM or SIGINT; returns the exit code."""
+    """Run until SIGTERM or SIGINT. Return the exit code."""
     try:
         listeners = _listeners(options)
     except StartError as error:
@@ -55,8 +57,10 @@ def run(options: ProxyOptions) -> int:
 
 
 def _listeners(options: ProxyOptions) -> list[list[socket.socket]]:
-    """The listening sockets of each worker. Raises PortInUse, also where another process shares the
-    port."""
+    """Return the listening sockets of each worker.
+
+    Raises PortInUse: also when another process shares the port.
+    """
     host = options.bind_address
     alone = listen(host, options.grpc_server_port)
     port = alone[0].getsockname()[1]
@@ -72,7 +76,7 @@ class _Parent:
         self._listeners = listeners
         self._workers: dict[int, Worker] = {}
         self._restart_ms: dict[int, int] = {}  # number of a worker → when to start it, monotonic
-        # Workers read it to the end, which comes when this process is gone, however it ended.
+        # Workers wait for the end of this pipe. It closes when this process ends for any reason.
         self._tether, self._tether_end = os.pipe()
         self._wakeup, wake = os.pipe()  # signals write to it
         for descriptor in (self._wakeup, wake):
@@ -104,7 +108,10 @@ class _Parent:
     # ---- workers ----
 
     def _start(self, number: int) -> None:
-        """Raises OSError where the system refuses another process."""
+        """Start a worker.
+
+        Raises OSError: when the system refuses another process.
+        """
         sys.stdout.flush()
         ready_pipe, report = os.pipe()
         try:
@@ -119,7 +126,7 @@ class _Parent:
         self._workers[pid] = Worker(number, pid, ready_pipe)
 
     def _become(self, number: int, ready_pipe: int, report: int) -> None:
-        """Turns this process into a worker; does not return."""
+        """Turn this process into a worker. Does not return."""
         code = FAILED
         try:
             signal.set_wakeup_fd(-1)
@@ -152,7 +159,7 @@ class _Parent:
             os._exit(code)
 
     def _reap(self) -> bool:
-        """Collects child processes that ended; whether a worker was among them."""
+        """Collect child processes that ended. Return whether a worker was among them."""
         ended = False
         # Any child: in a container this is process 1, which inherits the relay of a dead worker.
         for pid, status in iter(_ended_child, (0, 0)):
@@ -177,7 +184,7 @@ class _Parent:
                 try:
                     self._start(number)
                     del self._restart_ms[number]
-                except OSError as error:  # the other workers go on
+                except OSError as error:  # the other workers continue
                     self._restart_ms[number] = now + RESTART_MS
                     structlog.get_logger().error(
                         "worker_not_started", worker=number, reason=error.strerror
@@ -190,7 +197,7 @@ class _Parent:
     # ---- waiting ----
 
     def _wait(self) -> None:
-        """Until a signal, until a worker serves, or until a worker is to be started."""
+        """Wait for a signal, for a worker that is ready, or until a worker must be started."""
         workers = self._workers.values()
         starting = {
             worker.ready_pipe: worker
@@ -263,7 +270,7 @@ class _Parent:
 
 
 def _ended_child() -> tuple[int, int]:
-    """(process id, wait status) of a child that ended; (0, 0) without one."""
+    """Return (process id, wait status) of a child that ended; (0, 0) without one."""
     try:
         return os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -271,13 +278,16 @@ def _ended_child() -> tuple[int, int]:
 
 
 def _stop_at_end_of(tether: int) -> None:
-    """Stops this process, in order, when the parent's end of the pipe is closed."""
+    """Stop this process in order when the parent's end of the pipe is closed."""
     os.read(tether, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _options_of(options: ProxyOptions, number: int) -> ProxyOptions:
-    """The options of one worker: each serves its own metrics, on consecutive ports."""
+    """Return the options of one worker.
+
+    Each serves its own metrics, on consecutive ports.
+    """
     port = options.metrics_prom_exporter_port
     return options.model_copy(
         update={"metrics_prom_exporter_port": port + number if port else 0, "workers": 1}

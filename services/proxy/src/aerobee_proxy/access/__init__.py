@@ -1,1 +1,1 @@
-"""Users and policies. Knows no public protocol."""
+"""Users and policies. Independent of the public protocol."""

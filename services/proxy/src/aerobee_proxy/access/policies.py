@@ -1,10 +1,11 @@
-"""Policies over topics and consumer groups, and which of them decides a request. Pure.
+"""Policies for topics and consumer groups, and which of them decides a request. Pure.
 
     {"resource": "Topic:orders*", "actions": ["Pub", "Sub"], "decision": "ALLOW"}
 
 A resource is `Topic:NAME`, `Group:NAME`, `Topic:PREFIX*`, `Topic:*` or `*`. Of the policies that
-match, the one with the most specific resource decides; among equals a denial; without any, the
-request is denied. Policies of type DEFAULT count only where none of type CUSTOM matches.
+match, the one with the most specific resource decides. If several are equally specific, a denial
+decides. If no policy matches, the request is denied. Policies of type DEFAULT count only if no
+policy of type CUSTOM matches.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Need:
 @dataclass(frozen=True, slots=True)
 class Policy:
     kind: str  # TOPIC, GROUP or ANY
-    pattern: str  # a name, a prefix with a * behind, or ANY
+    pattern: str  # a name, a prefix followed by *, or ANY
     actions: frozenset[str]
     allow: bool
     custom: bool = True
@@ -53,7 +54,7 @@ class Policy:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int, bool]:
-        """Of the policies that match, the one with the greatest rank decides."""
+        """The specificity: of the policies that match, the one with the greatest rank decides."""
         literal = not self.pattern.endswith(ANY)
         return self.custom, self.kind != ANY, literal, len(self.pattern), not self.allow
 
@@ -68,9 +69,9 @@ def _decision(policies: Iterable[Policy], need: Need, action: str) -> bool:
 
 
 def policies_of(entry: object) -> list[Policy]:
-    """The policies of one entry of a user's "policies", one for each resource.
+    """Return the policies of one entry of a user's "policies", one for each resource.
 
-    Raises ConfigError, whose text follows "has a policy ", and whose `about` follows "policies[0]".
+    Raises ConfigError: its text follows "has a policy ", and its `about` follows "policies[0]".
     """
     if not isinstance(entry, dict):
         raise ConfigError("that is no object")

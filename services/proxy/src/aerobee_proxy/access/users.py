@@ -1,10 +1,11 @@
-"""The users of this proxy and their policies: a JSON file, read again when it changes.
+"""The users of this proxy and their policies: a JSON file that is read again when it changes.
 
     {"users": [{"username": "billing", "password": "…", "userStatus": "enable",
                 "policies": [{"resource": "Topic:orders", "actions": ["Sub"]}]}]}
 
-A file that cannot be read stops a start. A file that is broken later is logged, and the last good
-users stay: a slip of the editor must not lock everybody out. No secret is ever logged or shown.
+If the file cannot be read at the start, the proxy does not start. If it is invalid later, the error
+is logged and the last good users stay. Thus an editing mistake does not lock out all users. A
+secret is never logged or shown.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import structlog
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.policies import Policy, policies_of
 
-# Without the characters that end a name in the authorization header.
+# The characters that end a name in the authorization header are not allowed.
 _USERNAME = re.compile(r"[^\s,/=]{1,128}")
 _KEYS = frozenset({"username", "password", "userType", "userStatus", "policies"})
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -39,7 +40,7 @@ class User:
 
 
 class Users:
-    """The users of one file. Raises ConfigError where it cannot be used."""
+    """The users of one file. Raises ConfigError: when the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()  # the working directory may change
@@ -52,7 +53,7 @@ class Users:
         return self._by_name.get(name)
 
     def refresh(self) -> None:
-        """Reads the file again if it changed since the last time."""
+        """Read the file again if it changed since the last time."""
         log = structlog.get_logger()
         try:
             found = self._stat()
@@ -84,7 +85,10 @@ class Users:
 
 
 def read_users(path: Path) -> Mapping[str, User]:
-    """Name → user. Raises ConfigError, which names the file and the entry and shows no secret."""
+    """Return name → user.
+
+    Raises ConfigError: it names the file and the entry, and shows no secret.
+    """
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -109,8 +113,10 @@ def read_users(path: Path) -> Mapping[str, User]:
 
 
 def _user(entry: object) -> User:
-    """Raises ConfigError, whose text follows "entry 1 of the file of users … ", and whose `about`
-    follows "users[0]".
+    """Return the user of one entry.
+
+    Raises ConfigError: its text follows "entry 1 of the file of users … ", and its `about` follows
+    "users[0]".
     """
     if not isinstance(entry, dict):
         raise ConfigError("is no object")

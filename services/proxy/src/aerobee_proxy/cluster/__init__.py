@@ -1,1 +1,1 @@
-"""Name servers and brokers, and what a proxy decides about messages. Knows no public protocol."""
+"""Name servers, brokers and decisions about messages. Independent of the public protocol."""

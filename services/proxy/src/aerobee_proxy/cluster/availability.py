@@ -1,6 +1,7 @@
-"""Which brokers to leave out: those that are away, and those that refuse every message.
+"""Track the brokers to avoid: those that are unavailable, and those that refuse every message.
 
-A broker is away if it answered before and does not answer now. Most such brokers are restarting.
+A broker is unavailable ("away" in names) if it answered before and does not answer now. Most such
+brokers are restarting.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import NamedTuple
 
 from aerobee_wire.status import Code, MqError
 
-# After this long without a failed call, a broker that is away is tried again although others are
-# there.
+# After this long without a failed call, an unavailable broker is tried again, even if other brokers
+# are available.
 AVOID_S = 2.0
 
-# Codes that the proxy makes itself; the broker may not have seen the request.
+# Codes that the proxy itself produces; the broker may not have received the request.
 NOT_FROM_BROKER = frozenset(
     {
         Code.BROKER_UNREACHABLE,
@@ -26,15 +27,16 @@ NOT_FROM_BROKER = frozenset(
 )
 
 
-# What a call to a broker that is away fails with.
+# A call to a broker that is unavailable fails with one of these codes.
 AWAY = frozenset({Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST})
 
-# At such a broker every message is refused for a while, and may be taken elsewhere.
+# A broker that answers with one of these codes refuses every message for a while. Another broker
+# may accept it.
 REFUSES_MESSAGES = frozenset({Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE, Code.SLAVE_NOT_AVAILABLE})
 
 
 class BeingElected(MqError):
-    """A broker has replicas, and no master yet."""
+    """A broker has replicas, but no master yet."""
 
     def __init__(self, broker_name: str) -> None:
         super().__init__(
@@ -44,7 +46,7 @@ class BeingElected(MqError):
 
 
 class _Outage(NamedTuple):
-    """In the loop's time: the first failed call and the last."""
+    """The times of the first and the last failed call, in the event loop's time."""
 
     first_s: float
     last_s: float
@@ -58,28 +60,33 @@ def tell_nobody(broker_name: str) -> None:
 
 
 class BrokerAvailability:
-    """`on_back` is called with the name of a broker that answers after an outage, or has another
-    master: its process may be a new one, which knows no client."""
+    """Which brokers are unavailable or refuse messages.
+
+    `on_back` is called with the name of a broker that answers after an outage, or has another
+    master. Its process may be a new one that does not know any client.
+    """
 
     def __init__(self, on_back: OnBack = tell_nobody) -> None:
         self._on_back = on_back
-        self._answered: set[str] = set()  # since the start; holds no name that a client made up
+        self._answered: set[str] = set()  # since the start; only names of real brokers
         self._outages: dict[str, _Outage] = {}
-        self._refused_s: dict[str, float] = {}  # in the loop's time: when messages were refused
+        self._refused_s: dict[str, float] = {}  # last refusal, in the event loop's time
 
     @property
     def any_away(self) -> bool:
-        """Whether `is_away` can be true of any broker."""
+        """Return whether `is_away` can be true for any broker."""
         return bool(self._outages)
 
     @property
     def any_avoided(self) -> bool:
-        """Whether `is_avoided` can be true of any broker."""
+        """Return whether `is_avoided` can be true for any broker."""
         return bool(self._outages or self._refused_s)
 
     def is_avoided(self, broker_name: str) -> bool:
-        """Whether a message is better sent to another broker: this one is away, or refused messages
-        within AVOID_S."""
+        """Return whether messages should go to another broker.
+
+        True if this one is unavailable, or refused messages within AVOID_S.
+        """
         refused_s = self._refused_s.get(broker_name)
         if refused_s is not None:
             if asyncio.get_running_loop().time() - refused_s < AVOID_S:
@@ -88,18 +95,24 @@ class BrokerAvailability:
         return self.is_away(broker_name)
 
     def is_away(self, broker_name: str) -> bool:
-        """Whether a call found the broker away within AVOID_S, and it has not answered since."""
+        """Return whether a call failed within AVOID_S and the broker has not answered since."""
         outage = self._outages.get(broker_name)
         return outage is not None and asyncio.get_running_loop().time() - outage.last_s < AVOID_S
 
     def away_since_s(self, broker_name: str) -> float:
-        """When the first call failed, in the loop's time; now, if none has."""
+        """Return when the first call failed, in the event loop's time.
+
+        The current time if no call has failed.
+        """
         outage = self._outages.get(broker_name)
         return asyncio.get_running_loop().time() if outage is None else outage.first_s
 
     def is_outage(self, broker_name: str, error: MqError) -> bool:
-        """Whether a call failed because the broker is away: it answered before, and is unreachable
-        now or gone from the name servers' tables; or its master is being elected."""
+        """Return whether a call failed because the broker is unavailable.
+
+        That is, it answered before, and is now unreachable or missing from the name servers'
+        tables. A broker whose master is being elected is also away.
+        """
         known = broker_name in self._answered or isinstance(error, BeingElected)
         return known and error.code in AWAY
 
@@ -114,7 +127,10 @@ class BrokerAvailability:
         self._on_back(broker_name)
 
     def failed(self, broker_name: str, error: MqError) -> None:
-        """A call raised `error`: an outage, or an answer like any other."""
+        """Register that a call raised `error`.
+
+        It is either an outage, or an answer like any other.
+        """
         if self.is_outage(broker_name, error):
             now_s = asyncio.get_running_loop().time()
             self._outages[broker_name] = _Outage(self.away_since_s(broker_name), now_s)

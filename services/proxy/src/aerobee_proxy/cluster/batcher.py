@@ -1,8 +1,8 @@
-"""Many small calls made into few large ones, clocked by the replies. Knows no transport.
+"""Many small calls made into few large ones, clocked by the replies. Independent of the transport.
 
-While no batch is under way, an item leaves in the next turn of the loop, so that a lone caller
-waits for no other. Items that come while a batch is under way queue up and leave together once its
-reply is there. At most one batch is under way, so items arrive in the order in which they came in.
+While no batch is under way, an item leaves in the next turn of the loop. Thus a single caller does
+not wait for others. Items that come while a batch is under way queue up and leave together after
+its reply. At most one batch is under way, so items arrive in the order in which they came in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SendBatch = Callable[[Sequence[I]], Awaitable[Sequence[O | Exception]]]
 class _Submission(Generic[I, O]):
     items: Sequence[I]
     size: int
-    # Its result: the outcome of the one item of `submit`, the list of outcomes of `submit_all`.
+    # Its result is one outcome after `submit`, and a list of outcomes after `submit_all`.
     future: asyncio.Future[Any]
     is_single: bool
 
@@ -42,7 +42,7 @@ class Batcher(Generic[I, O]):
         self._sender: asyncio.Task[None] | None = None
 
     def submit(self, item: I, size: int) -> asyncio.Future[O]:
-        """Queues an item of `size` bytes. The future has its outcome once its batch is answered."""
+        """Queue an item of `size` bytes. The future gets its outcome from the reply."""
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
         self._queue.append(_Submission((item,), size, future, True))
         if self._sender is None:
@@ -50,7 +50,10 @@ class Batcher(Generic[I, O]):
         return future
 
     def submit_all(self, items: Sequence[I], size: int) -> asyncio.Future[Sequence[O | Exception]]:
-        """Queues items of `size` bytes in all for one batch. The future has the outcome of each."""
+        """Queue items for one batch, of `size` bytes in total.
+
+        The future gets the outcomes of all items, in their order.
+        """
         future: asyncio.Future[Sequence[O | Exception]]
         future = asyncio.get_running_loop().create_future()
         self._queue.append(_Submission(items, size, future, False))
@@ -59,7 +62,7 @@ class Batcher(Generic[I, O]):
         return future
 
     async def close(self) -> None:
-        """Cancels the batch that is under way and every queued item."""
+        """Cancel the batch that is under way and every queued item."""
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -69,8 +72,9 @@ class Batcher(Generic[I, O]):
     async def _send(self) -> None:
         try:
             while self._queue:
-                # One turn of the loop, so that what becomes ready in it joins the batch; a lone
-                # item loses nothing. Spares the broker about a quarter of its work under load.
+                # Wait for one turn of the loop, so that items that become ready in it join the
+                # batch. A single item loses almost no time. This saves the broker about a quarter
+                # of its work under load.
                 await asyncio.sleep(0)
                 batch = self._next_batch()
                 if not batch:
@@ -79,7 +83,7 @@ class Batcher(Generic[I, O]):
                     items = [item for submission in batch for item in submission.items]
                     outcomes = await self._send_batch(items)
                     self._resolve(batch, outcomes)
-                except Exception as error:  # of the whole batch
+                except Exception as error:  # fails the whole batch
                     for submission in batch:
                         _fail(submission.future, error)
                 except asyncio.CancelledError:
@@ -90,8 +94,11 @@ class Batcher(Generic[I, O]):
             self._sender = None
 
     def _next_batch(self) -> list[_Submission[I, O]]:
-        """The submissions that leave next; none if all were cancelled. A cancelled one is dropped:
-        its caller sends it again, so while a broker hangs the queue would only grow."""
+        """Return the submissions that leave next; empty if all were cancelled.
+
+        A cancelled one is dropped: its caller sends it again, so while a broker hangs the queue
+        would only grow.
+        """
         batch: list[_Submission[I, O]] = []
         size = count = 0
         while self._queue:

@@ -1,9 +1,11 @@
-"""Batches for brokers: messages, acks, changes of invisible durations, ends of transactions.
+"""Batch requests to brokers: messages, acks, changes of invisible durations, ends of transactions.
 
-Acks, changes and ends are answered entry by entry. A batch of messages is stored all or none: when
-a broker refuses one, its messages are sent one by one, so that only those fail that are at fault. A
-failure after which the batch may be stored fails every message of it, because sending again would
-make duplicates.
+Acks, changes and ends have one result for each entry. A batch of messages is stored as a whole or
+not at all. If a broker refuses a batch, its messages are sent one by one, so that only the messages
+at fault fail.
+
+After some failures the batch may be stored. Such a failure fails every message of it, because
+sending them again would create duplicates.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ from aerobee_wire.status import Code, MqError, failure_of
 I = TypeVar("I")  # noqa: E741  # item
 O = TypeVar("O")  # noqa: E741  # outcome
 
-# Roughly, on the wire: a message beside its body, one lease, one end of a transaction.
+# Approximate sizes on the wire: a message without its body, one lease, one end of a transaction.
 MESSAGE_OVERHEAD_BYTES = 512
 LEASE_BYTES = 128
 END_BYTES = 256
 
-# Nothing of the batch was stored, and one message may be the reason.
+# With these codes, no message of the batch was stored, and a single message may be the reason.
 REFUSALS = frozenset(
     {
         Code.MESSAGE_ILLEGAL,
@@ -52,7 +54,7 @@ REFUSALS = frozenset(
     }
 )
 
-# Of a message that was sent: its queue offset, or the whole result where the broker says more.
+# The queue offset of a message that was sent, or its whole result if the broker returns more.
 SendOutcome: TypeAlias = int | SendResult
 # Index in the queue offsets of a lease set → why that lease was not acknowledged.
 LeaseFailures: TypeAlias = Mapping[int, MqError]
@@ -73,7 +75,7 @@ class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
 
 
 class BrokerBatches:
-    """At most one batch of each kind is under way at a broker.
+    """The batches of all brokers: at most one of each kind is under way at a broker.
 
     Broker names in receipt handles and transaction ids come from clients: each is looked up before
     it gets a batcher.
@@ -88,14 +90,17 @@ class BrokerBatches:
         self._ends: _Batchers[TransactionEnd, EndTransactionResult] = _Batchers(self._end)
 
     def send(self, broker_name: str, message: Message) -> asyncio.Future[SendOutcome]:
-        """Queues a message for a broker of a route. The future raises MqError."""
+        """Queue a message for a broker of a route. The future raises MqError."""
         return self._sends[broker_name].submit(message, len(message.body) + MESSAGE_OVERHEAD_BYTES)
 
     async def acknowledge(
         self, broker_name: str, lease_sets: Sequence[LeaseSet]
     ) -> Sequence[LeaseFailures | Exception]:
-        """For each set the leases that were not acknowledged, INVALID_RECEIPT_HANDLE where the
-        lease has ended. Raises MqError when it is not known of any."""
+        """Return for each set the leases that were not acknowledged.
+
+        The failure of a lease that has ended is INVALID_RECEIPT_HANDLE. Raises MqError: when the
+        outcome is unknown for every lease.
+        """
         if broker_name not in self._acks:
             await self._route_cache.address_of(broker_name)
         leases = sum(len(lease_set.queue_offsets) for lease_set in lease_sets)
@@ -104,13 +109,19 @@ class BrokerBatches:
     async def change_invisible_duration(
         self, broker_name: str, change: InvisibleChange
     ) -> InvisibleChangeResult:
-        """Raises MqError, INVALID_RECEIPT_HANDLE where the lease has ended."""
+        """Change how long a message stays invisible.
+
+        Raises MqError: INVALID_RECEIPT_HANDLE when the lease has ended.
+        """
         if broker_name not in self._changes:
             await self._route_cache.address_of(broker_name)
         return await self._changes[broker_name].submit(change, LEASE_BYTES)
 
     async def end_transaction(self, broker_name: str, end: TransactionEnd) -> None:
-        """Raises MqError, INVALID_TRANSACTION_ID where the transaction is not open."""
+        """Commit or roll back a transaction.
+
+        Raises MqError: INVALID_TRANSACTION_ID when the transaction is not open.
+        """
         if broker_name not in self._ends:
             await self._route_cache.address_of(broker_name)
         await self._ends[broker_name].submit(end, END_BYTES)
@@ -148,7 +159,7 @@ class BrokerBatches:
     ) -> Sequence[LeaseFailures]:
         request = AckRequest(lease_sets=lease_sets)
         answer = await self._calls.call_patiently(broker_name, ACK, request)
-        if answer.lease_sets != len(lease_sets):  # its answer is empty, as if all were acknowledged
+        if answer.lease_sets != len(lease_sets):  # its empty answer looks like success
             raise MqError(
                 Code.VERSION_NOT_SUPPORTED,
                 f"broker {broker_name} acknowledges no sets of leases: it is older than this "

@@ -1,7 +1,7 @@
-"""Calls to brokers by name, and patience with a broker that is away.
+"""Call brokers by name, and wait for a broker that is unavailable.
 
-A broker that is away is mostly restarting. Calls that only this broker can answer wait for it as
-long as SDKs wait for an answer; a long poll waits as long as it would have waited for messages.
+An unavailable broker is usually restarting. A call that only this broker can answer waits for it as
+long as SDKs wait for an answer. A long poll waits as long as it would have waited for messages.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 TIMEOUT_S = 5.0
-FLUSH_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flush
-# Below the 3 s that SDKs give a request, and counted from the first failed call of an outage: later
-# calls fail at once, so that no queue grows of requests whose callers have given up.
+FLUSH_TIMEOUT_S = 8.0  # longer than the 5 s after which a broker reports that it cannot flush
+# Shorter than the 3 s after which SDKs give up a request. It is counted from the first failed call
+# of an outage. Later calls fail at once, so that requests of callers that gave up do not queue up.
 PATIENCE_S = 2.0
 RETRY_AFTER_S, MAX_RETRY_AFTER_S = 0.1, 0.5
-MAX_CHOICES = 10_000  # queues and their readers of whom it is known where they pull from
+MAX_CHOICES = 10_000  # readers of a queue whose choice of a replica is kept
 
 
 class BrokerCalls:
@@ -42,12 +42,12 @@ class BrokerCalls:
         self._transport = transport
         self._route_cache = route_cache
         self._choices: dict[tuple[str, str, int, str], ReplicaChoice] = {}
-        self._probes: dict[str, asyncio.Task[None]] = {}  # of brokers that are away
+        self._probes: dict[str, asyncio.Task[None]] = {}  # of brokers that are unavailable
 
     async def call(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
-        """Raises MqError, BROKER_NOT_EXIST among others."""
+        """Call a broker. Raises MqError: BROKER_NOT_EXIST among others."""
         address = ""
         try:
             address = await self._route_cache.address_of(broker_name)
@@ -61,7 +61,10 @@ class BrokerCalls:
         return answer
 
     async def ask(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """`call` for what a slave answers too: one is asked while the master is elected."""
+        """Like `call`, for requests that a slave can answer too.
+
+        While the master is being elected, a slave is asked.
+        """
         replicas = await self._route_cache.replicas_of(broker_name)
         if MASTER_ID in replicas:
             return await self.call(broker_name, rpc, request)
@@ -71,8 +74,10 @@ class BrokerCalls:
     async def pull(
         self, broker_name: str, request: PullRequest, *, timeout_s: float
     ) -> PullResponse:
-        """From the master, or from a slave that it suggests; from any slave while the master is
-        elected. Raises as `call`."""
+        """Pull from the master, or from a slave that it suggests.
+
+        While the master is being elected, any slave is asked. Raises MqError like `call`.
+        """
         replicas = await self._route_cache.replicas_of(broker_name)
         if replicas.keys() == {MASTER_ID}:
             return await self.call(broker_name, PULL, request, timeout_s=timeout_s)
@@ -94,13 +99,13 @@ class BrokerCalls:
     def _choice(self, broker_name: str, request: PullRequest) -> ReplicaChoice:
         reader = broker_name, request.topic, request.queue_id, request.consumer_group
         choice = self._choices.pop(reader, None) or ReplicaChoice()
-        self._choices[reader] = choice  # the last used are last
+        self._choices[reader] = choice  # keep the least recently used first
         if len(self._choices) > MAX_CHOICES:
             del self._choices[next(iter(self._choices))]
         return choice
 
     async def try_call(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> MqError | None:
-        """`call`, for the failure only; None: the broker has answered."""
+        """Like `call`, but return the failure; None: the broker has answered."""
         try:
             await self.call(broker_name, rpc, request)
         except MqError as error:
@@ -115,9 +120,10 @@ class BrokerCalls:
         *,
         deadline_s: float,
     ) -> R:
-        """`call`, repeated while the broker is away, until `deadline_s` in the loop's time.
+        """Like `call`, but retry while the broker is unavailable.
 
-        `attempt`: seconds left → request and timeout in seconds.
+        `deadline_s` is in the event loop's time. `attempt`: seconds left → request, timeout in
+        seconds.
         """
         time, pause_s = asyncio.get_running_loop().time, RETRY_AFTER_S
         while True:
@@ -134,14 +140,17 @@ class BrokerCalls:
     async def call_patiently(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
-        """`call`, repeated while the broker is away, until its outage is PATIENCE_S old."""
+        """Like `call`, but retry while the broker is unavailable for less than PATIENCE_S."""
         deadline_s = self.availability.away_since_s(broker_name) + PATIENCE_S
         return await self.call_until(
             broker_name, rpc, lambda _: (request, timeout_s), deadline_s=deadline_s
         )
 
     async def wait_until_back(self, broker_name: str) -> None:
-        """Returns when a broker that is away answers again, after PATIENCE_S at the latest."""
+        """Wait until a broker that is unavailable answers again.
+
+        Returns after PATIENCE_S at the latest.
+        """
         if not self.availability.is_away(broker_name):
             return
         probe = self._probes.get(broker_name)
@@ -151,7 +160,7 @@ class BrokerCalls:
         await asyncio.wait([probe], timeout=PATIENCE_S)
 
     async def _probe(self, broker_name: str) -> None:
-        """Asks about a group that does not exist, because any answer will do."""
+        """Ask for a group that does not exist, because any answer shows that the broker is back."""
         deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
         try:
             await self.call_until(

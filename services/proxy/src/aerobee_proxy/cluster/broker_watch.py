@@ -1,6 +1,6 @@
-"""Hears of new masters, and of brokers that are back, from every name server, without asking.
+"""Receive news of new masters, and of brokers that are back, from every name server.
 
-Asking goes on as before: where no stream is open, a route is at most 20 s old.
+Routes are still refreshed as well: if no stream is open, a route is at most 20 s old.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BrokerWatch:
         self._availability = availability
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Watch all name servers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for namesrv in self._namesrvs:
                 group.create_task(self._follow(namesrv))
@@ -75,6 +75,6 @@ class BrokerWatch:
             former=former,
             address=members.addresses[0],
         )
-        # What is under way there may hang, or be answered by a master that was deposed.
+        # Calls under way there may hang, or be answered by a master that was deposed.
         await self._transport.drop(former)
         self._availability.back(name)

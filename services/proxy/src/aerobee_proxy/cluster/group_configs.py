@@ -1,6 +1,7 @@
-"""Configurations of consumer groups: what brokers answered, kept 20 s, and longer while none does.
+"""Cache consumer group configurations from brokers.
 
-A group that no broker knows yet has the default configuration: brokers create it when it first
+A configuration is fetched again after 20 s. While no broker answers, it is kept for longer. A group
+that is unknown to all brokers has the default configuration: brokers create it when it first
 consumes.
 """
 
@@ -26,8 +27,8 @@ from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
 MAX_GROUPS = 20_000
-HEDGE_S = 0.1  # for the first broker to answer, before the others are asked too
-# RocketMQ's delay levels: the retry delays of a group that sets none.
+HEDGE_S = 0.1  # time for the first broker to answer before the others are asked too
+# RocketMQ's delay levels: the retry delays of a group without its own.
 DEFAULT_RETRY_DELAYS_MS = tuple(
     1_000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
 )
@@ -41,18 +42,18 @@ class GroupPolicy:
 
     order: ConsumeOrder = ConsumeOrder.AUTO
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
-    # Before the first retry, the second, …; beyond the last, the last again. Never empty.
+    # Delays before the first retry, the second, …; later retries use the last one. Never empty.
     retry_delays_ms: Sequence[int] = DEFAULT_RETRY_DELAYS_MS
-    # None: `retry_delays_ms` are a list of the group's own, or the default.
+    # None: `retry_delays_ms` is the group's own list, or the default.
     exponential_retry: ExponentialRetryPolicy | None = None
-    lite: LiteGroup | None = None  # None: it is bound to no parent of lite topics
+    lite: LiteGroup | None = None  # None: it is not bound to a parent of lite topics
 
     @property
     def max_attempts(self) -> int:
         return self.retry_max_times + 1
 
     def retry_delay_ms(self, delivery_attempt: int) -> int:
-        """Between a failure in this attempt (from 1) and the next attempt."""
+        """Return the delay between a failure in this attempt (from 1) and the next attempt."""
         delays = self.retry_delays_ms
         return delays[min(max(delivery_attempt, 1), len(delays)) - 1]
 
@@ -72,8 +73,10 @@ class GroupConfigCache:
         self._flights: SingleFlight[GroupPolicy] = SingleFlight(clock)
 
     async def policy(self, consumer_group: str) -> GroupPolicy:
-        """The policy of a stored group name. Raises MqError when no broker answers and none is
-        cached."""
+        """Return the policy of a stored group name.
+
+        Raises MqError: when no broker answers and no policy is cached.
+        """
         known = self._policies.get(consumer_group)
         if known is not None and self._clock.monotonic_ms() < known.stale_from_ms:
             return known.policy
@@ -89,8 +92,10 @@ class GroupConfigCache:
             return known.policy
 
     async def is_ordered(self, policy: GroupPolicy, topic: str) -> bool:
-        """Whether a group of this policy consumes a stored topic in order. Raises MqError when no
-        name server answers and no route is cached."""
+        """Return whether a group of this policy consumes a stored topic in order.
+
+        Raises MqError: when no name server answers and no route is cached.
+        """
         if policy.order is not ConsumeOrder.AUTO:
             return policy.order is ConsumeOrder.ON
         try:
@@ -112,10 +117,13 @@ class GroupConfigCache:
         return policy
 
     async def _ask(self, consumer_group: str) -> GroupPolicy:
-        """What the first broker by name answers, if it knows the group and answers within HEDGE_S;
-        else the first answer of any broker that knows it."""
+        """Return the answer of the first broker by name.
+
+        If it does not know the group or does not answer within HEDGE_S, all brokers are asked. Then
+        the first answer of a broker that knows the group is returned.
+        """
         names = sorted(await self._route_cache.brokers())
-        if not names:  # a name server that has just started: the group may well exist
+        if not names:  # a name server has just started: the group may exist
             raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: try again")
         request = GetGroupRequest(consumer_group=consumer_group)
 
@@ -144,8 +152,10 @@ class GroupConfigCache:
 
 
 def _policy_of_unknown_group(calls: Sequence[asyncio.Task[GetGroupResponse]]) -> GroupPolicy:
-    """The defaults, if every broker says that the group does not exist. Raises the MqError of a
-    broker that failed otherwise."""
+    """Return the defaults if every broker reports that the group does not exist.
+
+    Raises MqError: the error of a broker that failed otherwise.
+    """
     for error in (call.exception() for call in calls):
         if not isinstance(error, MqError) or error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
             assert error is not None

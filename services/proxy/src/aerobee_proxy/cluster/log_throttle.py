@@ -1,4 +1,4 @@
-"""Log lines that repeat: at most one for each subject in a while."""
+"""Limit repeated log lines: at most one for each subject in each interval."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ class LogThrottle:
     def __init__(self, clock: Clock, every_ms: int = DEFAULT_EVERY_MS) -> None:
         self._clock = clock
         self._every_ms = every_ms
-        self._logged: dict[str, tuple[int, int]] = {}  # last logged at, suppressed since then
+        self._logged: dict[str, tuple[int, int]] = {}  # (last logged at, suppressed since then)
 
     def allow(self, subject: str) -> int | None:
-        """How many lines about this subject were suppressed since the last one; None: suppress
-        this one too."""
+        """Return how many lines about this subject were suppressed since the last one.
+
+        None: suppress this one too.
+        """
         now_ms = self._clock.monotonic_ms()
         logged = self._logged.get(subject)
         if logged is not None and now_ms - logged[0] < self._every_ms:

@@ -1,11 +1,14 @@
-"""Routes of topics and addresses of brokers: what name servers answered, kept for a while.
+"""Cache topic routes and broker addresses from name servers.
 
-A route is fetched again after 20 s. While no name server answers, a route in use is served however
-old it is, and a broker keeps its last address; a caller with such a stale answer waits 0.3 s at
-most for name servers that hang. Concurrent requests for one topic share one fetch. An unknown topic
-is not cached. A known topic is dropped only when every name server that answers says
-TOPIC_NOT_EXIST and still knows the topic's brokers: a broker that restarts takes its topics away
-and brings them back.
+A route is fetched again after 20 s. Concurrent requests for one topic share one fetch. An unknown
+topic is not cached.
+
+While no name server answers, a route in use is served regardless of its age, and a broker keeps its
+last address. A caller with such a stale answer waits at most 0.3 s for name servers that hang.
+
+A known topic is dropped if every name server that answers reports TOPIC_NOT_EXIST. In the first 300
+s after its last fetch, all brokers of the topic must also be registered. The reason is that a
+broker that restarts removes its topics and registers them again.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
-BROKERS_REFRESH_MS = 1_000  # each heartbeat of each consumer needs the list of brokers
-EXPIRE_MS = 300_000  # since the last use
+BROKERS_REFRESH_MS = 1_000  # every heartbeat of every consumer needs the list of brokers
+EXPIRE_MS = 300_000  # after the last use
 MAX_TOPICS = 20_000
 TIMEOUT_S = 3.0
 
@@ -46,7 +49,7 @@ R = TypeVar("R", bound=Message)
 
 @dataclass(slots=True)
 class _CachedRoute:
-    """Times are monotonic."""
+    """A route and when it was fetched and used. Times are monotonic."""
 
     route: TopicRoute
     fetched_ms: int
@@ -55,7 +58,10 @@ class _CachedRoute:
 
 
 class RouteCache:
-    """`namesrvs`: "host:port" each; one that fails is asked last from then on."""
+    """Routes and addresses, fetched when they are needed.
+
+    `namesrvs` holds "host:port" each. A name server that fails is asked last from then on.
+    """
 
     def __init__(self, transport: Transport, namesrvs: Sequence[str], clock: Clock) -> None:
         self._transport = transport
@@ -65,19 +71,22 @@ class RouteCache:
         self._route_flights: SingleFlight[TopicRoute] = SingleFlight(clock)
         self._addresses: dict[str, str] = {}
         self._broker_flights: SingleFlight[dict[str, str]] = SingleFlight(clock)
-        self._brokers: dict[str, str] | None = None  # all of them, as fetched last
+        self._brokers: dict[str, str] | None = None  # all brokers, from the last fetch
         self._brokers_stale_from_ms = 0  # monotonic
-        self._last_addresses: dict[str, str] = {}  # also of brokers that are gone by now
-        self._electing: set[str] = set()  # brokers with replicas and no master
-        self._gone: set[str] = set()  # brokers without a member, as a name server told
+        self._last_addresses: dict[str, str] = {}  # also of brokers that are gone
+        self._electing: set[str] = set()  # brokers with replicas, but no master
+        self._gone: set[str] = set()  # brokers without members, as a name server reported
         self._slaves: dict[str, dict[int, str]] = {}  # by broker name: id → address
         self._epochs = NewestEpochs()
-        # Monotonic. No name server answered: until then, callers with a stale route take that.
+        # Monotonic. After no name server answered, callers get a stale route until then.
         self._silent_until_ms = 0
         self._log_throttle = LogThrottle(clock)
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a stored topic name. Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE."""
+        """Return the route of a stored topic name.
+
+        Raises MqError: TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE.
+        """
         known = self._routes.get(topic)
         now_ms = self._clock.monotonic_ms()
         if known is not None:
@@ -99,17 +108,23 @@ class RouteCache:
             return known.route
 
     def expire(self, topic: str) -> None:
-        """The next `route` asks the name servers, and keeps what it has when none answers."""
+        """Make the next `route` ask the name servers.
+
+        If none answers, it returns the cached route.
+        """
         known = self._routes.get(topic)
         if known is not None:
             known.stale_from_ms = 0
 
     def forget(self, topic: str) -> None:
-        """The next `route` fetches it again."""
+        """Drop the route, so that the next `route` fetches it again."""
         self._routes.pop(topic, None)
 
     async def address_of(self, broker_name: str) -> str:
-        """The "host:port" of the broker's master. Raises MqError BROKER_NOT_EXIST; BeingElected."""
+        """Return the "host:port" of the broker's master.
+
+        Raises MqError: BROKER_NOT_EXIST. Raises BeingElected: when the broker has no master yet.
+        """
         address = self._addresses.get(broker_name)
         if address is None:
             try:
@@ -127,8 +142,11 @@ class RouteCache:
         return address
 
     async def replicas_of(self, broker_name: str) -> Mapping[int, str]:
-        """Id → "host:port" of the master, which is 0, unless it is being elected, and of slaves.
-        Raises MqError BROKER_NOT_EXIST."""
+        """Return id → "host:port" of the broker's replicas.
+
+        The master has id 0; it is missing while it is being elected. Raises MqError:
+        BROKER_NOT_EXIST.
+        """
         try:
             address = await self.address_of(broker_name)
         except BeingElected:
@@ -141,22 +159,25 @@ class RouteCache:
         }
 
     def forget_address(self, broker_name: str, address: str) -> None:
-        """The broker did not answer there: it may have moved. Does nothing when another address of
-        it is known by now."""
+        """Drop an address where the broker did not answer, because it may have moved.
+
+        Does nothing if another address of the broker is known by now.
+        """
         if self._addresses.get(broker_name) == address:
             del self._addresses[broker_name]
 
     def is_gone(self, broker_name: str) -> bool:
-        """Whether a name server told last that no member of the broker is there."""
+        """Return whether a name server last reported that the broker has no members."""
         return broker_name in self._gone
 
     def learn(self, members: BrokerMembers) -> str | None:
-        """Takes what a name server tells of a broker without being asked. Returns the address that
-        its master had before, if it has another now.
+        """Apply a change of a broker that a name server has reported without a request.
 
-        A master that is gone keeps its address until a call fails or there is another: it may be
-        gone for that name server only. Routes that were fetched meanwhile lack a broker that is
-        back, and are fetched again.
+        Returns the previous address of the master if its address has changed, else None.
+
+        If the master is gone, its address is kept until a call fails or another master is known.
+        The master may be gone for that name server only. Routes that were fetched meanwhile lack
+        the broker. When it is back, they are fetched again.
         """
         name, address = members.broker_name, members.addresses.get(0)
         if not self._epochs.believes(name, members.epoch, self._clock.monotonic_ms()):
@@ -186,8 +207,10 @@ class RouteCache:
         return known if address is not None and address != known else None
 
     async def brokers(self) -> dict[str, str]:
-        """The name of every broker → its master's "host:port". Raises MqError
-        NAMESRV_UNREACHABLE."""
+        """Return the name of every broker → its master's "host:port".
+
+        Raises MqError: NAMESRV_UNREACHABLE.
+        """
         if self._brokers and self._clock.monotonic_ms() < self._brokers_stale_from_ms:
             return self._brokers
         try:
@@ -212,7 +235,10 @@ class RouteCache:
         return found
 
     async def _shared_fetch_of_brokers(self, *, has_stale: bool) -> dict[str, str]:
-        """Shared, because every consumer of a broker that went away misses its address at once."""
+        """Fetch all brokers once for all concurrent callers.
+
+        Every consumer of a broker that became unavailable needs its address at the same time.
+        """
         return await self._broker_flights.do("", self._fetch_brokers, has_stale=has_stale)
 
     async def _fetch(self, topic: str) -> TopicRoute:
@@ -244,7 +270,7 @@ class RouteCache:
         return route
 
     def _outdated(self, brokers: Iterable[BrokerData]) -> set[str]:
-        """The names of those of which another name server has told what is newer."""
+        """Return the brokers for which another name server reported a newer epoch."""
         now_ms = self._clock.monotonic_ms()
         behind = {
             data.broker_name
@@ -267,8 +293,11 @@ class RouteCache:
         return any(broker.broker_name not in found for broker in known.route.brokers)
 
     async def _ask(self, rpc: Rpc[Q, R], request: Q, *, ask_all: bool = False) -> R:
-        """The answer of the first name server that has one. `ask_all`: also after a
-        TOPIC_NOT_EXIST, since a name server that has just started knows no topic."""
+        """Return the answer of the first name server that has one.
+
+        `ask_all`: ask the next one also after TOPIC_NOT_EXIST, because a name server that has just
+        started does not know any topic.
+        """
         last: MqError | None = None
         absent: MqError | None = None
         for namesrv in list(self._namesrvs):

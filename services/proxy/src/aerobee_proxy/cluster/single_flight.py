@@ -1,7 +1,7 @@
-"""Calls to other servers that many callers share: at most one under way for each key.
+"""Calls to other servers that many callers share: at most one is under way for each key.
 
-A caller that is cancelled cancels the call for no other. A caller that has a stale value waits a
-short time only.
+Cancelling one caller does not cancel the call for the others. A caller that has a stale value waits
+at most STALE_WAIT_S.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aerobee_chassis.clock import Clock
 
-STALE_WAIT_S = 0.3  # since the call began, for callers that have a stale value
-RETRY_AFTER_MS = 1_000  # for how long a stale value serves after a failed call
+STALE_WAIT_S = 0.3  # since the start of the call, for callers that have a stale value
+RETRY_AFTER_MS = 1_000  # how long callers get a stale value after a failed call
 
 T = TypeVar("T")
 
@@ -29,16 +29,16 @@ class SingleFlight(Generic[T]):
         self._flights: dict[str, _Flight[T]] = {}
 
     def __len__(self) -> int:
-        """How many calls are under way."""
+        """Return how many calls are under way."""
         return len(self._flights)
 
     async def do(
         self, key: str, call: Callable[[], Coroutine[Any, Any, T]], *, has_stale: bool
     ) -> T:
-        """The result of the call for this key, which begins unless one is under way.
+        """Return the result of the call for this key; start it unless one is under way.
 
-        Raises what the call raised; TimeoutError where the caller has a stale value and the call
-        takes longer than STALE_WAIT_S.
+        Raises what the call raised. Raises TimeoutError: when the caller has a stale value and the
+        call takes longer than STALE_WAIT_S.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -55,4 +55,4 @@ class SingleFlight(Generic[T]):
     def _landed(self, key: str, task: asyncio.Task[T]) -> None:
         del self._flights[key]
         if not task.cancelled():
-            task.exception()  # retrieved here, because every caller may be gone
+            task.exception()  # retrieve it here, because every caller may be gone

@@ -1,8 +1,8 @@
-"""Topics that are created when a client first asks for their route.
+"""Create topics when a client first asks for their route.
 
-Only while this proxy and brokers allow it: brokers that create topics automatically register
-TBW102. A topic is created on all of them at once, so that it does not live on the one broker that
-happened to be asked. It takes the type of its first message.
+This happens only while this proxy and brokers allow it: brokers that create topics automatically
+register TBW102. A topic is created on all of them at once, so that it does not exist only on the
+broker that was asked. It gets the type of its first message.
 """
 
 from __future__ import annotations
@@ -28,25 +28,29 @@ from aerobee_wire import topics
 from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code, MqError
 
-RETRY_S = 1.0  # after a broker did not take the type of a topic
-OLD_S = 60.0  # after it said that it cannot; it may have been updated since
+RETRY_S = 1.0  # pause after a broker did not accept the type of a topic
+OLD_S = 60.0  # pause for a broker that cannot set types; it may be updated meanwhile
 
 
 class TopicCreation:
-    """`enabled`: whether a topic may be created by its first use (`autoCreateTopics`)."""
+    """Creates topics and sets their types.
+
+    `enabled`: whether a topic may be created by its first use (`autoCreateTopics`).
+    """
 
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool) -> None:
         self._calls = calls
         self._route_cache = route_cache
         self._enabled = enabled
-        # By broker, in the loop's time: until when its topics are not given a type.
+        # By broker, in the event loop's time: it is not asked to set types until then.
         self._retry_s: dict[str, float] = {}  # it failed
-        self._left_alone_s: dict[str, float] = {}  # it cannot: its version is older
+        self._left_alone_s: dict[str, float] = {}  # its version is too old
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic, which is created if it is unknown and may be.
+        """Return the route of a topic; create the topic if that is allowed.
 
-        Raises MqError TOPIC_NOT_EXIST, with what to do about it, when it may not.
+        Raises MqError: TOPIC_NOT_EXIST, with what to do about it, when the topic may not be
+        created.
         """
         try:
             return await self._route_cache.route(topic)
@@ -69,7 +73,7 @@ class TopicCreation:
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-        # That was the shared answer to a request made before the topic was there.
+        # That was the shared answer to a request from before the topic was created.
         return await self._route_cache.route(topic)
 
     async def _create(self, topic: str) -> None:
@@ -90,7 +94,7 @@ class TopicCreation:
         )
 
     async def _put(self, topic: str, data: QueueData) -> MqError | None:
-        """Why the broker has not created the topic; None: it has."""
+        """Return why the broker has not created the topic; None: it has."""
         config = TopicConfig(
             topic=topic,
             read_queue_count=data.read_queue_count,
@@ -98,16 +102,20 @@ class TopicCreation:
             permission=READABLE | WRITABLE,
             attributes={MESSAGE_TYPE_ATTRIBUTE: UNSPECIFIED},
         )
-        # A request for a route must change no topic that exists: it may have been created
+        # A request for a route must not change an existing topic. The topic may have been created
         # meanwhile, or a name server that has just started may not know it yet.
         request = PutTopicRequest(topic=config, only_new=True)
         return await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
 
     async def specify_type(self, topic: str, message_type: str) -> None:
-        """Gives a topic the type of its first message, on every broker that has it without a type.
-        The first that answers decides for all: two proxies ask them in one order, and so agree. A
-        broker that does not answer is asked again by later messages: it decides by its own table
-        whether consumers get the topic in order. Raises MqError when none answers."""
+        """Give a topic the type of its first message, on every broker where it has no type.
+
+        The first broker that answers decides for all. Two proxies ask them in the same order, and
+        so agree.
+
+        A broker that does not answer is asked again for later messages, because its own table
+        decides whether consumers get the topic in order. Raises MqError: when no broker answers.
+        """
         route = await self._route_cache.route(topic)
         known = type_of(route)
         decided = known != UNSPECIFIED
@@ -134,8 +142,10 @@ class TopicCreation:
             raise refusal
 
     def _to_specify(self, untyped: Sequence[str], *, decided: bool) -> list[str]:
-        """Without those of an older version. `decided`: also without those that failed just now,
-        so that messages do not wait for them."""
+        """Return the brokers to ask, without those of an older version.
+
+        `decided`: skip also those that have just failed, so that messages do not wait for them.
+        """
         now_s = _now_s()
         found = [name for name in untyped if self._left_alone_s.get(name, 0.0) <= now_s]
         return [name for name in found if not decided or self._retry_s.get(name, 0.0) <= now_s]

@@ -1,4 +1,4 @@
-"""What the route of a topic says: its message queues, the message types it accepts. Pure."""
+"""The content of a topic's route: its message queues and the message types it accepts. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE_TYPE_ATTRIBUTE = "message.type"
 # Message types, by RocketMQ's names.
 NORMAL, FIFO, DELAY = "NORMAL", "FIFO", "DELAY"
 TRANSACTION, PRIORITY, LITE = "TRANSACTION", "PRIORITY", "LITE"
-# Of a topic, never of a message. UNSPECIFIED: it takes the type of its first message.
+# Only topics have these types. An UNSPECIFIED topic gets the type of its first message.
 MIXED, UNSPECIFIED = "MIXED", "UNSPECIFIED"
 
 _ACCEPTED = {
@@ -42,19 +42,19 @@ class BrokerQueue:
 
 
 def with_master(route: TopicRoute) -> Sequence[QueueData]:
-    """The queues of brokers that have a master."""
+    """Return the queues of brokers that have a master."""
     masters = {broker.broker_name for broker in route.brokers if 0 in broker.addresses}
     return [data for data in route.queues if data.broker_name in masters]
 
 
 def with_members(route: TopicRoute) -> Sequence[QueueData]:
-    """The queues of brokers that have a master, or replicas of which one is being elected."""
+    """Return the queues of brokers that have a master, or replicas that elect one."""
     members = {broker.broker_name for broker in route.brokers if broker.addresses}
     return [data for data in route.queues if data.broker_name in members]
 
 
 def readable_brokers(route: TopicRoute) -> list[QueueData]:
-    """The brokers that the topic can be read from, sorted by name."""
+    """Return the brokers that the topic can be read from, sorted by name."""
     found = [
         data
         for data in with_members(route)
@@ -64,7 +64,7 @@ def readable_brokers(route: TopicRoute) -> list[QueueData]:
 
 
 def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
-    """The queues that accept messages, sorted. Empty: the topic is writable nowhere."""
+    """Return the queues that accept messages, sorted; empty if no broker accepts any."""
     return [
         BrokerQueue(broker_name, queue_id)
         for broker_name, count in writable_counts(route).items()
@@ -73,15 +73,17 @@ def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
 
 
 def message_type(route: TopicRoute) -> str:
-    """The type of the topic. One that does not say is NORMAL; UNSPECIFIED where all brokers say
-    so."""
+    """Return the type of the topic.
+
+    NORMAL if no broker declares a type; UNSPECIFIED if brokers declare only that.
+    """
     declared = {data.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "") for data in route.queues} - {""}
     specified = sorted(declared - {UNSPECIFIED})
     return specified[0] if specified else UNSPECIFIED if declared else NORMAL
 
 
 def untyped_brokers(route: TopicRoute) -> Sequence[str]:
-    """The brokers where the topic has no type yet, sorted."""
+    """Return the brokers where the topic has no type yet, sorted."""
     return sorted(
         data.broker_name
         for data in with_master(route)
@@ -90,12 +92,15 @@ def untyped_brokers(route: TopicRoute) -> Sequence[str]:
 
 
 def accepted_types(route: TopicRoute) -> tuple[str, ...]:
-    """The message types that the topic accepts."""
+    """Return the message types that the topic accepts."""
     return _ACCEPTED.get(message_type(route), (NORMAL,))
 
 
 def check_type(message_type: str, accepted: Collection[str], topic: str) -> None:
-    """Raises MessageTypeConflict. Retry and dead-letter topics accept every type."""
+    """Check that the topic accepts messages of this type.
+
+    Retry and dead-letter topics accept every type. Raises MessageTypeConflict.
+    """
     if message_type in accepted or topics.group_of(topic) is not None:
         return
     raise MessageTypeConflict(

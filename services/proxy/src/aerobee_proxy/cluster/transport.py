@@ -1,4 +1,4 @@
-"""The network as the proxy needs it: calls to name servers and brokers, failures as MqError."""
+"""The proxy's network interface: calls to name servers and brokers. Failures are MqErrors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aerobee_wire.status import Code, MqError, error_from
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-# For failures without a code of ours: grpc itself refused, or the peer is something else.
+# For failures without an Aerobee code: grpc itself refused, or the peer is another program.
 _CODE_OF_STATUS = {
     "UNIMPLEMENTED": Code.REQUEST_CODE_NOT_SUPPORTED,
-    "RESOURCE_EXHAUSTED": Code.MESSAGE_ILLEGAL,  # over 64 MiB on either side
+    "RESOURCE_EXHAUSTED": Code.MESSAGE_ILLEGAL,  # more than 64 MiB on either side
     "INVALID_ARGUMENT": Code.INVALID_PARAMETER,
     "DEADLINE_EXCEEDED": Code.REQUEST_TIMEOUT,
 }
@@ -27,19 +27,26 @@ class Transport(Protocol):
     """`aerobee_chassis.rpc.caller.Caller`, or a stand-in. Addresses are "host:port"."""
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
-        """Raises MqError: BROKER_UNREACHABLE, REQUEST_TIMEOUT, or what the peer answered."""
+        """Call a peer and return its answer.
+
+        Raises MqError: BROKER_UNREACHABLE, REQUEST_TIMEOUT, or the error that the peer answered
+        with.
+        """
 
     def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
-        """What the peer sends until it ends the stream. Raises MqError like `call`."""
+        """Yield the peer's messages until it ends the stream. Raises MqError like `call`."""
 
     async def drop(self, address: str) -> None:
-        """Calls under way at an address fail with BROKER_UNREACHABLE; later ones connect anew."""
+        """Fail the calls under way at an address with BROKER_UNREACHABLE.
+
+        Later calls open a new connection.
+        """
 
     async def close(self) -> None: ...
 
 
 def error_of(address: str, failure: CallFailed) -> MqError:
-    """The error that a peer answered with, else one that names the peer."""
+    """Return the error that a peer answered with, else one that names the peer."""
     answered = error_from(failure.message, failure.trailers)
     if answered is not None:
         return answered

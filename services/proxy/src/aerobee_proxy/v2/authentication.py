@@ -3,9 +3,9 @@
     authorization: MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=x-mq-date-time, Signature=HEX
 
 HEX is HMAC-SHA1 of the value of x-mq-date-time, keyed with the user's secret. Nothing else is
-signed, and the time is not checked: each SDK writes it in another format, some in local time
-without an offset. So the metadata of one call that is read on the way can be replayed: use TLS, or
-a network that you trust.
+signed. The time is not checked, because each SDK writes it in another format, some in local time
+without an offset. So an attacker who reads the metadata of one call can replay it: use TLS, or a
+network that you trust.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DATE_TIME_KEY = "x-mq-date-time"
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_HEADER = 1_024
 
-# Compared with where no user has the name, so that timing does not tell which names exist.
+# For an unknown name, this secret is used, so that timing does not reveal which names exist.
 _NOBODY = User("", b"nobody", enabled=False)
 
 
@@ -38,7 +38,7 @@ class Authentication:
         self._log_throttle = LogThrottle(clock)
 
     def check(self, metadata: Mapping[str, str], peer: str) -> User:
-        """The user who calls. Raises Refused UNAUTHORIZED."""
+        """Return the user who calls. Raises Refused: UNAUTHORIZED."""
         try:
             return self._user_of(metadata)
         except Refused as refusal:
@@ -67,14 +67,17 @@ class Authentication:
         return user
 
     def _log(self, reason: str, peer: str) -> None:
-        if self._log_throttle.allow("") is not None:  # a refused client tries again and again
+        if self._log_throttle.allow("") is not None:  # a refused client retries many times
             structlog.get_logger().warning(
                 "call_refused", reason=reason, peer=peer, refused=self._counts.unauthorized
             )
 
 
 def parse(header: str) -> Mapping[str, str]:
-    """The fields of an authorization header, names in lower case; {} for another scheme."""
+    """Return the fields of an authorization header, with names in lower case.
+
+    Empty for another scheme.
+    """
     scheme, _, rest = header[:LONGEST_HEADER].strip().partition(" ")
     if scheme != SCHEME:
         return {}
@@ -83,5 +86,5 @@ def parse(header: str) -> Mapping[str, str]:
 
 
 def signature(secret: bytes, signed: str) -> str:
-    """The HMAC-SHA1 of `signed` in lower-case hex."""
+    """Return the HMAC-SHA1 of `signed` in lower-case hex."""
     return hmac.digest(secret, signed.encode("utf-8", "replace"), "sha1").hex()

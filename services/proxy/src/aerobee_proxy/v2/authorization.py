@@ -1,7 +1,7 @@
 """Authorization: the rights that each request needs. Pure.
 
-Names are the stored ones, with their namespace. A retry topic belongs to its group: to send to it
-or to read it, a user needs Sub on that group, and rights on topics do not matter. A request that is
+Names are the stored ones, with their namespace. A retry topic belongs to its group. To send to it
+or read from it, a user needs Sub on that group; rights on topics do not count. A request that is
 not listed here is refused.
 """
 
@@ -21,7 +21,7 @@ from aerobee_wire import topics
 
 
 def check(user: User, request: object) -> None:
-    """Raises Refused UNAUTHORIZED."""
+    """Check that the user has the rights for a request. Raises Refused: UNAUTHORIZED."""
     if user.super:
         return
     for need in NEEDS[type(request)](request):
@@ -30,7 +30,7 @@ def check(user: User, request: object) -> None:
 
 
 def may_publish(user: User, topic: str) -> bool:
-    """Whether this user may publish to a stored topic."""
+    """Return whether this user may publish to a stored topic."""
     return user.super or allowed(user.policies, _topic(topic, PUB))
 
 
@@ -51,7 +51,7 @@ def _subscribes(group: Resource, *of_topics: Resource) -> list[Need]:
 
 
 def _send(request: s.SendMessageRequest) -> list[Need]:
-    # One for each topic, whatever the number of messages.
+    # One need for each topic, regardless of the number of messages.
     topics = {stored_name(message.topic): message.topic for message in request.messages}
     return _publishes(*topics.values())
 

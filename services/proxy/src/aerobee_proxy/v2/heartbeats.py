@@ -1,6 +1,6 @@
-"""Registers the clients of this proxy with all brokers, so that tools see them and groups exist.
+"""Register the clients of this proxy with all brokers, so that tools see them and groups exist.
 
-Delivery does not depend on it: a heartbeat that fails is logged, and the next one comes soon.
+Delivery does not depend on it: a failed heartbeat is logged, and the next one follows soon.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ LANGUAGE_KEY, VERSION_KEY = "x-mq-language", "x-mq-client-version"
 
 
 class ClientHeartbeats:
-    """`listen_port`: of this proxy, known once it is bound."""
+    """Sends heartbeats of clients to brokers.
+
+    `listen_port` returns the port of this proxy; it is known after the port is bound.
+    """
 
     def __init__(
         self,
@@ -50,14 +53,20 @@ class ClientHeartbeats:
         self._log_throttle = LogThrottle(clock)
 
     async def of_consumer(self, session: Session, consumer_group: str, call: Call) -> None:
-        """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST if one answers that."""
+        """Send a consumer's heartbeat to every broker.
+
+        Raises MqError: SUBSCRIPTION_GROUP_NOT_EXIST when a broker answers that.
+        """
         request = self._heartbeat(session, call)
         request.consumers.append(_consumer(session, consumer_group))
         session.sent_heartbeat(request)
         await self._send(request)
 
     async def of_producer(self, session: Session, call: Call) -> None:
-        """To every broker, once it is known where the producer publishes to. Raises nothing."""
+        """Send a producer's heartbeat to every broker.
+
+        Does nothing until the topics that it publishes to are known. Failures are logged.
+        """
         topics = sorted(session.published())
         if not topics:
             return
@@ -95,7 +104,10 @@ class ClientHeartbeats:
                 )
 
     async def repeat(self, broker_name: str, requests: Sequence[HeartbeatRequest]) -> None:
-        """To a broker that does not know these clients: its master is another one now."""
+        """Send heartbeats to a broker that does not know these clients.
+
+        Its process or its master is another one now.
+        """
         for first in range(0, len(requests), REPEATED_AT_ONCE):
             failures = await asyncio.gather(
                 *(
@@ -114,9 +126,11 @@ class ClientHeartbeats:
                     )
 
     async def unregister(self, client_id: str, consumer_group: str) -> None:
-        """Removes a client from this group at every broker, and from no other group: the caller may
-        have no right to others. An empty group: it is a producer. A broker that does not answer
-        forgets a silent client anyway."""
+        """Remove a client from this group at every broker.
+
+        It stays in other groups, because the caller may not have rights on them. An empty group:
+        the client is a producer. A broker that does not answer eventually forgets a silent client.
+        """
         request = UnregisterClientRequest(
             client_id=client_id, consumer_group=consumer_group, publishing=not consumer_group
         )
@@ -133,8 +147,10 @@ class ClientHeartbeats:
             log.warning("client_not_unregistered", reason=failure.message)
 
     async def live_members(self, broker_name: str, consumer_group: str) -> frozenset[str]:
-        """Client ids of the members whose last heartbeat at this broker, through any proxy, is at
-        most SILENCE_MS old. Raises MqError."""
+        """Return ids of clients whose last heartbeat at this broker is at most SILENCE_MS old.
+
+        Heartbeats through any proxy count. Raises MqError.
+        """
         request = ListClientsRequest(group=consumer_group)
         answer = await self._calls.call(broker_name, LIST_CLIENTS, request)
         return frozenset(

@@ -1,4 +1,4 @@
-"""Clients of lite topics: which settings are theirs, what they are told, and their end."""
+"""Clients of lite topics: their settings, lost lite topics, and their end."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from aerobee_proxy.v2.settings import LITE_CONSUMERS
 from aerobee_proxy.v2.status import Refused, status
 
 _REPEATED_AT_ONCE = 64
-# Of consumers that get a group's messages by topic, and never by lite topic.
+# Consumers that get a group's messages by topic, never by lite topic.
 _OTHERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 
 
 def is_lite(session: Session) -> bool:
-    """Whether the client said that it consumes lite topics."""
+    """Return whether the client's settings declare a consumer of lite topics."""
     return session.settings is not None and session.settings.client_type in LITE_CONSUMERS
 
 
 def check_binding(settings: Settings, policy: GroupPolicy) -> None:
-    """A group that is bound to a parent has lite clients alone, which subscribe to that parent; any
-    other group has none. Raises Refused."""
+    """Check that the client's type fits its group.
+
+    A group that is bound to a parent has only lite clients, which subscribe to that parent. A group
+    that is not bound has only other clients. Raises Refused.
+    """
     lite, kind = policy.lite, settings.client_type
     group = settings.subscription.group.name
     if lite is None:
@@ -55,7 +58,7 @@ def check_binding(settings: Settings, policy: GroupPolicy) -> None:
 
 
 def tell_lost(session: Session, names: Sequence[str]) -> None:
-    """Tells a client, along each of its streams, that another one has taken over lite topics."""
+    """Notify a client, on each of its streams, that another client took over lite topics."""
     session.lite_topics.lost(names)
     for name in names:
         command = TelemetryCommand(
@@ -69,7 +72,10 @@ def tell_lost(session: Session, names: Sequence[str]) -> None:
 async def repeat_lite_topics(
     subscriptions: LiteSubscriptions, broker_name: str, sessions: Sequence[Session]
 ) -> None:
-    """To a broker that may not know these clients: it was away, or has another master."""
+    """Send lite topics to a broker that may not know these clients.
+
+    It was unavailable, or has another master.
+    """
 
     async def repeat(session: Session) -> None:
         tell_lost(session, await subscriptions.repeat(broker_name, session.lite_topics))
@@ -79,14 +85,14 @@ async def repeat_lite_topics(
 
 
 class LiteDepartures:
-    """Tells brokers, in the background, of lite clients that are gone."""
+    """Notifies brokers, in the background, of lite clients that are gone."""
 
     def __init__(self, subscriptions: LiteSubscriptions, background: Background) -> None:
         self._subscriptions = subscriptions
         self.background = background
 
     def left(self, session: Session) -> None:
-        """Nothing for a client of another kind."""
+        """Remove a lite client from brokers; do nothing for any other client."""
         if is_lite(session):
             for parent in session.subscriptions:
                 self.background.run(

@@ -1,7 +1,7 @@
-"""Topics and consumer groups as clients name them, and as they are stored: with their namespace.
+"""Names of topics and consumer groups: as clients use them, and as stored with their namespace.
 
-A resource of namespace `ns` is stored as `ns%name`; in the name of a retry or dead-letter topic the
-namespace follows the prefix. In what goes back to a client, its namespace is a field of its own.
+A resource of namespace `ns` is stored as `ns%name`. In the name of a retry or dead-letter topic,
+the namespace follows the prefix. In responses to a client, its namespace is a separate field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FURTHER_SYSTEM_TOPICS = frozenset({"CHECKPOINT_TOPIC"})
 
 
 def stored_name(resource: Resource) -> str:
-    """The name under which brokers know the resource."""
+    """Return the name under which brokers know the resource."""
     prefix, name = _split_prefix(resource.name)
     space = resource.resource_namespace
     if not space or not name or name.startswith(space + SEPARATOR):
@@ -28,7 +28,10 @@ def stored_name(resource: Resource) -> str:
 
 
 def topic_name(topic: Resource) -> str:
-    """The stored name of a topic that clients may use. Raises Refused ILLEGAL_TOPIC."""
+    """Return the stored name of a topic that clients may use.
+
+    Raises Refused: ILLEGAL_TOPIC.
+    """
     return _topic_name(topic.name, topic.resource_namespace)
 
 
@@ -50,7 +53,10 @@ def _topic_name(name: str, namespace: str) -> str:
 
 
 def group_name(group: Resource) -> str:
-    """The stored name of a consumer group. Raises Refused ILLEGAL_CONSUMER_GROUP."""
+    """Return the stored name of a consumer group.
+
+    Raises Refused: ILLEGAL_CONSUMER_GROUP.
+    """
     return _group_name(group.name, group.resource_namespace)
 
 
@@ -69,7 +75,7 @@ def _group_name(name: str, namespace: str) -> str:
 
 
 def known_name(stored: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of a stored name, for a client with this namespace."""
+    """Return (namespace, name) of a stored name, for a client with this namespace."""
     if namespace:
         prefix, name = _split_prefix(stored)
         if name.startswith(namespace + SEPARATOR):

@@ -1,11 +1,14 @@
-"""Routes as clients of the public protocol see them. Pure: no cache and no name server here.
+"""Routes as clients of the public protocol see them. Pure: without a cache or a name server.
 
-Every queue is reached through this proxy: its endpoints are those that the client dialled, unless
-the operator advertises others. So NAT, port mappings and DNS names keep working.
+Every queue is reached through this proxy. Its endpoints are those that the client dialled, unless
+the operator advertises others. Thus NAT, port mappings and DNS names keep working.
 
-Differs from RocketMQ's proxy: a queue keeps its own id, also on a topic with unequal numbers of
-readable and writable queues (there, queues are renumbered, surplus queues first); brokers of
-which nobody is registered are left out of routes, those whose master is being elected are not.
+Differences from RocketMQ's proxy:
+
+- A queue keeps its own id, also in a topic with unequal numbers of readable and writable queues.
+  RocketMQ's proxy renumbers queues, surplus queues first.
+- Brokers without a registered member are left out of routes. Brokers whose master is being elected
+  are not.
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ from aerobee_proxy.cluster.topic_route import (
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.status import Refused
 
-# Endpoints that a client dialled → endpoints for it to dial, as `endpoints_for` says.
+# Endpoints that a client dialled → endpoints that it must dial. See `endpoints_for`.
 EndpointsOf: TypeAlias = Callable[[Endpoints], Endpoints]
 
-ANY_QUEUE = -1  # in an assignment: any queue of the broker that has messages
+ANY_QUEUE = -1  # in an assignment: any queue of the broker
 
 
 def message_queues(route: TopicRoute, topic: Resource, endpoints: Endpoints) -> list[MessageQueue]:
-    """The answer to QueryRoute, sorted by broker name and queue id."""
+    """Return the answer to QueryRoute, sorted by broker name and queue id."""
     types = accepted_types(route)
     return [
         MessageQueue(
@@ -62,10 +65,10 @@ def message_queues(route: TopicRoute, topic: Resource, endpoints: Endpoints) -> 
 def assignments(
     route: TopicRoute, topic: Resource, endpoints: Endpoints, *, fifo: bool
 ) -> list[Assignment]:
-    """The answer to QueryAssignment: the same for every member of a group.
+    """Return the answer to QueryAssignment. It is the same for every member of a group.
 
-    One queue of each broker that stands for all of them; where order holds each queue by itself.
-    Raises Refused FORBIDDEN when nothing is readable.
+    If the order matters, it lists each queue. Otherwise, one queue of each broker stands for all of
+    its queues. Raises Refused: FORBIDDEN when no queue is readable.
     """
     readable = readable_brokers(route)
     if not readable:
@@ -90,9 +93,10 @@ def assignments(
 def endpoints_for(
     options: ProxyOptions, listen_port: Callable[[], int], dialled: Endpoints
 ) -> Endpoints:
-    """The endpoints that a client shall dial. `listen_port`: of this proxy, known once it is bound.
+    """Return the endpoints that a client must dial.
 
-    Raises Refused ILLEGAL_ACCESS_POINT.
+    `listen_port` returns the port of this proxy; it is known after the port is bound. Raises
+    Refused: ILLEGAL_ACCESS_POINT.
     """
     if options.advertised_endpoints:
         return parse_endpoints(options.advertised_endpoints)
@@ -118,7 +122,7 @@ def endpoints_for(
 
 
 def parse_endpoints(text: str) -> Endpoints:
-    """Endpoints of "host:port;host:port", an IPv6 host in brackets."""
+    """Return the endpoints of "host:port;host:port"; an IPv6 host is in brackets."""
     addresses = []
     for part in filter(None, map(str.strip, text.split(";"))):
         host, _, port = part.rpartition(":")
@@ -135,7 +139,7 @@ def scheme_of(host: str) -> AddressScheme:
 
 
 def _permissions(data: QueueData) -> Iterator[Permission]:
-    """Of queue 0, 1, …"""
+    """Yield the permission of each queue, from queue 0 on."""
     readable = data.read_queue_count if data.permission & READABLE else 0
     writable = data.write_queue_count if data.permission & WRITABLE else 0
     both = min(readable, writable)

@@ -1,10 +1,11 @@
 """The clients of this proxy: the settings and the telemetry streams of each.
 
-A client is identified by its id, not by a connection: one SDK opens a channel for every route,
-others hold two telemetry streams. Where calls are signed, its user belongs to its identity: a
-client that uses the id of another user's client gets none of that client's commands and cannot end
-it. Nothing here needs to survive a restart: an unknown client is served all the same, and its
-settings come with its next telemetry stream.
+A client is identified by its id, not by a connection: one SDK opens a channel for every route, and
+others hold two telemetry streams. If calls are signed, the user is part of the identity. A client
+that uses the id of another user's client does not get that client's commands and cannot end it.
+
+The state does not need to survive a restart. An unknown client is served like any other, and its
+settings arrive with its next telemetry stream.
 """
 
 from __future__ import annotations
@@ -21,24 +22,26 @@ from aerobee_proxy.cluster.leasing.lite_subscriptions import HeldLiteTopics
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_wire.tags import ALL, SEPARATOR
 
-MAX_SESSIONS = 50_000  # bounds the memory that calls under ever new client ids can take
+MAX_SESSIONS = 50_000  # limits the memory for calls that each use a new client id
 DEFAULT_REQUEST_TIMEOUT_MS = 3_000  # what all SDKs use
-# Heartbeats come every 10 s, those of one SDK every 30 s: a client without a stream that missed one
-# counts as gone where its leases are renewed.
+# Heartbeats arrive every 10 s, those of one SDK every 30 s. A client without a stream that missed
+# one counts as gone for the renewal of its leases.
 SILENCE_MS = 45_000
-EXPIRY_MS = SILENCE_MS  # without a call, for a client without a stream
+EXPIRY_MS = SILENCE_MS  # a client without a stream and without a call expires after this
 
 
 class CommandStream(Protocol):
-    """One telemetry stream of a client, which takes commands for it."""
+    """One telemetry stream of a client, which accepts commands for it."""
 
     def offer(self, command: TelemetryCommand) -> None:
-        """Queues a command; never waits."""
+        """Queue a command without waiting."""
 
 
 class _Membership:
-    """The group and the subscriptions in a client's settings. Computed once, because the settings
-    of each member are compared with those of all."""
+    """The group and the subscriptions in a client's settings.
+
+    Computed once, because the settings of each member are compared with those of all members.
+    """
 
     def __init__(self, settings: Settings | None) -> None:
         self.settings = settings
@@ -50,7 +53,7 @@ class _Membership:
             self.subscriptions = {
                 stored_name(entry.topic): entry.expression for entry in declared.subscriptions
             }
-        # Equal for members with the same subscriptions: (topic, normalised expression).
+        # (topic, normalised expression); equal for members with the same subscriptions.
         self.filters = frozenset(
             (topic, _normal(expression)) for topic, expression in self.subscriptions.items()
         )
@@ -60,10 +63,10 @@ class _Membership:
 class Session:
     client_id: str
     last_seen_ms: int
-    settings: Settings | None = None  # as they were answered
+    settings: Settings | None = None  # as negotiated
     streams: set[CommandStream] = field(default_factory=set)
-    user: str = ""  # who signs its calls; empty without authentication
-    heartbeat: HeartbeatRequest | None = None  # the last one that went to brokers
+    user: str = ""  # the user that signs its calls; empty without authentication
+    heartbeat: HeartbeatRequest | None = None  # the last one sent to brokers
     lite_topics: HeldLiteTopics = field(default_factory=HeldLiteTopics)
     _told_fifo: bool | None = None
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
@@ -76,18 +79,24 @@ class Session:
 
     @property
     def keeps_order(self) -> bool | None:
-        """Whether it was told that its subscription is FIFO, and so consumes each message group in
-        order. None before its settings came."""
+        """Return whether the client consumes each message group in order.
+
+        It does if the proxy has answered that its subscription is FIFO. None before its settings
+        arrived.
+        """
         return self._told_fifo
 
     def tell_fifo(self, fifo: bool, *, first_counts: bool) -> None:
-        """`first_counts`: it heeds the first answer to its settings only, as push consumers do."""
+        """Register that settings with this `fifo` are sent to the client.
+
+        `first_counts`: the client uses only the first answer to its settings, as push consumers do.
+        """
         if self._told_fifo is None or not first_counts:
             self._told_fifo = fifo
 
     @property
     def consumer_group(self) -> str:
-        """The stored name of its group; empty for producers and before settings came."""
+        """Return the stored name of its group; empty for producers and before settings arrive."""
         return self.membership.group
 
     @property
@@ -97,8 +106,11 @@ class Session:
         return self._membership
 
     def published(self) -> Mapping[str, Resource]:
-        """Stored name → the topic as the client names it. Read every second for every client, and
-        so computed only when the client sent new settings."""
+        """Return stored name → the topic as the client names it.
+
+        It is read every second for every client, and is computed only when the client sent new
+        settings.
+        """
         if self._published_of is not self.settings:
             topics = self.settings.publishing.topics if self.settings is not None else ()
             declared = {stored_name(topic): topic for topic in topics}
@@ -107,19 +119,22 @@ class Session:
         return self._published
 
     def sent_half(self, topic: str, resource: Resource) -> None:
-        """It sent a half message to a stored topic, which its settings need not name."""
+        """Register a half message to a stored topic.
+
+        The client's settings may not name that topic.
+        """
         self._half_topics[topic] = resource
         self.published()
         self._published.setdefault(topic, resource)
 
     def namespace_of(self, topic: str) -> str:
-        """The namespace under which it publishes to a stored topic."""
+        """Return the namespace under which the client publishes to a stored topic."""
         resource = self.published().get(topic)
         return resource.resource_namespace if resource is not None else ""
 
     @property
     def subscriptions(self) -> Mapping[str, FilterExpression]:
-        """Stored name of a topic → its filter expression."""
+        """Return stored name of a topic → its filter expression."""
         return self.membership.subscriptions
 
     @property
@@ -130,8 +145,10 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by client id and user. Times are monotonic, so that a change of the time of day
-    ends no session."""
+    """All sessions, by client id and user.
+
+    Times are monotonic, so that a change of the time of day does not end a session.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Session] = {}
@@ -151,7 +168,7 @@ class Sessions:
         return self._by_id.get((client_id, user))
 
     def touch(self, client_id: str, now_ms: int, user: str = "") -> Session:
-        """The session of a client that makes a call; a new one if the client is unknown."""
+        """Return the session of a client that makes a call; create it for an unknown client."""
         session = self._by_id.get((client_id, user))
         if session is None:
             session = Session(client_id, now_ms, user=user)
@@ -174,7 +191,7 @@ class Sessions:
             self._by_group.pop(session.consumer_group, None)
 
     def is_alive(self, client_id: str, now_ms: int, user: str = "") -> bool:
-        """Whether it holds a stream, or made a call at most SILENCE_MS ago."""
+        """Return whether the client holds a stream, or made a call at most SILENCE_MS ago."""
         session = self._by_id.get((client_id, user))
         return session is not None and (
             bool(session.streams) or now_ms - session.last_seen_ms <= SILENCE_MS
@@ -187,7 +204,7 @@ class Sessions:
         return session
 
     def expire(self, now_ms: int) -> list[Session]:
-        """Removes and returns the clients without a stream and without a call for EXPIRY_MS."""
+        """Remove and return clients without a stream that made no call for EXPIRY_MS."""
         expired = [
             session
             for session in self
@@ -201,15 +218,16 @@ class Sessions:
         return list(self._by_group.get(consumer_group, ()))
 
     def producers_of(self, topic: str) -> list[Session]:
-        """Clients with a stream that publish to this stored topic."""
+        """Return clients with a stream that publish to this stored topic."""
         return [s for s in self if s.streams and topic in s.published()]
 
 
 def conflicts(members: list[Session]) -> dict[str, list[str]]:
-    """Topics to which the members of one group subscribe differently → their expressions, sorted.
+    """Return topics to which members of one group subscribe differently → sorted expressions.
 
-    Such a group loses messages silently: what one member's filter drops, no other member receives.
-    A topic that only some members subscribe to counts too, with "" for the others.
+    Such a group loses messages without an error: other members never receive what one member's
+    filter drops. A topic that only some members subscribe to also counts, with "" for the other
+    members.
     """
     different = {member.membership.filters for member in members}
     if len(different) < 2:
@@ -223,7 +241,7 @@ def conflicts(members: list[Session]) -> dict[str, list[str]]:
 
 
 def _normal(expression: FilterExpression) -> str:
-    """Equal for expressions that differ in spelling only; never ""."""
+    """Return the same text for expressions that differ only in spelling; never ""."""
     text = expression.expression.strip()
     if expression.type == FilterType.SQL:
         return text or ALL

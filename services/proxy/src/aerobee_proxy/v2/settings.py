@@ -1,9 +1,12 @@
-"""Settings negotiation: a client's settings, completed with those that the proxy decides. Pure.
+"""Settings negotiation: complete a client's settings with those that the proxy decides. Pure.
 
-The answer is a copy of what the client sent; only the fields that the server decides are
-overwritten (one SDK adopts the namespace that it reads there). Some SDKs end their process unless a
-producer gets an exponential backoff and a body size above zero, and a consumer a backoff, a batch
-size and a polling timeout above zero.
+The answer is a copy of what the client sent. Only the fields that the server decides are
+overwritten, because one SDK adopts the namespace that it reads there.
+
+Some SDKs end their process unless the answer has these values above zero:
+
+    producer   an exponential backoff, a body size
+    consumer   a backoff, a batch size, a polling timeout
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ CONSUMERS = (
     | LITE_CONSUMERS
     | frozenset({ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER})
 )
-MAX_SETTINGS_BYTES = 256 * 1024  # kept as long as the client lives; some 5,000 topics
+MAX_SETTINGS_BYTES = 256 * 1024  # kept while the client lives; about 5,000 topics
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises Refused for settings that no SDK sends."""
+    """Check the settings. Raises Refused: for settings that no SDK sends."""
     if settings.ByteSize() > MAX_SETTINGS_BYTES:
         raise Refused(
             Code.BAD_REQUEST,
@@ -69,8 +72,11 @@ def check_settings(settings: Settings) -> None:
 def negotiate(
     settings: Settings, options: ProxyOptions, policy: GroupPolicy, *, fifo: bool
 ) -> Settings:
-    """The settings to answer with. `policy` is that of a consumer's group; `fifo`: it consumes all
-    topics of its subscription in order."""
+    """Return the settings to answer with.
+
+    `policy` is that of a consumer's group. `fifo`: the consumer consumes all topics of its
+    subscription in order.
+    """
     answer = Settings()
     answer.CopyFrom(settings)
     answer.metric.CopyFrom(Metric(on=False))
@@ -94,7 +100,7 @@ def _complete_publisher(answer: Settings, options: ProxyOptions) -> None:
         )
     )
     answer.publishing.validate_message_type = options.enable_topic_message_type_check
-    # Several SDKs refuse every message when they read 0, so "no limit" is the largest number.
+    # Several SDKs refuse every message if the limit is 0, so "no limit" is the largest number.
     answer.publishing.max_body_size = (
         options.max_message_size if options.max_message_size > 0 else 2**31 - 1
     )
@@ -105,10 +111,10 @@ def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupP
     backoff = RetryPolicy(max_attempts=policy.max_attempts)
     language = answer.user_agent.language
     if exponential is None and language == Language.NODE_JS:
-        # This SDK knows no other kind, and without one dead-letters an ordered message at its first
-        # failure. The real waits are the group's delays (ChangeInvisibleDuration).
+        # This SDK supports only this kind. Without it, the SDK dead-letters an ordered message at
+        # its first failure. The real delays are those of the group (ChangeInvisibleDuration).
         exponential = ExponentialRetryPolicy(delays[0], delays[-1])
-    # Python's SDK knows no exponential kind, and would wait for a second each time.
+    # Python's SDK does not support the exponential kind, and would wait for a second each time.
     if exponential is not None and language != Language.PYTHON:
         backoff.exponential_backoff.CopyFrom(
             ExponentialBackoff(
@@ -127,7 +133,7 @@ def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupP
     )
     if answer.client_type in LITE_CONSUMERS:
         quota = policy.lite.quota if policy.lite is not None else DEFAULT_QUOTA
-        # Without a quota some SDKs subscribe to nothing, and say that it is used up.
+        # Without a quota, some SDKs do not subscribe and report that the quota is used up.
         subscription.lite_subscription_quota = quota if quota >= 0 else 2**31 - 1
         subscription.max_lite_topic_size = options.max_lite_topic_size
 

@@ -1,13 +1,13 @@
-"""The status of a response: which code a client gets for which failure. The only such place.
+"""The status of a response: maps each failure to the code for the client. The only such place.
 
-    TooMuchInFlight       of the chassis: TOO_MANY_REQUESTS
-    Refused               a code of the public protocol and a sentence, made by the proxy itself
+    TooMuchInFlight       from the chassis: TOO_MANY_REQUESTS
+    Refused               from the proxy itself: a code of the public protocol and a sentence
     MqError               from a broker, a name server or `cluster`; its code is translated here
     MessageTypeConflict,
-    BrokerAway            MqErrors with codes of their own in the public protocol
+    BrokerAway            MqErrors with their own codes in the public protocol
 
-Each travels as a Status inside the response. Any other exception is a defect:
-INTERNAL_SERVER_ERROR, and a traceback in the log.
+Each travels as a Status inside the response. Any other exception is a defect: the client gets
+INTERNAL_SERVER_ERROR, and the traceback is logged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERNAL_MESSAGE = "internal error: see the log of the proxy"
 
 
 class Refused(Exception):
-    """A request that the proxy refuses. `message` says what is wrong and what to do."""
+    """A request that the proxy refuses. `message` states the problem and what to do."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -39,9 +39,9 @@ class Refused(Exception):
         self.message = message
 
 
-# Code of a broker or name server → code of the public protocol. Where another broker may take the
-# message that this one refused, a code at which SDKs send again at once; where all of them have too
-# much to do, TOO_MANY_REQUESTS, at which most wait before they do.
+# Code of a broker or name server → code of the public protocol. If another broker may accept the
+# message that this one refused, SDKs get a code at which they resend at once. If the cluster is
+# overloaded, they get TOO_MANY_REQUESTS, at which most SDKs wait before they resend.
 TRANSLATION: Mapping[BrokerCode, Code] = {
     BrokerCode.SUCCESS: Code.OK,
     BrokerCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,
@@ -86,18 +86,20 @@ TRANSLATION: Mapping[BrokerCode, Code] = {
 }
 
 
-# Looking up a name of an enum runs Python, so it is done once here, and not for every response.
+# Names of an enum are looked up in Python code. Do it here once, not for every response.
 _KEPT_AS_THEY_ARE = frozenset({Code.OK, Code.ILLEGAL_INVISIBLE_TIME})
 
 
 def status(code: Code = Code.OK, message: str = "") -> Status:
-    """A Status; its message defaults to the name of the code."""
+    """Return a Status; its message defaults to the name of the code."""
     return Status(code=code, message=message or Code.Name(code))
 
 
 def status_for(rpc: str, error: Exception) -> Status:
-    """The status of any exception. A defect is logged with its traceback; the client gets no
-    details of it."""
+    """Return the status of any exception.
+
+    A defect is logged with its traceback; the client does not get its details.
+    """
     if isinstance(error, Refused):
         return status(error.code, error.message)
     if isinstance(error, TooMuchInFlight):
@@ -113,10 +115,10 @@ def status_for(rpc: str, error: Exception) -> Status:
 
 
 def named(found: Status) -> Status:
-    """A failure whose message begins with the name of its code.
+    """Return the status with the name of its code at the start of the message.
 
-    Some SDKs show users the message alone, and users look for the name in it. The one text that
-    they look for without it is RocketMQ's about invisible durations.
+    Some SDKs show users only the message, and users look for the name in it. The exception is
+    RocketMQ's text about invisible durations, which users look for without the name.
     """
     if found.code in _KEPT_AS_THEY_ARE:
         return found
@@ -125,9 +127,10 @@ def named(found: Status) -> Status:
 
 
 def overall(entries: Iterable[Status]) -> Status:
-    """The status of a response with these entries, `named`.
+    """Return the status of a response with these entries, `named`.
 
-    Their common code, MULTIPLE_RESULTS when they differ, INTERNAL_SERVER_ERROR without any.
+    The code is the common one of all entries. It is MULTIPLE_RESULTS if their codes differ, and
+    INTERNAL_SERVER_ERROR without entries.
     """
     by_code = {entry.code: entry for entry in entries}
     if len(by_code) == 1:

@@ -1,9 +1,11 @@
-"""Check-back: a broker's question about a half message goes to a producer of this proxy.
+"""Check-back: pass a broker's question about a half message to a producer of this proxy.
 
-At each broker this proxy is one client, which produces for every topic of its producers (the topic
-is the producer group). It holds a stream of notices open there, and its heartbeats name those
-topics, within a second of a change. A check goes to one producer of the topic, to another one each
-time; the producer answers with an EndTransaction like any other.
+At each broker, this proxy is one client that produces for every topic of its producers. The topic
+is the producer group. The proxy holds a stream of notices open at each broker, and its heartbeats
+name those topics within a second of a change.
+
+A check goes to one producer of the topic, to another one each time. The producer answers with an
+EndTransaction like any other.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ from aerobee_wire.rpcs import HEARTBEAT, WATCH_CLIENT
 from aerobee_wire.status import MqError
 
 ROUND_S = 1.0
-LINKS_REFRESH_MS = 5_000  # for brokers that joined, left or came back
+LINKS_REFRESH_MS = 5_000  # to notice brokers that joined, left or came back
 HEARTBEAT_MS = 20_000
 
 
 class TransactionChecks:
-    """`max_body_size`: up to which a compressed body is inflated, in bytes. `may_publish`: (user,
-    stored topic) → whether the user still may; without that right, its client is sent no
-    message."""
+    """Receives checks from brokers and sends them to producers.
+
+    `max_body_size`: a compressed body is inflated up to this number of bytes. `may_publish`: (user,
+    stored topic) → whether the user still may publish there; without that right, the user's client
+    does not get the message.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,7 @@ class TransactionChecks:
         self._clock = clock
         self._max_body_size = max_body_size
         self._may_publish = may_publish
-        # At brokers; unique among the proxies that run.
+        # The client id at brokers; unique among running proxies.
         self._client_id = f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}@proxy"
         self._topics: frozenset[str] = frozenset()  # stored names, of this proxy's producers
         self._links: dict[str, asyncio.Task[None]] = {}
@@ -71,7 +76,7 @@ class TransactionChecks:
         self._checks = 0
 
     async def run(self) -> None:
-        """Keeps the links, for ever."""
+        """Keep the links open until cancelled."""
         try:
             while True:
                 producers = (session for session in self._sessions if session.streams)
@@ -88,7 +93,7 @@ class TransactionChecks:
     # ---- links ----
 
     async def _refresh_links(self) -> None:
-        """Opens a link to each broker, once this proxy has producers."""
+        """Open a link to each broker, once this proxy has producers."""
         now_ms = self._clock.monotonic_ms()
         refreshed_ms = self._links_refreshed_ms
         recent = refreshed_ms is not None and now_ms - refreshed_ms < LINKS_REFRESH_MS
@@ -105,7 +110,7 @@ class TransactionChecks:
             self._links.pop(name).cancel()
 
     async def _link(self, broker_name: str) -> None:
-        """A stream of notices from one broker, opened again when it breaks."""
+        """Hold a stream of notices from one broker; reopen it when it breaks."""
         logged = ""
         while True:
             address = ""
@@ -125,15 +130,15 @@ class TransactionChecks:
             await asyncio.sleep(ROUND_S)
 
     async def _watch(self, broker_name: str, address: str) -> None:
-        """Until the broker ends the stream. Raises MqError."""
+        """Handle notices until the broker ends the stream. Raises MqError."""
         request = WatchClientRequest(client_id=self._client_id)
         heartbeats: asyncio.Task[None] | None = None
         try:
             stream = self._transport.stream(address, WATCH_CLIENT, request)
             async with aclosing(stream) as notices:
                 async for notice in notices:
-                    # The broker forgets a client whose stream ends. So heartbeats start only now,
-                    # when it has seen the new stream.
+                    # The broker forgets a client whose stream ends. So heartbeats start only after
+                    # it has seen the new stream.
                     if heartbeats is None:
                         heartbeats = asyncio.create_task(self._send_heartbeats(broker_name))
                     if notice.HasField("transaction_check"):
@@ -164,7 +169,7 @@ class TransactionChecks:
     # ---- checks ----
 
     def producers_of(self, topic: str) -> list[Session]:
-        """The clients that a check of a half message of this topic may go to."""
+        """Return the clients that may get a check of a half message of this topic."""
         producers = self._sessions.producers_of(topic)
         return [session for session in producers if self._may_publish(session.user, topic)]
 
@@ -186,7 +191,7 @@ class TransactionChecks:
         command = RecoverOrphanedTransactionCommand(
             message=message, transaction_id=transaction_id.encode(transaction)
         )
-        # Any of its streams: some SDKs hold two, and one of these may be about to end.
+        # Use any of its streams: some SDKs hold two, and one of them may be about to end.
         stream = random.choice(list(session.streams))
         stream.offer(
             TelemetryCommand(status=status(), recover_orphaned_transaction_command=command)

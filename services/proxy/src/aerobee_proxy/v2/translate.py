@@ -1,6 +1,7 @@
-"""Messages of the public protocol into those of brokers, and stored records back. Pure.
+"""Translate messages of the public protocol for brokers, and stored records back. Pure.
 
-The only place where reconsume times (stored, from 0) become delivery attempts (public, from 1).
+This is the only place where reconsume times (stored, from 0) become delivery attempts (public, from
+1).
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from aerobee_wire.status import MqError
 
 BORN_HOST = "__BORNHOST"
 TRACE_CONTEXT = "TRACE_CONTEXT"
-# Aerobee's own; RocketMQ's brokers do not know it.
+# Aerobee's own property; RocketMQ's brokers do not know it.
 LITE_TOPIC = "__LITE_TOPIC"
 
 _MAX_INT32 = 2**31 - 1
 
-# Each name of an enum is looked up in Python: once here, not once a message.
+# Names of an enum are looked up in Python code. Do it here once, not once per message.
 _MD5 = DigestType.MD5
 _IDENTITY, _GZIP = Encoding.IDENTITY, Encoding.GZIP
 _NORMAL, _TRANSACTION = MessageType.NORMAL, MessageType.TRANSACTION
 
-# Properties that are fields of their own, as they are.
+# Properties that become separate fields with the same value.
 _FIELDS = {
     names.TAGS: "tag",
     names.SHARDING_KEY: "message_group",
@@ -55,7 +56,10 @@ _DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.T
 
 
 def message_type(message: Message) -> str:
-    """The type that its properties give a message. Of declared types only TRANSACTION counts."""
+    """Return the type of a message, by its properties.
+
+    Of the declared types, only TRANSACTION counts.
+    """
     system = message.system_properties
     if system.message_type == _TRANSACTION:
         return TRANSACTION
@@ -71,7 +75,7 @@ def message_type(message: Message) -> str:
 def to_broker(
     message: Message, message_type: str, topic: str, queue_id: int, peer: str
 ) -> BrokerMessage:
-    """A validated message for the broker. `peer`: the client's "host:port"."""
+    """Return a validated message for the broker. `peer` is the client's "host:port"."""
     system = message.system_properties
     return BrokerMessage(
         topic=topic,
@@ -85,14 +89,16 @@ def to_broker(
 
 
 def subscription(topic: str, expression: FilterExpression) -> Subscription:
-    """A consumer's subscription to a topic, for the broker."""
+    """Return a consumer's subscription to a topic, for the broker."""
     kind = Subscription.SQL92 if expression.type == FilterType.SQL else Subscription.TAG
     return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
 
 
 def _properties(message: Message, message_type: str, topic: str) -> dict[str, str]:
-    """The message id first, where brokers look for it. The client's delivery attempt and queue id
-    are ignored."""
+    """Return the properties to store, the message id first, where brokers look for it.
+
+    The client's delivery attempt and queue id are ignored.
+    """
     system = message.system_properties
     stored = {names.UNIQUE_KEY: system.message_id}
     if message.user_properties:
@@ -122,7 +128,7 @@ def _properties(message: Message, message_type: str, topic: str) -> dict[str, st
 
 
 def record_of(stored: StoredMessage) -> Record:
-    """The record of a message that a broker sent as a StoredMessage."""
+    """Return the record of a message that a broker sent as a StoredMessage."""
     record = Record()
     record.topic, record.body = stored.topic, stored.body
     record.queue_id, record.queue_offset = stored.queue_id, stored.queue_offset
@@ -141,7 +147,7 @@ def record_of(stored: StoredMessage) -> Record:
 
 
 def from_record(record: Record, *, namespace: str, max_body_size: int) -> Message:
-    """A stored message for a client; `MessageEncoder` describes the arguments."""
+    """Return a stored message for a client. `MessageEncoder` describes the arguments."""
     message = Message()
     MessageEncoder(message, namespace=namespace, max_body_size=max_body_size).encode(record)
     return message
@@ -150,14 +156,16 @@ def from_record(record: Record, *, namespace: str, max_body_size: int) -> Messag
 class MessageEncoder:
     """Turns stored messages into those of the public protocol, one after the other in `message`.
 
-    Messages of one batch mostly differ in body, id, offset and times only: then only these fields
-    are set. Protobuf frees no memory of `message` before it is freed itself: use an encoder for
-    each batch.
+    Messages of one batch usually differ only in body, id, offset and times: then only these fields
+    are set. Protobuf does not free memory of `message` before `message` itself is freed: use a new
+    encoder for each batch.
 
-    A compressed body is inflated, whatever it is compressed by: the public protocol knows only
-    GZIP, and the SDKs disagree about what that means (gzip or zlib). It stays as it is when that
-    fails, or gives more than `max_body_size` bytes (0 or less: MAX_BODY_BYTES) and what is left of
-    the MAX_BODY_BYTES that one batch may take for such large bodies.
+    A compressed body is inflated, regardless of its compression. The reason is that the public
+    protocol only has GZIP, and SDKs disagree about whether that means gzip or zlib. If inflating
+    fails, the body stays compressed.
+
+    Every body of up to `max_body_size` bytes (0 or less: MAX_BODY_BYTES) is inflated. Larger bodies
+    of one batch are inflated while they take at most MAX_BODY_BYTES together.
     """
 
     def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
@@ -169,13 +177,16 @@ class MessageEncoder:
         self._system = message.system_properties
         self._born = self._system.born_timestamp
         self._stored = self._system.store_timestamp
-        # The times that the message holds now.
+        # The times in the message now.
         self._born_ms: int | None = None
         self._stored_ms: int | None = None
 
     def encode(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
-        """A delivery attempt of 0 is computed from the reconsume times."""
-        # The fields that may be kept if the last record had the same: all but the unique key.
+        """Write a record into `message`.
+
+        A delivery attempt of 0 is computed from the reconsume times.
+        """
+        # All but the unique key. If the last record had the same, its fields are kept.
         before, _name, rest = record.raw_properties.partition(_UNIQUE_KEY)
         unique, _, after = rest.partition(_VALUE_END)
         hosts = record.born_host_packed, record.store_host_packed
@@ -210,15 +221,15 @@ class MessageEncoder:
         limit = max(self._max_body_size, self._left_for_large)
         try:
             body = decompress(record.body, record.sys_flag, limit)
-        except MqError:  # some SDKs can read it: they look at its first bytes
+        except MqError:  # some SDKs can read it, by its first bytes
             return record.body, _GZIP
         if len(body) > self._max_body_size:
             self._left_for_large -= len(body)
         return body, _IDENTITY
 
     def _encode_all(self, record: Record) -> SystemProperties:
-        """Sets the fields that `encode` does not set for each record."""
-        # Field by field: building each submessage and copying it takes four times as long.
+        """Set the fields that `encode` does not set for each record."""
+        # Set field by field: building and copying each submessage takes four times as long.
         message, stored = self._message, record.properties
         message.Clear()
         topic, namespace = message.topic, self._namespace
@@ -238,8 +249,8 @@ class MessageEncoder:
                 setattr(system, field, value)
         if keys := stored.get(names.KEYS):
             system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
-        # A classic producer may write anything there, and a number out of the field's range would
-        # fail the whole batch.
+        # A classic producer may write any text, and a number out of the field's range would fail
+        # the whole batch.
         priority = names.whole_number(stored.get(names.PRIORITY, ""))
         if priority is not None and 0 <= priority <= _MAX_INT32:
             system.priority = priority
@@ -256,10 +267,10 @@ class MessageEncoder:
 
 
 def stored_type(stored: dict[str, str]) -> MessageType:
-    """The message type that the stored properties give a message."""
+    """Return the message type, by the stored properties."""
     if stored.get(names.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
-    # On a retry the delay level is that of the retry, not the sender's.
+    # In a retry, the delay level is that of the retry, not the sender's.
     level = names.DELAY in stored and names.RETRY_TOPIC not in stored
     if level or not _DELAY_NAMES.isdisjoint(stored):
         return MessageType.DELAY
@@ -271,12 +282,12 @@ def stored_type(stored: dict[str, str]) -> MessageType:
 
 
 def md5_of(body: bytes) -> str:
-    """Upper-case hex, the only spelling of a digest that all SDKs accept."""
+    """Return the MD5 in upper-case hex, the only spelling that all SDKs accept."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
 
 
 def _origin_topic(record: Record) -> str:
-    """The topic that the message was sent to, also if it is stored in a retry topic."""
+    """Return the topic that the message was sent to, even if a retry topic stores it."""
     if topics.is_retry(record.topic):
         return record.properties.get(names.RETRY_TOPIC, record.topic)
     return record.topic

@@ -1,1 +1,1 @@
-"""Leases of received messages: pop, renew, acknowledge. Knows no public protocol."""
+"""Leases of received messages: pop, renew, acknowledge. Independent of the public protocol."""

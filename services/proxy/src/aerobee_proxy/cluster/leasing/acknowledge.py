@@ -1,7 +1,7 @@
-"""Acknowledges leased messages, changes how long they stay invisible, dead-letters them.
+"""Acknowledge or dead-letter leased messages, and change how long they stay invisible.
 
-A lease that this proxy renews must not be renewed meanwhile: it leaves the renewal before the
-broker is asked, and returns to it when that failed and the client may try again.
+Meanwhile, this proxy must not renew the lease. The lease is removed from renewal before the broker
+is asked. If the request fails and the client may retry, the lease is returned to renewal.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ MAX_TIME_MS = 253_402_300_799_000  # the year 9999: receipt handles come from cl
 
 
 class BrokerAway(MqError):
-    """A lease cannot be settled while its broker is away. The client may try again."""
+    """A lease cannot be settled while its broker is unavailable. The client may retry."""
 
 
 @dataclass(slots=True)
 class _LeaseSet:
-    """Leases of one pop and one queue: their receipt handles differ in the queue offset only."""
+    """Leases of one pop and one queue.
 
-    handle: ReceiptHandle  # but for its queue offset
-    indexes: list[int] = field(default_factory=list)  # among the handles of the request
+    Their receipt handles differ only in the queue offset.
+    """
+
+    handle: ReceiptHandle  # its queue offset is not used
+    indexes: list[int] = field(default_factory=list)  # in the handles of the request
     queue_offsets: list[int] = field(default_factory=list)
 
 
@@ -58,10 +61,10 @@ class Acknowledgements:
     async def acknowledge(
         self, receipt_handles: Sequence[str], topic: str, consumer_group: str
     ) -> Mapping[int, Exception]:
-        """Acknowledges messages of one topic and group; durable when it returns.
+        """Acknowledge messages of one topic and group; durable when it returns.
 
-        Returns index of a receipt handle → why that message was not acknowledged: MqError, or a
-        defect.
+        Returns the index of a receipt handle → why that message was not acknowledged: an MqError,
+        or any other exception, which is a defect.
         """
         failures: dict[int, Exception] = {}
         sets: dict[bytes, _LeaseSet] = {}
@@ -73,7 +76,7 @@ class Acknowledgements:
                     handle = decode_common(common)
                     check_handle(handle, topic, consumer_group)
                     found = sets[common] = _LeaseSet(handle)
-            except Exception as error:  # of this receipt handle only
+            except Exception as error:  # fails this receipt handle only
                 failures[index] = error
             else:
                 found.indexes.append(index)
@@ -89,7 +92,7 @@ class Acknowledgements:
     async def _acknowledge(
         self, broker_name: str, sets: Sequence[_LeaseSet], failures: dict[int, Exception]
     ) -> None:
-        """Leases of one broker. Adds to `failures`."""
+        """Acknowledge leases of one broker. Add failures to `failures`."""
         untracked = self._untrack(sets)
         answers: Sequence[LeaseFailures | Exception]
         try:
@@ -115,7 +118,7 @@ class Acknowledgements:
                     self.lease_renewal.retrack(untracked[index])
 
     def _untrack(self, sets: Sequence[_LeaseSet]) -> Mapping[int, TrackedLease]:
-        """Index of a receipt handle → its lease, of those that were renewed."""
+        """Stop renewal. Return the index of a receipt handle → its lease, if renewed."""
         untracked: dict[int, TrackedLease] = {}
         if len(self.lease_renewal):
             for own in sets:
@@ -129,16 +132,20 @@ class Acknowledgements:
     async def change_invisible_duration(
         self, handle: ReceiptHandle, duration_ms: int, *, counted: bool
     ) -> InvisibleChangeResult:
-        """Makes a message visible after `duration_ms` from now; `counted` as a delivery attempt.
+        """Make a message visible `duration_ms` from now.
 
-        Raises MqError, INVALID_RECEIPT_HANDLE where the lease has ended.
+        `counted`: as a delivery attempt. Raises MqError: INVALID_RECEIPT_HANDLE when the lease has
+        ended.
         """
         change = invisible_change(handle, duration_ms, counted=counted)
         with self._without_renewal(handle):
             return await self.batches.change_invisible_duration(handle.broker_name, change)
 
     async def dead_letter(self, handle: ReceiptHandle, failure: Failure) -> None:
-        """Moves a message to the dead letters of its group. Raises MqError as above."""
+        """Move a message to the dead letters of its group.
+
+        Raises MqError: INVALID_RECEIPT_HANDLE when the lease has ended.
+        """
         entry = DeadLetterEntry(lease=lease_of(handle), failure=failure)
         with self._without_renewal(handle):
             answer = await self.calls.call_patiently(
@@ -162,12 +169,15 @@ class Acknowledgements:
 
 
 def may_try_again(error: BaseException) -> bool:
-    """Whether the lease may last on after this failure."""
+    """Return whether the lease may still exist after this failure."""
     return not (isinstance(error, MqError) and error.code is Code.INVALID_RECEIPT_HANDLE)
 
 
 def _told(failure: Exception, handle: ReceiptHandle, renewed: TrackedLease | None) -> Exception:
-    """The failure as the client gets it, of a lease that this proxy renews or does not."""
+    """Return the failure as the client gets it.
+
+    `renewed` is the lease if this proxy renews it; its end may be later than that of the handle.
+    """
     if not isinstance(failure, MqError) or failure.code not in AWAY:
         return failure
     expires_ms = handle.expires_ms if renewed is None else renewed.expires_ms

@@ -1,12 +1,15 @@
-"""Renews the leases of push consumers, which do not say for how long they need a message.
+"""Renew the leases of push consumers, which do not say how long they need a message.
 
-A lease is renewed while its client lives, for longer each time, three hours in all; then the
-message is redelivered by the retry policy of its group. Each broker is scanned by a task of its
-own, so that one that hangs delays no renewal at another. The end of a lease is measured by this
-process's clock, because the broker's time of day may differ. Nothing here needs to survive a
-restart: a lease that a killed proxy no longer renews expires, and its message is redelivered. When
-a client acknowledges a message through another proxy, the broker refuses the next renewal, and the
-lease is dropped here.
+A lease is renewed while its client lives, for longer each time and for up to 3 hours in all. After
+that, the message is redelivered by the retry policy of its group.
+
+Each broker is scanned by its own task, so that a broker that hangs does not delay renewals at
+another. The end of a lease is measured by this process's clock, because the broker's time of day
+may differ.
+
+The state does not need to survive a restart: after the proxy is killed, its leases expire and their
+messages are redelivered. If a client acknowledges a message through another proxy, the broker
+refuses the next renewal, and the lease is dropped here.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
 SCAN_S = 5.0
-AHEAD_MS = 10_000  # of the end of a lease
+AHEAD_MS = 10_000  # a lease is renewed this long before it ends
 DURATIONS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
 MAX_RENEWED_MS = 3 * 3_600_000
 ABANDONED_MS = 1_000  # invisible duration of a message whose client is gone
@@ -41,18 +44,21 @@ class TrackedLease:
     client_id: str
     user: str  # of the client's session
     message_id: str
-    expires_ms: int  # epoch, as the broker says
+    expires_ms: int  # since the epoch, by the broker's clock
     since_ms: int  # monotonic
-    until_ms: int  # monotonic: when the lease ends
+    until_ms: int  # monotonic; the end of the lease
     renewals: int = 0
-    # The last renewal had no answer, so the broker may have another end of the lease.
+    # The last renewal failed, so the broker may know another end of the lease.
     uncertain: bool = False
 
 
 class LeaseRenewal:
-    """`is_alive`: (client id, user) → whether this proxy heard of the client lately.
-    `live_members`: (broker name, group) → client ids that this broker heard of lately, through any
-    proxy; may raise MqError."""
+    """Tracks leases and renews them before they end.
+
+    `is_alive`: (client id, user) → whether this proxy has heard from the client recently.
+    `live_members`: (broker name, group) → ids of the clients that this broker has heard from
+    recently, through any proxy; may raise MqError.
+    """
 
     def __init__(
         self,
@@ -69,16 +75,16 @@ class LeaseRenewal:
         self._is_alive = is_alive
         self._live_members = live_members
         self._tracked: dict[LeaseKey, TrackedLease] = {}
-        self._held: Counter[tuple[str, str]] = Counter()  # of these, by client and user
+        self._held: Counter[tuple[str, str]] = Counter()  # number of leases by client and user
         self._log_throttle = LogThrottle(clock)
 
     def __len__(self) -> int:
         return len(self._tracked)
 
     def track(self, handle: ReceiptHandle, client_id: str, message_id: str, user: str = "") -> None:
-        """Renews the lease from now on."""
+        """Start to renew the lease."""
         now_ms = self._clock.monotonic_ms()
-        # Less than the whole duration where a repeated attempt received the message again.
+        # Less than the whole duration if a repeated attempt received the message again.
         left_ms = min(handle.invisible_duration_ms, handle.expires_ms - self._clock.now_ms())
         self._put(
             TrackedLease(
@@ -87,7 +93,10 @@ class LeaseRenewal:
         )
 
     def due_in_ms(self) -> float | None:
-        """Until a lease is to be renewed, and a scan after that sees it."""
+        """Return the time until the next lease must be renewed and a scan has seen it.
+
+        In milliseconds; None without leases.
+        """
         first_ms = min((lease.until_ms for lease in self._tracked.values()), default=None)
         if first_ms is None:
             return None
@@ -101,7 +110,10 @@ class LeaseRenewal:
         message_id: str,
         user: str = "",
     ) -> ReceiptHandle | None:
-        """The receipt handle of a message, for a client that does not send it. Looks at all."""
+        """Return the receipt handle of a message for a client that does not send it.
+
+        Looks at every tracked lease.
+        """
         wanted = (client_id, user, message_id, consumer_group)
         for lease in self._tracked.values():
             names = (lease.client_id, lease.user, lease.message_id, lease.handle.consumer_group)
@@ -110,11 +122,14 @@ class LeaseRenewal:
         return None
 
     def held_by(self, client_id: str, user: str = "") -> int:
-        """How many leases are renewed for a client."""
+        """Return how many leases are renewed for a client."""
         return self._held[client_id, user]
 
     def untrack(self, key: LeaseKey) -> TrackedLease | None:
-        """Stops renewal, because the client acts on the lease. `retrack` it if that fails."""
+        """Stop renewal, because the client acts on the lease.
+
+        Call `retrack` with the returned lease if the client's action fails.
+        """
         lease = self._tracked.pop(key, None)
         if lease is not None:
             holder = lease.client_id, lease.user
@@ -133,7 +148,10 @@ class LeaseRenewal:
         self._held[lease.client_id, lease.user] += 1
 
     async def run(self) -> None:
-        """Scans all brokers every SCAN_S, for ever. A broker's next scan waits for its last."""
+        """Scan all brokers every SCAN_S until cancelled.
+
+        The next scan of a broker starts only after its previous one has ended.
+        """
         scans: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
@@ -149,7 +167,7 @@ class LeaseRenewal:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def scan(self) -> None:
-        """Scans every broker once."""
+        """Scan every broker once."""
         scans = (self._scan_broker(name, leases) for name, leases in self._by_broker().items())
         await asyncio.gather(*scans)
 
@@ -160,7 +178,7 @@ class LeaseRenewal:
         return found
 
     async def _scan_broker(self, broker_name: str, leases: Sequence[TrackedLease]) -> None:
-        """Renews leases that end soon, and gives back those of clients that are gone."""
+        """Renew leases that end soon; give back those of clients that are gone."""
         silent = [lease for lease in leases if not self._is_alive(lease.client_id, lease.user)]
         abandoned = await self._abandoned(broker_name, silent)
         now_ms = self._clock.monotonic_ms()
@@ -177,8 +195,11 @@ class LeaseRenewal:
     async def _abandoned(
         self, broker_name: str, silent: Collection[TrackedLease]
     ) -> set[TrackedLease]:
-        """The leases of clients that the broker has not heard of through another proxy either. A
-        client may have connections to several; where the broker does not answer, it is not gone."""
+        """Return the leases of clients that the broker has not heard from through any proxy.
+
+        A client may be connected to several proxies. If the broker does not answer, the client does
+        not count as gone.
+        """
         groups = {lease.handle.consumer_group for lease in silent}
         found = await asyncio.gather(
             *(self._live_members(broker_name, group) for group in groups), return_exceptions=True
@@ -214,8 +235,10 @@ class LeaseRenewal:
         self._counts.leases_renewed += 1
 
     async def _give_back(self, lease: TrackedLease, after_ms: int | None) -> None:
-        """Ends renewal. The message becomes visible after `after_ms`; None: by the retry policy of
-        its group."""
+        """End renewal and make the message visible after `after_ms`.
+
+        If `after_ms` is None, the retry policy of its group decides.
+        """
         if not self._is_tracked(lease):
             return
         self.untrack(key_of(lease.handle))
@@ -226,13 +249,13 @@ class LeaseRenewal:
         try:
             await self._batches.change_invisible_duration(lease.handle.broker_name, change)
         except MqError as error:
-            # Tried again at the next scan, unless the lease was tracked anew.
+            # Retry at the next scan, unless the lease is tracked again already.
             if key_of(lease.handle) not in self._tracked:
                 self._put(lease)
             self._failed(lease, error)
 
     def _failed(self, lease: TrackedLease, error: MqError) -> None:
-        """Drops a lease that has ended; another one is tried again until it ends."""
+        """Drop a lease that has ended; any other lease is retried until it ends."""
         lease.uncertain = True
         ended = self._clock.monotonic_ms() >= lease.until_ms
         if (ended or error.code is Code.INVALID_RECEIPT_HANDLE) and self._is_tracked(lease):
@@ -252,7 +275,10 @@ class LeaseRenewal:
         )
 
     def _is_tracked(self, lease: TrackedLease) -> bool:
-        """False if it was untracked meanwhile, and perhaps tracked anew."""
+        """Return whether this lease is still tracked.
+
+        False if it was untracked meanwhile, even if the message is tracked again under a new lease.
+        """
         return self._tracked.get(key_of(lease.handle)) is lease
 
 
@@ -263,7 +289,10 @@ def _scanned(scans: dict[str, asyncio.Task[None]], name: str, task: asyncio.Task
 
 
 def _only_if_unchanged(change: InvisibleChange, lease: TrackedLease) -> None:
-    """The broker refuses the change if the lease ends at another time than this proxy knows."""
+    """Make the broker refuse the change if the lease ends at an unexpected time.
+
+    That is, at another time than this proxy knows.
+    """
     if not lease.uncertain:
         change.unless_changed = True
         change.lease.expires_timestamp_ms = lease.expires_ms

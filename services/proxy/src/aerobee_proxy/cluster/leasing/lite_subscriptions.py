@@ -1,8 +1,8 @@
-"""What clients subscribe to of lite topics, told to every broker of the parent.
+"""Send the lite topics that clients subscribe to, to every broker of the parent topic.
 
-Each broker has the whole subscription, because each may have, or get, messages of any lite topic. A
-new master, and a broker that was away, are told by the proxy, as far as it knows; the client's
-complete sets, one each 30 s, tell the rest.
+Each broker needs the whole subscription, because any broker may have, or receive, messages of any
+lite topic. The proxy sends what it knows to a new master and to a broker that was unavailable. The
+client's complete sets, one every 30 s, add what the proxy does not know.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ ANSWER_S = 2.0
 
 
 class _Held:
-    """`is_complete`: the client has told all that it holds; else it may hold more, by another
-    proxy."""
+    """The lite topics that one client holds.
+
+    `is_complete`: the client has sent its complete set. Otherwise it may hold more, through another
+    proxy.
+    """
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -39,15 +42,18 @@ class _Held:
 
 
 class HeldLiteTopics:
-    """The lite topics of one client as brokers were told last: its complete set, if it has sent
-    one, and what it added and removed. `turn`: its changes reach brokers one after the other."""
+    """The lite topics of one client as last sent to brokers.
+
+    They are its complete set, if it has sent one, with later additions and removals. `turn` is a
+    lock: changes of the client reach brokers one after the other.
+    """
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self._held: dict[tuple[str, str, str], _Held] = {}  # by group, parent, client
 
     def took(self, request: SyncLiteTopicsRequest) -> None:
-        """Every broker of the parent has taken this."""
+        """Register a change that every broker of the parent has accepted."""
         key = request.consumer_group, request.parent, request.client_id
         if request.action == LITE_SYNC_LEAVE:
             self._held.pop(key, None)
@@ -61,13 +67,13 @@ class HeldLiteTopics:
             self.lost(request.lite_topics)
 
     def lost(self, lite_topics: Iterable[str]) -> None:
-        """The client holds these no more."""
+        """Remove lite topics that the client no longer holds."""
         for held in self._held.values():
             for name in lite_topics:
                 held.names.pop(name, None)
 
     def requests(self) -> list[SyncLiteTopicsRequest]:
-        """What tells a broker of them that does not know the client."""
+        """Return the requests that send everything to a broker that does not know the client."""
         return [
             SyncLiteTopicsRequest(
                 consumer_group=group,
@@ -87,8 +93,11 @@ class LiteSubscriptions:
         self._route_cache = route_cache
 
     async def sync(self, request: SyncLiteTopicsRequest, held: HeldLiteTopics) -> list[str]:
-        """Returns the lite topics that the client has lost to others. Raises the first MqError of a
-        broker: then some brokers have the change, and the client's next complete set tells all."""
+        """Send a change to every broker. Return the lite topics lost to other clients.
+
+        Raises MqError: the first one of a broker. Then some brokers have the change, and the
+        client's next complete set reaches all of them.
+        """
         async with held.turn:
             lost = await self._sync(request)
             held.took(request)
@@ -96,9 +105,11 @@ class LiteSubscriptions:
         return lost
 
     async def repeat(self, broker_name: str, held: HeldLiteTopics) -> list[str]:
-        """Tells a broker that does not know the client what it holds. Returns the lite topics that
-        the client has lost to others. A failure is logged: the client's next complete set
-        tells the broker."""
+        """Send what a client holds to a broker that does not know the client.
+
+        Returns the lite topics that the client has lost to other clients. A failure is logged: the
+        client's next complete set reaches the broker.
+        """
         lost: list[str] = []
         async with held.turn:
             for request in held.requests():
@@ -137,7 +148,10 @@ class LiteSubscriptions:
         return list(lost)
 
     async def leave(self, consumer_group: str, parent: str, client_id: str) -> None:
-        """The client is gone. A failure is logged: a broker forgets a silent client anyway."""
+        """Remove a client that is gone.
+
+        A failure is logged: a broker eventually forgets a silent client.
+        """
         request = SyncLiteTopicsRequest(
             consumer_group=consumer_group,
             parent=parent,

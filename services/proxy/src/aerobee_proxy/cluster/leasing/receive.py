@@ -1,9 +1,11 @@
-"""Receiving messages on lease, and giving back those that did not reach the client.
+"""Receive messages on lease, and give back those that did not reach the client.
 
-Of a topic that one broker serves, a receive is a pop there, held until a message comes. Of a topic
-on several brokers, it takes what the broker that the client names has now, else waits in line for
-all of them (`receive_line`). What was leased and has no receive any more, because its client is
-gone, is given back uncounted. Messages that were written to the client stay on lease.
+If one broker serves the topic, a receive is a pop there, which the broker holds until a message
+arrives. If several brokers serve it, the receive takes what the broker that the client names has
+now. If that broker has nothing, the receive waits in line for all of them (`receive_line`).
+
+If the client disconnects, messages leased for it are given back without counting a delivery.
+Messages that were written to the client stay on lease.
 """
 
 from __future__ import annotations
@@ -42,16 +44,18 @@ from aerobee_wire.status import Code, MqError
 P = TypeVar("P", PopRequest, LitePopRequest)
 R = TypeVar("R", PopResponse, LitePopResponse)
 
-ANSWER_S = 5.0  # for the broker to answer once the long poll is over
-HELD_MS = 20_000  # a call for a line of receives
-TURN_MS = 500  # that a receive of lite topics is held at one of several brokers
-VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
-# For the answer to a held pop whose client is gone: the broker may be about to answer.
+ANSWER_S = 5.0  # time for the broker to answer after the long poll has ended
+HELD_MS = 20_000  # how long a broker holds the call of a line of receives
+TURN_MS = 500  # how long one of several brokers holds a receive of lite topics
+VISIT_S = 2.0  # limit of a pop that is not held; messages that come later are given back
+# How long to wait for the answer to a held pop after its client has disconnected: the broker may be
+# about to answer.
 LATE_S = 1.0
-REPEATED_S = 0.5  # for the other brokers to say whether they know an attempt to receive
-MAX_READABLE = 10_000  # topics
+REPEATED_S = 0.5  # time for brokers to say whether they know an attempt to receive
+MAX_READABLE = 10_000  # topics whose readable brokers are cached
 
-# A broker that fails so is left out of a receive from several. Any other error is the client's.
+# A receive from several brokers skips a broker that fails with one of these codes. Any other error
+# goes to the client.
 LEFT_OUT = frozenset(
     {
         Code.BROKER_UNREACHABLE,
@@ -90,14 +94,18 @@ class Receiver:
         self._ending = asyncio.Event()
 
     async def room(self) -> None:
-        """Waits while answers that no client takes leave no room for another one. Raises
-        TooMuchInFlight."""
+        """Wait while answers that clients have not read leave no room for another one.
+
+        Raises TooMuchInFlight: when there is still no room after WAIT_S.
+        """
         if self._in_flight.is_full:
             await self._in_flight.room(WAIT_S)
 
     def check_room(self, size: int, handles: Callable[[], Sequence[ReceiptHandle]]) -> None:
-        """Gives messages of `size` bytes back and raises TooMuchInFlight if they have no room among
-        the answers that no client has taken."""
+        """Check that messages of `size` bytes fit among the answers that clients have not read.
+
+        Raises TooMuchInFlight: when they do not fit. The messages are then given back.
+        """
         try:
             self._in_flight.check_room(size)
         except TooMuchInFlight:
@@ -105,18 +113,21 @@ class Receiver:
             raise
 
     async def pop(self, broker_name: str, request: PopRequest, *, ordered: bool) -> PopResponse:
-        """Messages of any broker of the topic; none when the poll is over. Raises MqError.
+        """Return messages of any broker of the topic; an empty response when the poll is over.
 
-        `broker_name`: the broker that the client names, which goes first. `ordered`: the group's
-        order holds in the topic.
+        `broker_name` is the broker that the client names; it is usually asked first. `ordered`: the
+        group consumes the topic in order. Raises MqError.
         """
         return await self._interruptible(self._pop(broker_name, request, ordered), PopResponse)
 
     async def pop_lite(
         self, broker_name: str, request: LitePopRequest, *, everywhere: bool
     ) -> LitePopResponse:
-        """Messages of lite topics, of this broker, or of any one of the parent's, this one first;
-        none when the poll is over. Raises MqError."""
+        """Return messages of lite topics; an empty response when the poll is over.
+
+        They come from the broker with this name. With `everywhere`, they may come from any broker
+        of the parent topic, and this one is asked first. Raises MqError.
+        """
         others: list[str] = []
         if everywhere:
             brokers = await self._brokers_of(request.parent)
@@ -130,7 +141,7 @@ class Receiver:
         return await self._interruptible(popping, LitePopResponse)
 
     async def _interruptible(self, popping: Coroutine[Any, Any, R], empty: Callable[[], R]) -> R:
-        """`popping`, which `end_polls` answers with `empty`."""
+        """Await `popping`; return `empty()` if `end_polls` ends it."""
         if self._ending.is_set() or (task := asyncio.current_task()) is None:
             popping.close()
             return empty()
@@ -146,7 +157,7 @@ class Receiver:
             self._polls.discard(task)
 
     def end_polls(self) -> None:
-        """Those that wait for messages, and those that come, are answered with none."""
+        """End waiting and future receives at once, with an empty response."""
         self._ending.set()
         for task in self._polls:
             task.cancel()
@@ -169,26 +180,28 @@ class Receiver:
         return await self._pop_any(line, broker_name, brokers, request, deadline_s)
 
     def close(self) -> None:
-        """Ends what waits for brokers; afterwards nothing is received."""
+        """Stop waiting for brokers. Do not receive afterwards."""
         self._lines.close()
 
     def renew(self, leases: Iterable[tuple[ReceiptHandle, str]], client_id: str, user: str) -> None:
-        """Renews leases, each a receipt handle and a message id, while the client lives."""
+        """Renew leases (receipt handle, message id) while the client lives."""
         track = self._lease_renewal.track
         for handle, message_id in leases:
             track(handle, client_id, message_id, user)
 
     def renewed_of(self, client_id: str, user: str) -> int:
-        """How many leases are renewed for this client."""
+        """Return how many leases are renewed for this client."""
         return self._lease_renewal.held_by(client_id, user)
 
     def delivered(self, messages: int) -> None:
-        """The client got this many messages."""
+        """Count messages that reached the client."""
         self._counts.received += messages
 
     def give_back(self, handles: Sequence[ReceiptHandle]) -> None:
-        """Makes messages that may not have reached the client visible at once, without counting a
-        delivery. Goes on in the background."""
+        """Make messages visible at once, without counting a delivery, in the background.
+
+        For messages that may not have reached the client.
+        """
         for handle in handles:
             self._lease_renewal.untrack(key_of(handle))
         self._background.run(self._make_visible(handles))
@@ -196,10 +209,10 @@ class Receiver:
     # ---- one broker ----
 
     async def _hold(self, broker_name: str, rpc: Rpc[P, R], request: P) -> R:
-        """A pop with a long poll.
+        """Pop with a long poll.
 
-        While the broker is away, this waits for the broker instead of for messages: after an error
-        at once, SDKs would ask again after 1 s, and one of them 50 times a second.
+        While the broker is unavailable, this waits for the broker instead of for messages. If it
+        returned an error at once, SDKs would retry after 1 s, and one of them 50 times a second.
         """
 
         def attempt(left_s: float) -> tuple[P, float]:
@@ -217,15 +230,18 @@ class Receiver:
             except MqError as error:
                 if error.code not in AWAY:
                     raise
-            # Perhaps it went away before this proxy started.
+            # `call_until` does not wait for a broker that never answered this proxy: it may have
+            # become unavailable before this proxy started.
             left_s = deadline_s - time()
             await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
             if left_s <= RETRY_S:
                 return rpc.response()
 
     async def _not_lost(self, call: Coroutine[Any, Any, R], request: P) -> R:
-        """The answer to a pop. If the receive is cancelled, what the broker leased by then is given
-        back. Not to an attempt that has a name: the client repeats it and gets the same messages.
+        """Return the answer to a pop; give leased messages back if the receive is cancelled.
+
+        A pop with an attempt id is cancelled instead: the client repeats it and gets the same
+        messages.
         """
         popping = asyncio.ensure_future(call)
         try:
@@ -240,8 +256,10 @@ class Receiver:
     async def _pop_lite_in_turns(
         self, first: str, others: Sequence[str], request: LitePopRequest
     ) -> LitePopResponse:
-        """Held at one broker, and asked at the others every TURN_MS: what two calls brought at the
-        same moment would be more than the client asked for."""
+        """Hold the pop at one broker, and ask the others every TURN_MS.
+
+        Two concurrent calls could return more messages than the client asked for.
+        """
         time = asyncio.get_running_loop().time
         deadline_s, poll_ms = time() + request.poll_duration_ms / 1_000, 0
         while True:
@@ -296,7 +314,7 @@ class Receiver:
             broker = found
 
     async def _visit(self, line: ReceiveLine, name: str, request: PopRequest) -> PopResponse:
-        """Pops what a broker has now; nothing where it fails."""
+        """Pop what a broker has now; return an empty response if it fails."""
         full = failed = False
         popping = asyncio.ensure_future(
             self._calls.call(name, POP, request, timeout_s=VISIT_S + ANSWER_S)
@@ -332,7 +350,10 @@ class Receiver:
         await self._make_visible(_leased(request, answer))
 
     async def _holder(self, brokers: Sequence[str], request: PopRequest) -> str | None:
-        """The broker that leased messages to this attempt to receive before; they come again."""
+        """Return the broker that already leased messages to this attempt to receive.
+
+        That broker returns the same messages again.
+        """
         asked = NotificationRequest(
             consumer_group=request.consumer_group,
             topic=request.topic,
@@ -383,7 +404,10 @@ class Receiver:
         return ReceiveLine(ask, give_back, key.max_messages)
 
     async def _brokers_of(self, topic: str) -> Sequence[str]:
-        """The names of the brokers that the topic can be read from; none if it has no route."""
+        """Return the names of the brokers that the topic can be read from.
+
+        Empty if the topic has no route.
+        """
         try:
             route = await self._route_cache.route(topic)
         except MqError:
@@ -417,7 +441,7 @@ class Receiver:
 def _leased(
     request: PopRequest | LitePopRequest, answer: PopResponse | LitePopResponse
 ) -> list[ReceiptHandle]:
-    """The receipt handles of all messages that `answer` leased."""
+    """Return the receipt handles of all messages that `answer` leased."""
     if isinstance(request, PopRequest):
         assert isinstance(answer, PopResponse)
         return handles_of(request, answer)

@@ -1,11 +1,15 @@
 """Receives that wait in line for messages at any broker of their topic.
 
-A line is of one consumer group, topic and filter. However many receives wait in it, each broker is
-asked once, by a call that it holds. Where order matters that is a notification: one receive is sent
-to that broker to pop there. Else it is a pop, whose messages any receive of the line may have; if
-none waits any more, they are given back uncounted at once. As many messages as a receive may have
-call two more receives to that broker, because there may be others; so a burst reaches n receives in
-log n rounds.
+A line holds the receives of one consumer group, topic and filter. Regardless of the number of
+waiting receives, each broker is asked once, by a call that it holds:
+
+    ordered, or no receive waits   a notification; a receive then goes to that broker to pop
+    else                           a pop; any receive of the line may have its messages
+
+If no receive waits any more, popped messages are given back at once, without counting a delivery.
+
+If a broker returned as many messages as a receive may have, it may have more. Then two more
+receives are sent to it, so that a burst reaches n receives in log n rounds.
 """
 
 from __future__ import annotations
@@ -21,44 +25,49 @@ from aerobee.broker.v1.pop_pb2 import PopResponse
 
 from aerobee_wire.status import Code, MqError
 
-RETRY_S = 1.0  # after a broker failed
-# A broker that no receive went to for this long is asked although nobody waits, since clients may
-# name others all the time, and these always have something.
+RETRY_S = 1.0  # pause after a broker failed
+# A broker that no receive has visited for this long is asked even if no receive waits. Otherwise,
+# its messages would stay there while clients name other brokers that always have messages.
 UNVISITED_S = 1.0
-OLD_S = 60.0  # a broker without notifications; it may have been updated since
-KEPT_LINES = 256  # idle ones; more are dropped
+OLD_S = 60.0  # pause for a broker without notifications; it may have been updated after that
+KEPT_LINES = 256  # idle lines that are kept; more are dropped
 
-# Messages of the broker of that name, or True: it has one. Held until then, or until a while is
-# over: then False. The second argument: whether messages are wanted now. Raises MqError.
+# (broker name, whether a receive wants messages now) → messages, or True: the broker has a message.
+# The broker holds the call until then. False: it had no message in the time of the call. Raises
+# MqError.
 Ask = Callable[[str, bool], Awaitable[PopResponse | bool]]
-# Where to pop, or what was popped; None: the time is over.
+# The broker to pop from, or popped messages; None: the time is over.
 Found = str | PopResponse | None
 
 
 class LineKey(NamedTuple):
     consumer_group: str
     topic: str
-    subscription: bytes  # of the broker's contract
+    subscription: bytes  # a serialized Subscription of the broker's contract
     ordered: bool
-    # Of receives that are not ordered; else 0.
+    # Both are 0 for ordered receives.
     max_messages: int
     invisible_duration_ms: int
 
 
 @dataclass(slots=True)
 class _Broker:
-    """What a line knows of a broker. Times are the loop's."""
+    """The state of one broker in a line. Times are those of the event loop."""
 
     visited_s: float
     asking: asyncio.Task[None] | None = None
-    visits: int = 0  # receives that are there now
-    has_message: bool = False  # it said so when no receive waited
-    retry_s: float = 0.0  # it failed, and is left alone until then
-    old_until_s: float = 0.0  # of a version without notifications, and left alone until then
+    visits: int = 0  # receives that pop there now
+    has_message: bool = False  # reported when no receive waited
+    retry_s: float = 0.0  # it failed; it is not asked until then
+    # Its version does not support notifications; it is not asked until then.
+    old_until_s: float = 0.0
 
 
 class ReceiveLine:
-    """`give_back`: of messages that no receive wants. `max_messages`: as in `LineKey`."""
+    """The waiting receives of one `LineKey`.
+
+    `give_back` takes messages that no receive wants. `max_messages` is that of the `LineKey`.
+    """
 
     def __init__(
         self, ask: Ask, give_back: Callable[[PopResponse], None], max_messages: int
@@ -66,7 +75,7 @@ class ReceiveLine:
         self._ask = ask
         self._give_back = give_back
         self._max_messages = max_messages
-        # By the broker that they name, the longest wait first; with their place in the whole line.
+        # By the broker that they name, the longest wait first. Value: the place in the whole line.
         self._waiting: dict[str, dict[asyncio.Future[Found], int]] = {}
         self._places = itertools.count()
         self._brokers: dict[str, _Broker] = {}
@@ -78,14 +87,15 @@ class ReceiveLine:
         )
 
     def is_old(self, name: str) -> bool:
-        """Whether the broker sends no notifications, because its version is older."""
-        broker = self._brokers.get(name)  # not made: a client may name what there is not
+        """Return whether the broker's version is too old for notifications."""
+        broker = self._brokers.get(name)  # not created: a client may name an unknown broker
         return broker is not None and broker.old_until_s > _now_s()
 
     def begin(self, named: str, brokers: Sequence[str]) -> str | None:
-        """The broker that a new receive visits first; None: there is nothing at the one it names.
+        """Return the broker that a new receive visits first; None: wait instead.
 
-        Another than that one if it has had messages for a while and no receive went there.
+        Normally this is the broker that the receive names, unless a call for its messages is
+        already held there. A broker with messages that no receive has fetched goes first.
         """
         first: str | None = None
         now_s = _now_s()
@@ -105,16 +115,17 @@ class ReceiveLine:
         return None if first is None else self.visit(first)
 
     def visit(self, name: str) -> str:
-        """A receive goes to this broker, and comes back by `end`."""
+        """Register a visit of a receive to this broker. `end` ends it."""
         broker = self._broker(name)
         broker.visits += 1
         broker.has_message = False
         return name
 
     async def wait(self, named: str, brokers: Sequence[str], deadline_s: float) -> Found:
-        """The broker to visit now, or messages; None when the time is over, in the loop's time.
+        """Return the broker to visit now, or messages; None when the time is over.
 
-        Every visit ends with `end`; so does that of `begin`.
+        `deadline_s` is in the event loop's time. The caller ends every visit, also that of `begin`,
+        with `end`.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Found] = loop.create_future()
@@ -126,7 +137,7 @@ class ReceiveLine:
             return await future
         except asyncio.CancelledError:
             found = future.result() if future.done() and not future.cancelled() else None
-            if isinstance(found, str):  # another receive may go there
+            if isinstance(found, str):  # let another receive visit it
                 self.end(found)
             elif found is not None:
                 self._give_back(found)
@@ -136,7 +147,7 @@ class ReceiveLine:
             self._leave(named, future)
 
     def end(self, name: str, *, full: bool = False, failed: bool = False) -> None:
-        """Of a visit. `full`: it brought as many messages as it may have."""
+        """End a visit. `full`: it returned as many messages as a receive may have."""
         broker = self._broker(name)
         broker.visits -= 1
         broker.visited_s = _now_s()
@@ -186,7 +197,7 @@ class ReceiveLine:
         finally:
             broker.asking = None
         if self.is_old(name):
-            for future in self._waiting.get(name, ()):  # they wait there
+            for future in self._waiting.get(name, ()):  # they wait at that broker instead
                 if not future.done():
                     future.set_result(self.visit(name))
         elif isinstance(found, PopResponse):
@@ -195,7 +206,7 @@ class ReceiveLine:
             broker.has_message = True
 
     def _deliver(self, name: str, answer: PopResponse) -> None:
-        """Messages that were popped for whoever waits."""
+        """Give popped messages to a waiting receive; give them back if none waits."""
         broker = self._broker(name)
         future = self._next(name)
         if future is None:
@@ -207,7 +218,7 @@ class ReceiveLine:
         self.end(name, full=answer.message_count >= self._max_messages)
 
     def _send(self, name: str, count: int) -> int:
-        """Sends waiting receives to a broker. Returns how many."""
+        """Send up to `count` waiting receives to a broker. Return how many were sent."""
         for sent in range(count):
             future = self._next(name)
             if future is None:
@@ -216,7 +227,10 @@ class ReceiveLine:
         return count
 
     def _next(self, name: str) -> asyncio.Future[Found] | None:
-        """The longest wait, of those that name this broker if there are any."""
+        """Return the receive that has waited longest; None if none waits.
+
+        Receives that name this broker go first.
+        """
         heads: dict[int, asyncio.Future[Found]] = {}
         for named, waiting in self._waiting.items():
             for future, place in waiting.items():
@@ -238,7 +252,7 @@ class ReceiveLine:
 
 
 class ReceiveLines:
-    """`make`: an empty line."""
+    """All lines, by key. `make` creates an empty line."""
 
     def __init__(self, make: Callable[[LineKey], ReceiveLine]) -> None:
         self._make = make

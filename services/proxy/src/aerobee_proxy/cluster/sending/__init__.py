@@ -1,1 +1,1 @@
-"""Sending: message queues and their choice. Knows no public protocol."""
+"""Sending: message queues and their choice. Independent of the public protocol."""

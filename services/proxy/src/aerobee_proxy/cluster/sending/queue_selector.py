@@ -1,5 +1,7 @@
-"""The round robin of messages without a message group; `aerobee_wire.queues` chooses for those with
-one. Pure, apart from its counters.
+"""Choose queues in turn for messages without a message group.
+
+For messages with a message group, `aerobee_wire.queues` chooses. Apart from its counters, this
+module is pure.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class RoundRobin:
         self._next: dict[str, int] = {}  # by topic
 
     def next(self, topic: str, queues: Sequence[T]) -> T:
-        """The next queue among `queues`, which must not be empty."""
+        """Return the next queue of `queues`, which must not be empty."""
         turn = self._next.get(topic)
         turn = (java_hash(topic) if turn is None else turn) % len(queues)
         self._next[topic] = turn + 1

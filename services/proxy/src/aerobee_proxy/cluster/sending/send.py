@@ -1,8 +1,8 @@
-"""Sending messages: which queue takes each, and the batches in which they leave.
+"""Send messages: choose the queue of each, and send them in batches.
 
-A broker that is away, or refuses every message, is avoided. A message that no other broker can
-take, because it belongs to a message group or because its topic is nowhere else, waits for its
-broker before it is sent, so that none is sent twice.
+A broker that is unavailable, or refuses every message, is avoided. Some messages can only go to one
+broker: it has their message group, or no other broker has the topic. Such a message waits for its
+broker before it is sent, so that it is not sent twice.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MAX_SEND_ROUTES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SendRoute:
-    """What sending needs of a topic's route, in the form in which it is needed."""
+    """The parts of a topic's route that sending needs, prepared for use."""
 
     topic: str
     queues: Sequence[BrokerQueue]  # writable, sorted
     group_queues: GroupQueues[BrokerQueue]  # those of message groups
     accepted_types: tuple[str, ...]
-    untyped_brokers: Sequence[str]  # there it takes the type of its first message
-    by_priority: bool  # the topic accepts nothing else: a queue stands for a priority
+    untyped_brokers: Sequence[str]  # brokers where the first message decides the topic's type
+    by_priority: bool  # only priority messages are accepted; queues stand for priorities
     electing: frozenset[str]  # brokers whose master is being elected
 
 
@@ -66,10 +66,10 @@ class MessageSender:
         self._send_routes: dict[str, tuple[TopicRoute, SendRoute]] = {}
 
     async def route(self, topic: str) -> SendRoute:
-        """Of a stored topic, which is created if it is unknown and may be.
+        """Return the route of a stored topic; create the topic if that is allowed.
 
-        Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE. Computed once for each route: a route
-        lives for seconds, and thousands of messages take it.
+        It is computed once for each fetched route, because thousands of messages use a route in the
+        seconds that it lives. Raises MqError: TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE.
         """
         route = await self._topic_creation.route(topic)
         known = self._send_routes.get(topic)
@@ -93,14 +93,19 @@ class MessageSender:
         return made
 
     async def specified_route(self, route: SendRoute, message_type: str) -> SendRoute:
-        """The route once its topic, which some brokers have without a type, has that of its first
-        message there. Raises as `route` does."""
+        """Set the type of a topic to that of its first message, and return its new route.
+
+        For a topic that has no type on some brokers. Raises MqError like `route`.
+        """
         await self._topic_creation.specify_type(route.topic, message_type)
         return await self.route(route.topic)
 
     async def changed_route(self, route: SendRoute) -> SendRoute | None:
-        """After a broker refused to take messages: the route as the name servers have it now. None
-        when that is `route` still, when nobody takes messages, and when they cannot be asked."""
+        """Return the current route after a broker refused to accept messages.
+
+        Returns None if the route is unchanged, no broker accepts messages, or the name servers do
+        not answer.
+        """
         try:
             current = await self.route(route.topic)
             if current.queues == route.queues:
@@ -111,9 +116,10 @@ class MessageSender:
         return current if current.queues and current.queues != route.queues else None
 
     def choose_queue(self, route: SendRoute, message_group: str, priority: int) -> BrokerQueue:
-        """The queue of a message; `message_group` is empty where it has none.
+        """Return the queue of a message.
 
-        Raises MqError NO_PERMISSION when no queue is writable.
+        `message_group` is empty for a message without one. Raises MqError: NO_PERMISSION when no
+        queue is writable.
         """
         queues = route.group_queues.at(_now_ms()) if message_group else route.queues
         if not queues:
@@ -137,11 +143,11 @@ class MessageSender:
     async def send(
         self, messages: Sequence[tuple[BrokerQueue, Message]]
     ) -> list[SendOutcome | Exception]:
-        """The outcome of each message: what the broker answered, or why it failed."""
+        """Return the outcome of each message: the broker's answer, or the failure."""
         if self._availability.any_away:
             for broker_name in {queue.broker_name for queue, _ in messages}:
                 await self._calls.wait_until_back(broker_name)
-        # All are queued before the first is awaited: they keep their order and share a batch.
+        # Queue all before awaiting the first, so that they keep their order and share a batch.
         send = self._batches.send
         futures = [send(queue.broker_name, message) for queue, message in messages]
         outcomes: list[SendOutcome | Exception] = []
@@ -161,8 +167,11 @@ class MessageSender:
 
 
 def _told(failure: Exception, broker_name: str) -> Exception:
-    """The failure as the client gets it. A broker that name servers no longer know is away, like
-    one that does not answer: this proxy chose it, and no other may take the message."""
+    """Return the failure as the client gets it.
+
+    A broker that is missing from the name servers' tables is reported as unavailable, like one that
+    does not answer. This proxy chose it, and no other broker may accept the message.
+    """
     if not isinstance(failure, MqError) or failure.code is not Code.BROKER_NOT_EXIST:
         return failure
     return MqError(

@@ -1,1 +1,1 @@
-"""One module per RPC of apache.rocketmq.v2.MessagingService. Knows no transport."""
+"""One module per RPC of apache.rocketmq.v2.MessagingService. Independent of the transport."""

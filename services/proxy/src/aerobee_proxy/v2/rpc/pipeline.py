@@ -38,13 +38,18 @@ class Caller(NamedTuple):
 
 
 class NotAdmitted(Refused):
-    """The caller is unknown, has no right, or is one too many: UNAUTHORIZED, CLIENT_ID_REQUIRED,
-    TOO_MANY_REQUESTS."""
+    """The caller is unknown, lacks a right, or exceeds the limit of clients.
+
+    Codes: UNAUTHORIZED, CLIENT_ID_REQUIRED, TOO_MANY_REQUESTS.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """`authentication` None: everybody may call. `checks_rights`: what a user may do, too."""
+    """Wraps handlers with the steps of every RPC.
+
+    If `authentication` is None, any client may call. `checks_rights`: check also the user's rights.
+    """
 
     sessions: Sessions
     clock: Clock
@@ -53,7 +58,10 @@ class Pipeline:
     checks_rights: bool
 
     def admit(self, call: Call) -> Caller:
-        """Raises NotAdmitted. The session of an admitted client is created or kept alive."""
+        """Return the caller; create its session, or keep it alive.
+
+        Raises NotAdmitted.
+        """
         user = None
         try:
             if self.authentication is not None:
@@ -72,7 +80,10 @@ class Pipeline:
         return Caller(found, session, call, user)
 
     def authorize(self, request: object, caller: Caller) -> None:
-        """Raises NotAdmitted UNAUTHORIZED where the user lacks a right that the request needs."""
+        """Check that the user has the rights that the request needs.
+
+        Raises NotAdmitted: UNAUTHORIZED.
+        """
         if caller.user is None or not self.checks_rights:
             return
         try:
@@ -88,9 +99,11 @@ class Pipeline:
         *needs: *Needs,
         failure_named: bool = False,
     ) -> Callable[[Q, Call], Awaitable[R]]:
-        """The handler as the chassis takes it, given what it needs; a failure becomes
-        `response(status=…)`, its message beginning with the name of the code if
-        `failure_named`."""
+        """Return the handler in the form that the chassis expects.
+
+        `needs` are passed to the handler first. A failure becomes `response(status=…)`. With
+        `failure_named`, its message begins with the name of the code.
+        """
 
         async def run(request: Q, call: Call) -> R:
             try:
@@ -112,7 +125,7 @@ class Pipeline:
     ) -> Callable[[Q, Call], Awaitable[R | None]]:
         """Like `unary` for a stream of responses: a failure becomes its next message.
 
-        `last` makes the message that ends the stream, also after a failure.
+        `last` creates the message that ends the stream, also after a failure.
         """
 
         async def run(request: Q, call: Call) -> R | None:

@@ -1,10 +1,15 @@
-"""ReceiveMessage of a lite client: messages on lease, of the lite topics that it subscribes to.
+"""ReceiveMessage of a lite client: messages on lease, from the lite topics that it subscribes to.
 
-Whether a client is one is decided by its settings, and by its group where another proxy has those,
-not by the request. A batch may hold several lite topics, each in order. The receipt handle names
-the lite topic, so that SDKs that do not send it settle all the same. Codes: those of
-ReceiveMessage. A push consumer holds a receive at each broker, so that only the one that it names
-is asked. A simple consumer names one for all.
+A client's settings decide whether it is a lite client. If another proxy has its settings, its group
+decides. The request does not.
+
+A batch may hold several lite topics, each in order. The receipt handle contains the lite topic, so
+that SDKs that do not send the lite topic can settle messages too.
+
+A push consumer holds a receive at each broker, so only the broker that it names is asked. A simple
+consumer names one broker, and all of them are asked.
+
+Codes: those of ReceiveMessage.
 """
 
 from __future__ import annotations
@@ -32,19 +37,19 @@ from aerobee_wire.queues.lite import line_of
 from aerobee_wire.record import Record, iter_records
 
 _OK = ReceiveMessageResponse(status=status()).SerializeToString()
-# Of a client, that it has not settled and this proxy renews; RocketMQ's.
+# Leases that this proxy renews for one client, which has not settled them. RocketMQ's limit.
 MAX_RENEWED = 100
 
 
 class _Batch(NamedTuple):
-    """Messages of one lite topic. `pop`: what a pop would have asked for them."""
+    """Messages of one lite topic. `pop` is the pop that would have returned them."""
 
     pop: PopRequest
     answer: PopResponse
     records: list[Record]
 
     def handles(self) -> Iterator[tuple[ReceiptHandle, str]]:
-        """Each with its message id."""
+        """Yield the receipt handle of each message with its message id."""
         for record, attempt in zip(self.records, self.answer.delivery_attempts, strict=True):
             message_id = record.unique_message_id or record.offset_message_id
             yield handle_for(record, attempt, self.pop, self.answer), message_id
@@ -77,14 +82,14 @@ async def receive_lite(
     receiver.check_room(size, lambda: [handle for handle, _ in handles])
     responses = _responses(options, request, batches)
     if request.auto_renew:
-        # Before the client has them: it may acknowledge the first while the last is being sent.
+        # Renew before sending: the client may acknowledge the first while the last is being sent.
         receiver.renew(handles, caller.client_id, session.user)
     written = False
     try:
         await caller.call.write_all(responses, more_follows=True)
         written = True
     finally:
-        if not written:  # it is unknown what arrived, so all of it is redelivered
+        if not written:  # it is unknown which messages arrived, so redeliver all
             receiver.give_back([handle for handle, _ in handles])
     receiver.delivered(len(handles))
 

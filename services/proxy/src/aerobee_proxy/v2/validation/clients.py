@@ -1,4 +1,4 @@
-"""What a client says of itself: its id and its client properties."""
+"""Validate a client's description of itself: its id and its client properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What consumers ask for: filters, invisible durations, long polls, offsets."""
+"""Validate consumers' requests: filters, invisible durations, long polls, offsets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from aerobee_proxy.v2.validation.units import milliseconds
 from aerobee_wire import tags
 from aerobee_wire.status import MqError
 
-# What a long poll leaves of the time until the client's deadline, so that the answer is there
-# before it also when the proxy has much to do: a tenth, within these bounds.
+# A long poll ends before the client's deadline, so that a busy proxy still answers in time. It ends
+# earlier by a tenth of the remaining time, within these limits.
 MIN_RESERVE_MS, MAX_RESERVE_MS = 500, 2_000
 
 
 def filter_of(expression: FilterExpression) -> tuple[str, str]:
-    """("TAG" or "SQL92", expression). A tag expression is parsed here, SQL92 by brokers only."""
+    """Return ("TAG" or "SQL92", expression).
+
+    A tag expression is parsed here. SQL92 is parsed by brokers only.
+    """
     if expression.type == FilterType.SQL:
         if not expression.expression.strip():
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL92 filter is empty")
@@ -34,7 +37,10 @@ def filter_of(expression: FilterExpression) -> tuple[str, str]:
 
 
 def receive_duration_ms(duration: Duration | None, auto_renew: bool, options: ProxyOptions) -> int:
-    """The invisible duration of messages to receive; with `auto_renew` the proxy's default."""
+    """Return the invisible duration of messages to receive.
+
+    With `auto_renew`, it is the proxy's default.
+    """
     if auto_renew:
         return options.default_invisible_time_mills
     low, high = options.min_invisible_time_mills_for_recv, options.max_invisible_time_mills
@@ -42,7 +48,7 @@ def receive_duration_ms(duration: Duration | None, auto_renew: bool, options: Pr
 
 
 def change_duration_ms(duration: Duration, options: ProxyOptions) -> int:
-    """A new invisible duration; 0 makes the message visible at once."""
+    """Return a new invisible duration; 0 makes the message visible at once."""
     return _invisible_ms(duration, 0, options.max_invisible_time_mills)
 
 
@@ -52,10 +58,10 @@ def polling_ms(
     request_timeout_ms: int,
     options: ProxyOptions,
 ) -> int:
-    """How long to hold a long poll: as long as the client asks, ending before its deadline.
+    """Return how long to hold a long poll: as the client asks, but ending before its deadline.
 
-    `remaining_s`: until the deadline of the call. Two SDKs say nothing but that deadline: their
-    poll ends half a request timeout before it.
+    `remaining_s` is the time until the deadline of the call. Two SDKs send only that deadline:
+    their poll ends half a request timeout before it.
     """
     longest = options.grpc_client_consumer_max_long_polling_timeout_millis
     remaining = None if remaining_s is None else int(remaining_s * 1_000)
@@ -80,7 +86,7 @@ def _invisible_ms(duration: Duration, low: int, high: int) -> int:
     asked = milliseconds(duration)
     if low <= asked <= high:
         return asked
-    # The words of RocketMQ's proxy, which users of SDKs compare with.
+    # RocketMQ's proxy uses these words, and users of SDKs compare the text with them.
     problem = f"small. min is {low}" if asked < low else f"large. max is {high}"
     raise Refused(
         Code.ILLEGAL_INVISIBLE_TIME,

@@ -1,4 +1,4 @@
-"""Messages to send, and the messages that a transaction id or a recall handle names."""
+"""Validate messages to send, and the messages of transaction ids and recall handles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
 
 
 def topic_of(messages: Sequence[Message]) -> str:
-    """The stored name of the topic that all messages are for."""
+    """Return the stored name of the topic of all messages."""
     if not messages:
         raise Refused(Code.MESSAGE_CORRUPTED, "the request holds no message")
     first = messages[0].topic
@@ -100,7 +100,10 @@ def check_body(body: bytes, options: ProxyOptions) -> None:
 
 
 def check_properties(message: Message, options: ProxyOptions) -> None:
-    """The number, names and values of the user properties, and their size with tag and keys."""
+    """Check the user properties: their number, names and values.
+
+    Their size is checked together with tag and keys.
+    """
     pairs = message.user_properties
     if len(pairs) > options.user_property_max_num:
         raise Refused(
@@ -126,7 +129,10 @@ def check_properties(message: Message, options: ProxyOptions) -> None:
 
 
 def check_delivery_time(delivery: Timestamp, options: ProxyOptions, now_ms: int) -> None:
-    """A delivery time in the past is fine: the message is delivered at once."""
+    """Check that the delivery time is not too far ahead.
+
+    A time in the past is allowed: the message is delivered at once.
+    """
     if milliseconds(delivery) - now_ms > options.max_delay_time_mills:
         raise Refused(
             Code.ILLEGAL_DELIVERY_TIME,
@@ -153,7 +159,7 @@ def check_lite_topic(name: str, options: ProxyOptions) -> None:
 
 
 def transaction_of(text: str, topic: str) -> TransactionId:
-    """Decodes a transaction id, which must be of this topic."""
+    """Decode a transaction id, which must belong to this topic."""
     if not text.strip():
         raise Refused(Code.INVALID_TRANSACTION_ID, "the request has no transaction id")
     try:
@@ -169,7 +175,7 @@ def transaction_of(text: str, topic: str) -> TransactionId:
 
 
 def recall_handle_of(text: str, topic: str) -> RecallHandle:
-    """Decodes a recall handle, which must be of this topic."""
+    """Decode a recall handle, which must belong to this topic."""
     try:
         handle = recall_handle.decode(text)
     except MqError as error:

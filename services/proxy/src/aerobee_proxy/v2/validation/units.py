@@ -5,11 +5,14 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-_MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers take
+_MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers accept
 
 
 def milliseconds(value: Duration | Timestamp) -> int:
-    """Of a duration, or since the epoch. Rounded down, and limited to 18 digits."""
+    """Return a duration, or the time since the epoch, in milliseconds.
+
+    Rounded down, and limited to 18 digits.
+    """
     found = value.seconds * 1_000 + value.nanos // 1_000_000
     if -_MAX_MS <= found <= _MAX_MS:
         return found
@@ -17,5 +20,5 @@ def milliseconds(value: Duration | Timestamp) -> int:
 
 
 def delivery_ms(delivery: Timestamp) -> int:
-    """The first whole millisecond since the epoch at which the message is not early."""
+    """Return the first whole millisecond since the epoch that is not before `delivery`."""
     return milliseconds(delivery) + (delivery.nanos % 1_000_000 > 0)

@@ -1,7 +1,9 @@
-"""Heartbeat: a client is alive. Heartbeats go on to all brokers; those of producers without a wait.
+"""Heartbeat: a client is alive. Heartbeats are passed on to all brokers.
 
-Codes: ILLEGAL_CONSUMER_GROUP, CONSUMER_GROUP_NOT_FOUND, UNRECOGNIZED_CLIENT_TYPE. Differs from
-RocketMQ's proxy: a heartbeat that overtakes the settings of its client is accepted.
+The answer does not wait for a producer's heartbeat to reach brokers.
+
+Codes: ILLEGAL_CONSUMER_GROUP, CONSUMER_GROUP_NOT_FOUND, UNRECOGNIZED_CLIENT_TYPE. Difference from
+RocketMQ's proxy: a heartbeat that arrives before the settings of its client is accepted.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ async def heartbeat(
     request: HeartbeatRequest,
     caller: Caller,
 ) -> HeartbeatResponse:
-    # Some SDKs leave the type out of heartbeats that overtake their settings.
+    # Some SDKs omit the type in heartbeats that arrive before their settings.
     kind = request.client_type or (caller.session.settings or request).client_type
     if kind in CONSUMERS:
         await heartbeats.of_consumer(caller.session, group_name(request.group), caller.call)

@@ -1,7 +1,7 @@
 """NotifyClientTermination: a client ends, and its session with it.
 
-Codes: none of its own. Differs from RocketMQ's proxy: an unknown client is no error, since a proxy
-that restarted does not know its earlier clients.
+This RPC has only the codes that every RPC has. Difference from RocketMQ's proxy: an unknown client
+is accepted, because a proxy that restarted does not know its earlier clients.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ async def notify_client_termination(
 ) -> NotifyClientTerminationResponse:
     sessions.remove(caller.client_id, caller.session.user)
     departures.left(caller.session)
-    # In the background, because a client that ends rarely waits for the answer, and brokers give
-    # its messages to other members only once it is unregistered. A producer names no group.
+    # Brokers give its messages to other members only after it is unregistered. This is done in the
+    # background, because a client that ends rarely waits for the answer. A producer does not name a
+    # group.
     group = stored_name(request.group) if request.group.name else ""
     unregistered = departures.background.run(heartbeats.unregister(caller.client_id, group))
     if group:

@@ -27,7 +27,7 @@ async def query_assignment(
     reachable_at = endpoints(request.endpoints)
     route = await route_cache.route(topic)
     policy = await group_configs.policy(group)
-    # Lite topics are in order whatever queue is named, so that one stands for all.
+    # Lite topics are in order regardless of the named queue, so one queue stands for all.
     ordered = policy.lite is None and await group_configs.is_ordered(policy, topic)
     return QueryAssignmentResponse(
         status=status(),

@@ -1,7 +1,7 @@
 """QueryRoute: the queues of a topic, all of them reached through this proxy.
 
-Codes: ILLEGAL_ACCESS_POINT, ILLEGAL_TOPIC, TOPIC_NOT_FOUND, PROXY_TIMEOUT. Differs from RocketMQ's
-proxy: an unknown topic is created while brokers create topics automatically.
+Codes: ILLEGAL_ACCESS_POINT, ILLEGAL_TOPIC, TOPIC_NOT_FOUND, PROXY_TIMEOUT. Difference from
+RocketMQ's proxy: an unknown topic is created if brokers create topics automatically.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
-"""SyncLiteSubscription: which lite topics of a parent a client gets.
+"""SyncLiteSubscription: set which lite topics of a parent a client gets.
 
-Codes: ILLEGAL_TOPIC (also: the group is not bound to it), ILLEGAL_CONSUMER_GROUP (also: there is no
-such group), ILLEGAL_LITE_TOPIC, LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OFFSET, PROXY_TIMEOUT;
-BAD_REQUEST for PARTIAL_ADD in a wildcard group. Differs from RocketMQ's proxy: names are checked in
-complete sets too, TIMESTAMP works, TAIL_N counts from the end, and the broker counts what a client
-holds.
+Codes:
+
+    ILLEGAL_TOPIC                      also: the group is not bound to it
+    ILLEGAL_CONSUMER_GROUP             also: the group does not exist
+    ILLEGAL_LITE_TOPIC
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+    ILLEGAL_OFFSET
+    PROXY_TIMEOUT
+    BAD_REQUEST                        PARTIAL_ADD in a wildcard group
+
+Differences from RocketMQ's proxy: names are checked in complete sets too. TIMESTAMP works, and
+TAIL_N counts from the end. The broker counts what a client holds.
 """
 
 from __future__ import annotations
@@ -72,7 +79,10 @@ async def sync_lite_subscription(
 
 
 def _begin(option: OffsetOption) -> dict[str, Any]:
-    """The field of the broker's request that says where the group begins; LAST: none."""
+    """Return the field of the broker's request for where the group begins.
+
+    Empty for LAST.
+    """
     given = option.WhichOneof("offset_type")
     if given is None:
         return {}

@@ -1,13 +1,20 @@
 """Telemetry: the stream on which a client sends its settings and receives commands.
 
-Settings are answered at once, and the same answer is repeated a second later: one SDK misses an
-answer that comes while it still starts. A push consumer is answered only when broker and name
-server have said whether its group consumes all its topics in order: SDKs heed the first answer
-only. One that was not told so gets the messages of a message group one by one
-(Session.keeps_order). The stream stays open until the client ends it. A caller that is not admitted
-gets one command with the status, and the stream ends with the same text, as Go's SDK ignores the
-status of a command; settings that cannot be accepted end it with INVALID_ARGUMENT. A proxy that
-stops ends its streams in order: at one that is reset, Rust's SDK loops without a pause.
+Settings are answered at once. The same answer is repeated a second later, because one SDK misses an
+answer that arrives during its start.
+
+The proxy must know from brokers and name servers whether a push consumer's group consumes all its
+topics in order. A push consumer is answered only after that, because SDKs use only the first
+answer. A consumer that was not answered FIFO gets the messages of a message group one by one
+(Session.keeps_order).
+
+The stream stays open until the client ends it, with these exceptions:
+
+    the caller is not admitted   one command with the status, then the stream ends with the same
+                                 text: Go's SDK ignores the status of a command
+    the settings are refused     the stream ends with INVALID_ARGUMENT
+    the proxy stops              the stream ends in order: if it were reset, Rust's SDK would loop
+                                 without a pause
 """
 
 from __future__ import annotations
@@ -36,9 +43,9 @@ from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import MqError
 
 REPEAT_AFTER_S = 1.0
-RETRY_AFTER_S = 1.0  # of a group's policy, while no broker answers
+RETRY_AFTER_S = 1.0  # between attempts to get a group's policy, while no broker answers
 CONFLICT_LOG_EVERY_MS = 60_000
-# Commands queued for a client that does not read. One may hold a whole message.
+# Limits of the commands queued for a client that does not read. One may hold a whole message.
 MAX_QUEUED = 1_000
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
 
@@ -53,7 +60,7 @@ class TelemetryStream:
         self._repetition: asyncio.TimerHandle | None = None
 
     def offer(self, command: TelemetryCommand) -> None:
-        """Queues a command, or drops it where too much is queued."""
+        """Queue a command, or drop it if too much is queued."""
         size = command.ByteSize()
         # A command above the limit is queued when it is the only one.
         too_many = self._queued_bytes and self._queued_bytes + size > MAX_QUEUED_BYTES
@@ -64,8 +71,11 @@ class TelemetryStream:
         self._queue.put_nowait(command)
 
     def offer_twice(self, command: TelemetryCommand) -> None:
-        """Now and a moment later. An earlier repetition is cancelled: it is out of date, and a
-        client that sends settings without end must not fill the memory."""
+        """Queue a command now and again REPEAT_AFTER_S later.
+
+        An earlier repetition is cancelled because it is out of date. Besides, a client that keeps
+        sending settings must not fill the memory.
+        """
         self.offer(command)
         self.cancel_repetition()
         loop = asyncio.get_running_loop()
@@ -76,7 +86,7 @@ class TelemetryStream:
             self._repetition.cancel()
 
     def end(self) -> bool:
-        """Makes `write` return after the queued commands; False where the queue is full."""
+        """Make `write` return after the queued commands; return False if the queue is full."""
         if self._queue.full():
             return False
         self._queue.put_nowait(None)
@@ -106,7 +116,7 @@ class Telemetry:
         self._group_configs = group_configs
         self._options = options
         self._counts = counts
-        # By group: every client repeats its settings.
+        # Throttled by group, because every client repeats its settings.
         self._conflict_log = LogThrottle(clock, CONFLICT_LOG_EVERY_MS)
         self._open: set[asyncio.Task[object]] = set()
         self._closing = asyncio.Event()
@@ -123,12 +133,12 @@ class Telemetry:
         except asyncio.CancelledError:
             if not self._closing.is_set():
                 raise
-            task.uncancel()  # by `close`: the stream ends with OK
+            task.uncancel()  # cancelled by `close`: the stream ends with OK
         finally:
             self._open.discard(task)
 
     def close(self) -> None:
-        """Ends the streams, and those that come at once."""
+        """End the open streams, and later ones at once."""
         self._closing.set()
         for task in self._open:
             task.cancel()
@@ -143,7 +153,7 @@ class Telemetry:
         caller.session.streams.add(stream)
         try:
             async for command in requests:
-                # Its session may have expired or ended meanwhile: then this is a new one.
+                # Its session may have expired or ended meanwhile; then a new one is created.
                 caller = self._pipeline.admit(call)
                 caller.session.streams.add(stream)
                 if command.WhichOneof("command") != "settings":
@@ -169,12 +179,15 @@ class Telemetry:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             caller.session.streams.discard(stream)
-            # The clients of a proxy that stops go on through another one.
+            # The clients of a proxy that stops continue through another one.
             if not caller.session.streams and not self._closing.is_set():
                 self._departures.left(caller.session)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
-        """False: the group's policy, or the type of a topic, is unknown yet."""
+        """Answer settings.
+
+        Returns False if the group's policy, or the type of a topic, is still unknown.
+        """
         self._pipeline.authorize(settings, caller)
         check_settings(settings)
         self._sessions.set_settings(caller.session, settings)
@@ -200,9 +213,11 @@ class Telemetry:
             answered = await self._answer(caller, settings, stream)
 
     async def _policy(self, settings: Settings) -> tuple[GroupPolicy, bool] | None:
-        """Of a consumer's group, and whether it consumes all its topics in order. While nobody
-        answers: None for a push consumer, which needs to know the order; what holds for a new group
-        for others."""
+        """Return the policy of a consumer's group, and whether it consumes all its topics in order.
+
+        If no server answers, return None for a push consumer, because it needs to know the order.
+        Other clients get the policy of a new group.
+        """
         if settings.WhichOneof("pub_sub") != "subscription":
             return GroupPolicy(), False
         subscription, configs = settings.subscription, self._group_configs
@@ -215,12 +230,11 @@ class Telemetry:
         except MqError as error:
             structlog.get_logger().warning("group_policy_unknown", reason=error.message)
             return None if settings.client_type in PUSH_CONSUMERS else (GroupPolicy(), False)
-        # A group that is ordered on every topic is so without any.
+        # A group with the order ON is ordered even without topics.
         return policy, policy.order is ConsumeOrder.ON or (bool(ordered) and all(ordered))
 
     def _check_conflicts(self, caller: Caller) -> None:
-        """Counts and logs topics to which the members of the caller's group subscribe
-        differently."""
+        """Count and log topics to which members of the caller's group subscribe differently."""
         group = caller.session.consumer_group
         if not group:
             return
@@ -235,11 +249,14 @@ class Telemetry:
 
 
 def _refusal(later: asyncio.Task[None] | None) -> BaseException | None:
-    """Why settings that were to be answered later cannot be accepted."""
+    """Return why settings whose answer was delayed cannot be accepted."""
     return None if later is None or not later.done() or later.cancelled() else later.exception()
 
 
 def _end_refused(serving: asyncio.Task[object], later: asyncio.Task[None]) -> None:
-    """The stream ends as where settings are refused at once: its client waits for an answer."""
+    """End the stream as if the settings were refused at once.
+
+    The client is waiting for an answer.
+    """
     if _refusal(later) is not None:
         serving.cancel()

@@ -1,4 +1,6 @@
-"""AckMessage: messages are consumed; durable when answered.
+"""AckMessage: a consumer acknowledges messages.
+
+The acknowledgements are durable before the answer.
 
 Codes of the response and of each entry: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
 INVALID_RECEIPT_HANDLE, MULTIPLE_RESULTS, PROXY_TIMEOUT.

@@ -1,8 +1,12 @@
 """ChangeInvisibleDuration: a message becomes visible later, or sooner, than its lease said.
 
-Push consumers also give a message back with it. Then the message is redelivered no sooner than the
-retry policy of its group says: one SDK asks for no wait at all, whatever its settings say. The
-lease stays the same: the receipt handle that came with the message stays valid beside the new one.
+Push consumers also use it to give a message back. Then the message is not redelivered sooner than
+the retry policy of its group says. The reason is that one SDK asks for no delay, regardless of its
+settings.
+
+The lease stays the same: the receipt handle that came with the message stays valid beside the new
+one.
+
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE,
 PROXY_TIMEOUT.
 """

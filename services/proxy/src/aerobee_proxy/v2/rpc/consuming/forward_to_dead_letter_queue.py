@@ -1,8 +1,10 @@
 """ForwardMessageToDeadLetterQueue: a FIFO consumer gives up a message, so that the next can come.
 
-Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, INVALID_RECEIPT_HANDLE, MESSAGE_NOT_FOUND,
-PROXY_TIMEOUT. The C++ SDK sends no receipt handle: its message is found by its id among the leases
+The C++ SDK does not send a receipt handle. Its message is found by the message id among the leases
 that this proxy renews for the client.
+
+Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, INVALID_RECEIPT_HANDLE, MESSAGE_NOT_FOUND,
+PROXY_TIMEOUT.
 """
 
 from __future__ import annotations

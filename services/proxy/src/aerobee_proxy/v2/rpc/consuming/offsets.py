@@ -1,7 +1,7 @@
 """GetOffset, UpdateOffset, QueryOffset: offsets of a group in a queue, and of the queue itself.
 
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_OFFSET, OFFSET_NOT_FOUND, TOPIC_NOT_FOUND,
-CONSUMER_GROUP_NOT_FOUND, BAD_REQUEST. RocketMQ's proxy serves none of them.
+CONSUMER_GROUP_NOT_FOUND, BAD_REQUEST. RocketMQ's proxy does not serve these RPCs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""PullMessage: messages of one queue from an offset on; the client stores the offset.
+"""PullMessage: messages of one queue, starting at an offset; the client stores the offset.
 
-The stream: status, messages, next offset. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
-ILLEGAL_OFFSET, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_POLLING_TIME, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND,
-FORBIDDEN. RocketMQ's proxy does not serve it.
+The stream: status, messages, next offset.
+
+Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_OFFSET, ILLEGAL_FILTER_EXPRESSION,
+ILLEGAL_POLLING_TIME, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND, FORBIDDEN. RocketMQ's proxy does not serve
+this RPC.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from aerobee_wire import properties
 from aerobee_wire.record import iter_records
 from aerobee_wire.tags import parse_expression
 
-ANSWER_S = 5.0  # for the broker to answer once the long poll is over
+ANSWER_S = 5.0  # time for the broker to answer after the long poll has ended
 
 _CODES = {
     broker.NO_NEW_MESSAGE: (Code.MESSAGE_NOT_FOUND, "no new message"),
@@ -56,7 +58,7 @@ async def pull_message(
         timeout_s=poll_ms / 1_000 + ANSWER_S,
     )
     kind, expression = filter_of(request.filter_expression)
-    # Brokers compare only the hash codes of tags; SQL92 they evaluate.
+    # Brokers compare only the hash codes of tags. SQL92 filters are evaluated by brokers.
     tags = parse_expression(expression) if kind == "TAG" else frozenset()
     records = [
         record

@@ -1,10 +1,13 @@
-"""ReceiveMessage: messages on lease, of any broker of the topic.
+"""ReceiveMessage: messages on lease, from any broker of the topic.
 
-The stream: status, messages, delivery timestamp; also when there is no message or a failure.
+The stream: status, messages, delivery timestamp; also without a message and after a failure.
+
+Of the queue that the client names, only its broker matters: it usually goes first. RocketMQ's proxy
+does not ask any other broker.
+
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_INVISIBLE_TIME,
 ILLEGAL_POLLING_TIME, FORBIDDEN, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND,
-TOO_MANY_REQUESTS, PROXY_TIMEOUT. Of the queue that the client names, only its broker counts, and
-that goes first; RocketMQ's proxy asks no other.
+TOO_MANY_REQUESTS, PROXY_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ async def receive_message(
 
     responses = _responses(options, request, pop, answer, records)
     if request.auto_renew:
-        # Before the client has them: it may acknowledge the first while the last is being sent.
+        # Renew before sending: the client may acknowledge the first while the last is being sent.
         message_ids = (record.unique_message_id or record.offset_message_id for record in records)
         receiver.renew(
             zip(handles(), message_ids, strict=True), caller.client_id, caller.session.user
@@ -68,7 +71,7 @@ async def receive_message(
         await caller.call.write_all(responses, more_follows=True)
         written = True
     finally:
-        if not written:  # it is unknown what arrived, so all of it is redelivered
+        if not written:  # it is unknown which messages arrived, so redeliver all
             receiver.give_back(list(handles()))
     receiver.delivered(len(records))
 
@@ -76,8 +79,11 @@ async def receive_message(
 async def _is_lite(
     group_configs: GroupConfigCache, request: ReceiveMessageRequest, caller: Caller
 ) -> bool:
-    """Whether the client gets lite topics. Of one whose settings another proxy has, its group
-    says: it would get all messages of the parent otherwise."""
+    """Return whether the client gets lite topics.
+
+    If another proxy has its settings, its group decides. Otherwise, the client would get all
+    messages of the parent.
+    """
     if caller.session.settings is not None:
         return is_lite(caller.session)
     policy = await group_configs.policy(group_name(request.group))
@@ -85,7 +91,7 @@ async def _is_lite(
 
 
 def delivery_timestamp(clock: Clock) -> ReceiveMessageResponse:
-    """The last message of every stream."""
+    """Return the last message of every stream."""
     response = ReceiveMessageResponse()
     response.delivery_timestamp.FromMilliseconds(clock.now_ms())
     return response
@@ -118,13 +124,13 @@ async def _pop_request(
     request: ReceiveMessageRequest,
     caller: Caller,
 ) -> tuple[PopRequest, bool]:
-    """The pop, and whether the group's order holds in its topic."""
+    """Return the pop, and whether the group consumes the topic in order."""
     topic, group = topic_name(request.message_queue.topic), group_name(request.group)
     filter_of(request.filter_expression)
     policy = await group_configs.policy(group)
     ordered = await group_configs.is_ordered(policy, topic)
     keeps_order = caller.session.keeps_order
-    if keeps_order is None:  # all members of a group that is ordered in every topic were told so
+    if keeps_order is None:  # settings unknown: with the order ON, all members were answered FIFO
         keeps_order = policy.order is ConsumeOrder.ON
     pop = PopRequest(
         consumer_group=group,

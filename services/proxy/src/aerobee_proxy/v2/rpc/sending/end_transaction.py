@@ -1,8 +1,10 @@
-"""EndTransaction: a producer commits its half message or rolls it back; durable when answered.
+"""EndTransaction: a producer commits its half message or rolls it back.
+
+The result is durable before the answer.
 
 Codes: ILLEGAL_TOPIC, INVALID_TRANSACTION_ID, TOPIC_NOT_FOUND, PROXY_TIMEOUT,
-MASTER_PERSISTENCE_TIMEOUT. Differs from RocketMQ's proxy: any proxy ends any transaction that is
-open; for one that is not open, the answer is INVALID_TRANSACTION_ID.
+MASTER_PERSISTENCE_TIMEOUT. Differences from RocketMQ's proxy: any proxy can end any open
+transaction. For a transaction that is not open, the answer is INVALID_TRANSACTION_ID.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import status
 from aerobee_proxy.v2.validation.messages import transaction_of
 
-# Any other resolution: the producer does not know yet.
+# Any other resolution means that the producer does not know yet.
 _RESOLUTIONS: Mapping[int, broker.Resolution] = {
     TransactionResolution.COMMIT: broker.COMMIT,
     TransactionResolution.ROLLBACK: broker.ROLLBACK,

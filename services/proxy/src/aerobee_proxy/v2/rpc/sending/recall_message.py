@@ -1,9 +1,19 @@
-"""RecallMessage: a producer takes back a message before its delivery time; durable when answered.
+"""RecallMessage: a producer withdraws a message before its delivery time.
 
-Codes: ILLEGAL_TOPIC, TOPIC_NOT_FOUND, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE (a topic without delayed
-messages), BAD_REQUEST (no recall handle, or one of another topic; the message was delivered, or
-recalled before), PROXY_TIMEOUT, MASTER_PERSISTENCE_TIMEOUT. Differs from RocketMQ's proxy: on by
-default; a bad handle is the caller's mistake, not an internal error; a second recall fails.
+The recall is durable before the answer.
+
+Codes:
+
+    ILLEGAL_TOPIC
+    TOPIC_NOT_FOUND
+    MESSAGE_PROPERTY_CONFLICT_WITH_TYPE   the topic does not accept delayed messages
+    BAD_REQUEST                           the recall handle is invalid or of another topic, or the
+                                          message was delivered or recalled before
+    PROXY_TIMEOUT
+    MASTER_PERSISTENCE_TIMEOUT
+
+Differences from RocketMQ's proxy: the RPC is on by default, and a second recall fails. An invalid
+handle is the caller's error, not an internal error.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""SendMessage: one message or several of one topic, each with an outcome of its own.
+"""SendMessage: one or several messages of one topic, each with its own outcome.
 
 Codes: MULTIPLE_RESULTS, ILLEGAL_TOPIC, ILLEGAL_MESSAGE_TAG / KEY / GROUP / PROPERTY_KEY / ID,
 ILLEGAL_DELIVERY_TIME, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, MESSAGE_CORRUPTED, FORBIDDEN,
 TOPIC_NOT_FOUND, MESSAGE_BODY_TOO_LARGE / EMPTY, MESSAGE_PROPERTIES_TOO_LARGE, PROXY_TIMEOUT,
-MASTER_PERSISTENCE_TIMEOUT, SLAVE_PERSISTENCE_TIMEOUT, HA_NOT_AVAILABLE, TOO_MANY_REQUESTS. Differs
-from RocketMQ's proxy: several messages are several entries, each with a recall handle of its own
-when its delivery time is ahead.
+MASTER_PERSISTENCE_TIMEOUT, SLAVE_PERSISTENCE_TIMEOUT, HA_NOT_AVAILABLE, TOO_MANY_REQUESTS.
+
+Difference from RocketMQ's proxy: several messages have several entries. Each has its own recall
+handle if its delivery time is ahead.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ async def send_message(
         for kind in types:
             check_type(kind, route.accepted_types, topic)
     if TRANSACTION in types:
-        # Checks of it may go to this client, even if its settings do not name the topic.
+        # Checks of the half message may go to this client even if its settings lack the topic.
         caller.session.sent_half(topic, messages[0].topic)
     peer, outgoing = caller.call.peer, []
     for message, kind in zip(messages, types, strict=True):
@@ -84,15 +85,18 @@ async def _places_elsewhere(
     sent: Sequence[tuple[BrokerQueue, object]],
     outcomes: Sequence[SendOutcome | Exception],
 ) -> dict[int, BrokerQueue]:
-    """Of the messages that a broker did not store and another may: place → queue."""
+    """Return place → queue, for messages that another broker may store.
+
+    The broker that they were sent to did not store them.
+    """
     found: dict[int, BrokerQueue] = {}
-    # Their broker drains, or the topic was closed there.
+    # Their broker is draining, or the topic was closed there.
     refused = [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.NO_PERMISSION)]
     if refused and (changed := await sender.changed_route(route)):
         for n in refused:
             system = messages[n].system_properties
             found[n] = sender.choose_queue(changed, _line(system), system.priority)
-    # Too few replicas of it are in sync. A message group stays with its broker.
+    # Their broker has too few replicas in sync. A message group stays with its broker.
     for n in [n for n, each in enumerate(outcomes) if _is(each, BrokerCode.SLAVE_NOT_AVAILABLE)]:
         system = messages[n].system_properties
         if not _line(system):
@@ -103,7 +107,7 @@ async def _places_elsewhere(
 
 
 def _line(system: SystemProperties) -> str:
-    """What keeps messages in one queue: their message group, or their lite topic."""
+    """Return what keeps messages in one queue: their message group, or their lite topic."""
     return system.message_group or system.lite_topic
 
 
