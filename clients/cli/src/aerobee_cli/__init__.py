@@ -1,7 +1,7 @@
-"""The `aerobee` command. Stands on the client; starts servers as processes and imports none."""
+"""The `aerobee` command. It uses the client; it starts servers as processes and imports none."""
 
 import os
 
-# Read when grpc is first imported: what grpc's core logs would come between our lines on stderr.
-# GRPC_VERBOSITY=info shows it again.
+# grpc reads this at its first import. Otherwise the log of grpc's core would mix with our lines on
+# stderr. GRPC_VERBOSITY=info shows that log again.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""`python -m aerobee_cli` is `aerobee`."""
+"""Run `aerobee` as `python -m aerobee_cli`."""
 
 import sys
 

@@ -1,5 +1,7 @@
-"""Creating and updating topics or groups, one or a list of them: all are looked at before one is
-changed."""
+"""Create and update topics or groups, one or a list of them.
+
+All of them are checked before the first one is changed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from aerobee_wire.status import Code, MqError
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import Created, UnreadableQueue, Update
 
-# Methods of AdminClient: name, settings and `dry_run` in.
+# Methods of AdminClient. Their arguments are the name, the settings and `dry_run`.
 Create = Callable[..., "list[Created]"]
 ChangeSettings = Callable[..., "Update"]
 
@@ -24,8 +26,11 @@ ChangeSettings = Callable[..., "Update"]
 def create_all(
     kind: str, wanted: Mapping[str, Arguments], create: Create, *, dry_run: bool
 ) -> list[Item]:
-    """Creates what is `wanted` (name → settings), or nothing when one exists with other settings.
-    Returns an item for each broker of each."""
+    """Create the `wanted` topics or groups (name → settings).
+
+    Creates none if one of them exists with other settings. Returns an item for each name and
+    broker.
+    """
     for run_dry in (True,) if dry_run else (True, False):
         made = {name: create(name, **each, dry_run=run_dry) for name, each in wanted.items()}
     return [{kind: name, **asdict(each)} for name, listed in made.items() for each in listed]
@@ -50,10 +55,11 @@ def update_all(
     dry_run: bool,
     force: bool = False,
 ) -> list[Item]:
-    """Changes what is `wanted` (name → settings), or nothing when one cannot be. `create`: what
-    makes those that do not exist; None: that they do not is an error. Returns an item for each
-    setting that changes on a broker. Raises CommandError without `force` when messages would become
-    unreadable.
+    """Change the `wanted` topics or groups (name → settings), or none if one cannot be changed.
+
+    `create` makes the missing ones; if it is None, a missing one is an error. Returns an item for
+    each setting that changes on a broker. Raises CommandError if messages would become unreadable,
+    unless `force` is given.
     """
     for run_dry in (True,) if dry_run else (True, False):
         items: list[Item] = []

@@ -1,4 +1,4 @@
-"""Connected clients and their conflicts, as several commands show them."""
+"""Show connected clients and their conflicts, for several commands."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ MEMBER_COLUMNS = (
 
 
 def show_members(clients: Iterable[ClientDescription], group: str, *, as_json: bool) -> None:
-    """The members of `group`: how they consume, and what they count."""
+    """Show how the members of `group` consume, and their statistics."""
     items: list[Item] = list(items_of(clients))
     if not as_json:
         items = [_member(item, item["consumers"][group]) for item in items]
@@ -89,8 +89,7 @@ def _member(client: Item, consumer: Item) -> Item:
 
 
 def queue_ranges(queues: Iterable[str]) -> tuple[str, ...]:
-    """Queues "topic/broker/id", with the ids of one topic and broker together:
-    "topic/broker/0-3"."""
+    """Join the ids of queues "topic/broker/id" of one topic and broker: "topic/broker/0-3"."""
     ids: dict[str, list[int]] = {}
     for queue in queues:
         where, _, queue_id = queue.rpartition("/")
@@ -99,7 +98,7 @@ def queue_ranges(queues: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Of sorted numbers, e.g. "0-2+5"."""
+    """Return sorted numbers as ranges, for example "0-2+5"."""
     parts: list[list[int]] = []
     for each in numbers:
         if parts and parts[-1][-1] == each - 1:
@@ -114,7 +113,7 @@ def _software(client: Item) -> str:
 
 
 def conflict_texts(clients: Collection[ClientDescription], group: str) -> list[str]:
-    """How the members of `group` contradict each other, in words."""
+    """Describe how the members of `group` contradict each other."""
     from aerobee_client.admin.descriptions import member_conflicts, subscription_conflicts
 
     return [

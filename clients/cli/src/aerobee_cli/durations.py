@@ -1,4 +1,4 @@
-"""Parsing and formatting durations: "200ms", "5s", "2m", "1h", "1d". Pure."""
+"""Parse and format durations: "200ms", "5s", "2m", "1h", "1d". Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration that a number with a unit means. Raises ValueError with examples."""
+    """Parse a number with a unit. Raises ValueError with examples."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text.strip()!r} is no duration: write it like 200ms, 5s, 2m, 1h or 1d")
@@ -26,7 +26,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_ms(duration_ms: int) -> str:
-    """In the largest unit without a remainder: 90000 → "90s", 7200000 → "2h", 1500 → "1500ms"."""
+    """Format in the largest unit without a remainder: 7200000 → "2h", 1500 → "1500ms"."""
     for unit in ("d", "h", "m", "s"):
         count, rest = divmod(duration_ms, _MILLISECONDS[unit])
         if count and not rest:

@@ -1,5 +1,6 @@
-"""What a command fails with, beside the client's MqError, and exit codes other than 0, 1 and 2. The
-message of an error is one line for the user.
+"""Errors of commands, beside the client's MqError, and exit codes.
+
+The message of an error is one line for the user.
 
 CommandError
 └── ProcessEnded   a service or job that the command started has ended, or is not ready in time
@@ -8,13 +9,13 @@ CommandError
 from __future__ import annotations
 
 FAILED = 1
-INCOMPLETE = 3  # done, but not everything could be read
-INTERRUPTED = 130  # what a shell reports for a program that ended by SIGINT
+INCOMPLETE = 3  # done, but some data could not be read
+INTERRUPTED = 130  # the code that a shell reports for a program that SIGINT ended
 
 
 class CommandError(Exception):
-    """The command cannot go on. The message is one line that says why and what to do."""
+    """The command cannot continue. The message is one line with the reason and what to do."""
 
 
 class ProcessEnded(CommandError):
-    """The message says which process, and its own error line if it printed one."""
+    """A process ended. The message names it, and has its own error line if it printed one."""

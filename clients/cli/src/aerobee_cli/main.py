@@ -1,6 +1,6 @@
-"""The entry point of `aerobee`: runs a command, and prints an error as one line.
+"""The entry point of `aerobee`. It runs a command, and prints an error as one line.
 
-Exit codes: 0 done, 1 failed, 2 wrong command line, 3 done, but not everything could be read, 130
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 done, but some data could not be read, 130
 interrupted.
 """
 
@@ -21,13 +21,13 @@ TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code; `arguments` are those after the program's name."""
+    """Run a command and return its exit code. `arguments` exclude the program's name."""
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output is gone; without this, flushing stdout at exit would raise again.
+        # The reader has closed the pipe. Without this, the flush at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -1,5 +1,6 @@
-"""Messages that were read: the columns of their tables, whose keys are those of
-`aerobee_client.admin.export.summary`, and a warning about those that could not be read.
+"""Columns of tables of messages, and a warning about messages that could not be read.
+
+The keys of the columns are those of `aerobee_client.admin.export.summary`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MESSAGE_COLUMNS = (
 
 
 def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
-    """Of a table of dead letters; with their lite topics when one of them has any."""
+    """Return the columns for dead letters, with lite topics if one of them has a lite topic."""
     if not any(item["lite_topic"] for item in items):
         return _DEAD_LETTER_COLUMNS
     at = 1 + [column.key for column in _DEAD_LETTER_COLUMNS].index("origin_topic")
@@ -49,7 +50,7 @@ def dead_letter_columns(items: Iterable[Item]) -> tuple[Column, ...]:
 
 
 def warn_unless_complete(topic: str, corrupted: int, expired: int) -> None:
-    """On stderr, of records of `topic` that could not be read."""
+    """Warn on stderr about records of `topic` that could not be read."""
     if corrupted:
         note(
             f"warning: {corrupted} records of {topic} are corrupt and left out: the broker's log "

@@ -1,4 +1,4 @@
-"""Options that several commands have in common, and the clients that they lead to."""
+"""Options that several commands share, and the clients that commands create from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
-# Of the messages that this command sends.
+# The producer group of the messages that this command sends.
 PRODUCER_GROUP = "aerobee-cli"
 
 Namesrv = Annotated[
@@ -57,12 +57,15 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consume
 
 
 class BadOption(typer.BadParameter):
-    """A value that the command itself refuses."""
+    """A value that this command refuses, not the option parser."""
 
 
 def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, str]:
-    """Return the names and values of an option that may be repeated, "NAME=VALUE". `example`: how
-    to write one. Raises BadOption, also for a name that is given twice."""
+    """Return the names and values of a repeatable option, "NAME=VALUE".
+
+    `example` shows the user how to write a pair. Raises BadOption for a wrong pair, and for a name
+    that is given twice.
+    """
     pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -75,7 +78,7 @@ def pairs_of(option: str, given: Sequence[str], *, example: str) -> dict[str, st
 
 
 def namesrv_of(context: typer.Context, given: str | None) -> str:
-    """The name servers: of the command, else of `aerobee` itself, else the default."""
+    """Return the name servers: of the command, else of `aerobee` itself, else the default."""
     inherited = context.find_root().params.get("namesrv")
     return given or inherited or DEFAULT_NAMESRV
 
@@ -93,8 +96,11 @@ def producer(context: typer.Context, namesrv: str | None) -> Producer:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks on a terminal, unless with `--yes`. Raises BadOption where stdin is none: nobody is
-    there to answer, and what cannot be undone is not done unasked."""
+    """Ask for confirmation on a terminal, unless `--yes` is given.
+
+    Raises BadOption if stdin is not a terminal: no user can answer there, and the command must not
+    do an irreversible step unasked.
+    """
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Printing results: a table for people, or JSON for programs. Lists are JSON arrays."""
+"""Print results: a table for people, or JSON for programs. Lists are JSON arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import Any
 
 Item = Mapping[str, Any]
 
-# The width of a table when the output is no terminal: nothing is folded.
+# The width of a table if the output is not a terminal, so that no cell is folded.
 PIPE_WIDTH = 4_096
-# From so many on a table is written without rich, which takes 2 ms a row.
+# With this number of rows or more, a table is written without rich, which takes 2 ms for a row.
 MANY_ROWS = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, the key of its values, and how a value is written; None: as
-    `show_one` writes it."""
+    """A column of a table: its title, the key of its values, and how a value is written.
+
+    If `write` is None, a value is written as in `show_one`.
+    """
 
     title: str
     key: str
@@ -30,13 +32,15 @@ class Column:
 
 
 def number(title: str, key: str) -> Column:
-    """A column of numbers; empty where there is none."""
+    """Return a column of numbers. A missing number is an empty cell."""
     return Column(title, key, lambda value: "" if value is None else f"{value:,}", right=True)
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A time in UTC with milliseconds; "" for 0, which means unknown. A time out of the calendar's
-    range, which a producer may have sent, is written as a number."""
+    """Return a time in UTC with milliseconds; "" for 0, which means unknown.
+
+    A time out of the calendar's range, which a producer may have sent, is written as a number.
+    """
     if not timestamp_ms:
         return ""
     try:
@@ -51,7 +55,7 @@ def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _plain_value(value: Any) -> Any:
-    """As `dataclasses.asdict`, which copies every string, and so takes ten times as long."""
+    """Convert like `dataclasses.asdict`, which copies every string and takes ten times as long."""
     fields = getattr(type(value), "__dataclass_fields__", None)
     if fields is not None:
         return {name: _plain_value(getattr(value, name)) for name in fields}
@@ -64,7 +68,7 @@ def _plain_value(value: Any) -> Any:
 
 
 def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool) -> None:
-    """One JSON array with an item on each line, written as the items come; or a table."""
+    """Print one JSON array, each item on its line as soon as it is available; or a table."""
     if as_json:
         _write_array(items)
     else:
@@ -72,7 +76,7 @@ def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool
 
 
 def show_one(item: Item, *, as_json: bool) -> None:
-    """One JSON object, or a line for each value that is not empty."""
+    """Print one JSON object, or a line for each value that is not empty."""
     if as_json:
         print(_json(item))
         return
@@ -84,7 +88,7 @@ def show_one(item: Item, *, as_json: bool) -> None:
 
 
 def show_each(items: Sequence[Item], *, as_json: bool) -> None:
-    """One JSON array; or a paragraph for each item, as `show_one` writes it."""
+    """Print one JSON array; or a paragraph for each item, as `show_one` writes it."""
     if as_json:
         _write_array(items)
         return
@@ -94,7 +98,7 @@ def show_each(items: Sequence[Item], *, as_json: bool) -> None:
 
 
 def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | None = None) -> None:
-    """On stdout."""
+    """Write a table on stdout."""
     rows = [[printable(_cell(column, item[column.key])) for column in columns] for item in items]
     if len(rows) < MANY_ROWS:
         _write_rich_table(rows, columns, title)
@@ -105,7 +109,7 @@ def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | N
 def _write_long_table(
     rows: Sequence[Sequence[str]], columns: Sequence[Column], title: str | None
 ) -> None:
-    """As `_write_rich_table`, in a hundredth of its time; nothing is folded."""
+    """Write like `_write_rich_table`, in a hundredth of its time, without folding cells."""
     from rich.cells import cell_len
 
     lines = [
@@ -151,24 +155,24 @@ def _write_rich_table(
     Console(width=width, highlight=False).print(table)
 
 
-# Control characters, which would steer a terminal; line ends and tabs are kept.
+# Control characters, which would control a terminal. Line ends and tabs are kept.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }
 
 
 def printable(text: str) -> str:
-    """`text` with control characters escaped: a body must not steer the reader's terminal."""
+    """Escape control characters: a body must not control the reader's terminal."""
     return text.translate(_CONTROLS)
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 topic", "2 topics"."""
+    """Return a number with its noun: "1 topic", "2 topics"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def note(text: str) -> None:
-    """Prints a remark on stderr; stdout is for results."""
+    """Print a remark on stderr; stdout is for results."""
     print(text, file=sys.stderr)
 
 
@@ -207,7 +211,7 @@ def _text(key: str, value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """A value in words, as tables have it; "" for None: nobody knows."""
+    """Return a value as text for tables; "" for None, which means unknown."""
     if value is None:
         return ""
     if isinstance(value, Mapping):

@@ -66,15 +66,20 @@ class LiteModel(StrEnum):
 
 
 def topic_arguments(settings: Mapping[str, Any]) -> Arguments:
-    """What `queues`, `read_queues`, `write_queues`, `permission`, `type` and `attributes` mean.
-    Raises BadOption."""
+    """Convert the settings of a topic to arguments.
+
+    They are `queues`, `read_queues`, `write_queues`, `permission`, `type` and `attributes`. Raises
+    BadOption.
+    """
     return _arguments(settings, _TOPIC)
 
 
 def group_arguments(settings: Mapping[str, Any]) -> Arguments:
-    """What `max_attempts`, `retry_delays`, `retry`, `order`, `consume`, `consume_from_min` and
-    `attributes` mean.
-    Raises BadOption."""
+    """Convert the settings of a group to arguments.
+
+    They are `max_attempts`, `retry_delays`, `retry`, `order`, `consume`, `consume_from_min` and
+    `attributes`. Raises BadOption.
+    """
     arguments = _arguments(settings, _GROUP)
     if arguments.keys() >= {"retry_delays", "exponential_retry"}:
         raise BadOption("retry and retry_delays exclude each other")
@@ -93,7 +98,7 @@ def _arguments(settings: Mapping[str, Any], known: Mapping[str, Setting]) -> Arg
     return arguments
 
 
-# The text of a setting → arguments. Raises ValueError.
+# Converts the text of a setting to arguments. Raises ValueError.
 Setting: TypeAlias = Callable[[Any], Arguments]
 
 
@@ -138,13 +143,13 @@ def _attributes(value: Any) -> Arguments:
 
 
 def retry_delays(value: str | Sequence[str]) -> list[timedelta]:
-    """Of "1s,5s", or of a list. Raises ValueError."""
+    """Parse retry delays: "1s,5s", or a list. Raises ValueError."""
     parts = value.split(",") if isinstance(value, str) else value
     return [parse_duration(str(part)) for part in parts if part]
 
 
 def retry_policy(text: str) -> ExponentialRetryPolicy:
-    """Of "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
+    """Parse "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
     kind, _, listed = text.partition(":")
     pairs = [part.partition("=")[::2] for part in listed.split(",") if part]
     given = dict(pairs)
@@ -187,8 +192,10 @@ _READERS = {"topic": topic_arguments, "group": group_arguments}
 
 
 def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
-    """Of NAME=VALUE, as often as given; an empty value removes an attribute. None: none is given.
-    Raises BadOption."""
+    """Parse the options NAME=VALUE; an empty value removes an attribute.
+
+    Returns None if no option is given. Raises BadOption.
+    """
     example = "NAME=VALUE, or NAME= to remove it"
     return pairs_of("--attribute", options or (), example=example) or None
 
@@ -196,8 +203,10 @@ def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
 def with_attributes(
     options: Sequence[str] | None, by_option: Mapping[str, tuple[str, str]]
 ) -> dict[str, str] | None:
-    """The attributes of `--attribute` and those that other options set: option → name and value.
-    Raises BadOption for one that both give."""
+    """Join the attributes of `--attribute` and those that other options set.
+
+    `by_option`: option → name and value. Raises BadOption for an attribute that both set.
+    """
     attributes = attributes_of(options) or {}
     for option, (name, value) in by_option.items():
         if name in attributes:
@@ -207,8 +216,10 @@ def with_attributes(
 
 
 def lite_ttl_attributes(ttl: str | None) -> dict[str, tuple[str, str]]:
-    """The attribute of a topic that says when its lite topics expire, by its option. Raises
-    BadOption."""
+    """Return the topic attribute for the expiration of lite topics, by its option.
+
+    Raises BadOption.
+    """
     option = "--lite-ttl"
     if ttl is None:
         return {}
@@ -226,8 +237,7 @@ def lite_ttl_attributes(ttl: str | None) -> dict[str, tuple[str, str]]:
 def lite_attributes(
     parent: str | None, model: LiteModel | None, quota: int | None
 ) -> dict[str, tuple[str, str]]:
-    """The attributes of a group that say which lite topics its clients may subscribe to, by their
-    options."""
+    """Return the group attributes for subscriptions to lite topics, by their options."""
     given = {
         "--lite-topic": (lite.BIND_ATTRIBUTE, parent),
         "--lite-model": (lite.MODEL_ATTRIBUTE, model.value.capitalize() if model else None),
@@ -236,14 +246,17 @@ def lite_attributes(
     return {option: (name, value) for option, (name, value) in given.items() if value is not None}
 
 
-# ---- which ones ----
+# ---- names and their settings ----
 
 
 def wanted(
     kind: str, name: str | None, given: Mapping[str, Any], path: Path | None
 ) -> dict[str, Arguments]:
-    """Name → settings: of the one topic or group (`kind`) that the command names, with those of
-    its options that are `given`, or of a file. Raises BadOption, OSError."""
+    """Return name → settings of the topics or groups (`kind`) that a command is to change.
+
+    It is the one `name` with the `given` options, or the entries of the file `path`. Raises
+    BadOption, OSError.
+    """
     options = {option: value for option, value in given.items() if value is not None}
     if (name is None) == (path is None):
         raise BadOption(f"give the {kind}, or a list in --from FILE.yaml")
@@ -258,7 +271,7 @@ def wanted(
 
 
 def _entries(path: Path, kind: str) -> dict[str, Arguments]:
-    """Name → settings, in the order of the file."""
+    """Return name → settings, in the order of the file."""
     content, section = _load(path), f"{kind}s"
     listed = content.get(section) if isinstance(content, dict) else None
     if not isinstance(listed, list) or content.keys() - {f"{each}s" for each in _READERS}:
@@ -280,12 +293,14 @@ def _entries(path: Path, kind: str) -> dict[str, Arguments]:
 
 
 def _load(path: Path) -> Any:
-    """The content of a YAML file, of which JSON is a part. All scalars are text: YAML would make
-    a boolean of the order `off`."""
+    """Return the content of a YAML file; JSON is a part of YAML.
+
+    All scalars are text, because YAML would convert the order `off` to a boolean.
+    """
     import yaml
 
     class Loader(yaml.BaseLoader):  # type: ignore[misc]
-        """Refuses what BaseLoader takes in silence: a key that stands there twice."""
+        """A loader that refuses a repeated key, which BaseLoader accepts silently."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=deep) for key, _ in node.value]

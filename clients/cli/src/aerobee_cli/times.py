@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aerobee_cli.durations import parse_duration
 
 _AGE = re.compile(r"[0-9.]+(ms|s|m|h|d)")
-# Milliseconds since the epoch, as users of mqadmin write them: 2001-09-09 to 2286-11-20.
+# Milliseconds since the epoch have 13 digits from 2001-09-09 to 2286-11-20; mqadmin uses them.
 EPOCH_MS_DIGITS = 13
 
 
@@ -20,18 +20,20 @@ class Moment(NamedTuple):
     is_age: bool = False
 
     def at(self, now_ms: int) -> int:
-        """Return milliseconds since the epoch, 0 at least, with an age counted from `now_ms`."""
+        """Return milliseconds since the epoch, at least 0. An age counts back from `now_ms`."""
         return max(0, now_ms - self.ms if self.is_age else self.ms)
 
 
 def is_epoch_ms(text: str) -> bool:
-    """Return whether a text is 13 digits, milliseconds since the epoch."""
+    """Return whether a text has 13 digits: milliseconds since the epoch."""
     return text.isascii() and text.isdigit() and len(text) == EPOCH_MS_DIGITS
 
 
 def parse_time_ms(text: str) -> int:
-    """Return milliseconds since the epoch, 0 at least, of an ISO 8601 time, which is UTC unless it
-    names a zone, or of 13 digits. Raises ValueError."""
+    """Parse an ISO 8601 time, or 13 digits, to milliseconds since the epoch, at least 0.
+
+    A time without a zone is in UTC. Raises ValueError.
+    """
     if is_epoch_ms(text):
         return int(text)
     at = datetime.fromisoformat(text)
@@ -41,8 +43,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def parse_moment(text: str) -> Moment:
-    """Return the moment that a time, or an age such as 24h, means. Raises ValueError with
-    examples."""
+    """Parse a time, or an age such as 24h. Raises ValueError with examples."""
     try:
         if _AGE.fullmatch(text):
             return Moment(round(parse_duration(text).total_seconds() * 1000), is_age=True)

@@ -1,1 +1,1 @@
-"""One module for each group of commands. What is slow to import is imported when a command runs."""
+"""One module for each group of commands. Slow modules are imported when a command runs."""

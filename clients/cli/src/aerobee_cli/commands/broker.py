@@ -1,4 +1,4 @@
-"""`aerobee broker`: run one, show its state and its replicas, drain it, make a replica master."""
+"""`aerobee broker`: run one, show its state and its replicas, drain it, promote a replica."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLICA_COLUMNS = (
 
 
 class ServiceGroup(TyperGroup):
-    """Subcommands; without one, all arguments are those of the service."""
+    """A group of subcommands. Without a subcommand, all arguments are passed to the service."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         service = bool(args) and args[0] not in {*self.commands, "--help"}
@@ -81,8 +81,8 @@ def status(
 ) -> None:
     """Show the state of a running broker: its log, counters, disk and memory.
 
-    Of a broker with replicas also its role, its epoch, and which replicas are in sync. Exit code 3:
-    one of all brokers has no master.
+    For a broker with replicas it also shows the role, the epoch, and the replicas in sync. Exit
+    code 3: one of all brokers has no master.
     """
     with admin_client(context, namesrv) as admin:
         if name is not None:
@@ -109,7 +109,7 @@ def status(
 
 
 def _masterless(admin: AdminClient, name: str) -> list[str]:
-    """What to say of a broker that is registered without a master; nothing of another one."""
+    """Return notes on a broker that is registered without a master; none for another broker."""
     registered = {each.broker_name: each.addresses for each in admin.cluster().brokers}
     if name not in registered or MASTER_ID in registered[name]:
         return []
@@ -117,8 +117,7 @@ def _masterless(admin: AdminClient, name: str) -> list[str]:
 
 
 def _shown(state: dict[str, Any], *, json: bool) -> dict[str, Any]:
-    """Without the registration id, for a person: of a replica, its own number is what commands
-    take."""
+    """Remove the registration id for people: commands take the replica's own number."""
     if json or state["replica_id"] is None:
         return state
     return {"replica": state["replica_id"]} | {
@@ -127,7 +126,7 @@ def _shown(state: dict[str, Any], *, json: bool) -> dict[str, Any]:
 
 
 def _state(admin: AdminClient, broker: str) -> dict[str, Any]:
-    """Of a broker by name or address; role "" where it keeps one copy."""
+    """Return the state of a broker by name or address; role "" if it keeps one copy."""
     found = output.items_of([admin.broker_status(broker)])[0]
     own = admin.replica(broker)
     return found | {
@@ -147,11 +146,11 @@ def ha_status(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the replicas of a broker: who is master, who is in sync, how far each has got.
+    """Show the replicas of a broker: the master, the in-sync set, each one's progress.
 
-    A replica in sync has everything that was acknowledged, and may become master without a loss.
-    Clock: how far a replica's is ahead of the master's. Exit code 3: a replica does not answer, or
-    none is master.
+    A replica in sync has every acknowledged message, and may become master without a loss.
+    Clock: how far a replica's clock is ahead of the master's. Exit code 3: a replica does not
+    answer, or none is master.
     """
     with admin_client(context, namesrv) as admin:
         group = look_at(admin, name)
@@ -175,7 +174,7 @@ def ha_status(
 
 
 def _absent_items(group: BrokerGroup) -> list[dict[str, Any]]:
-    """As items of `ReplicaDescription`, with None for what only the replica itself tells."""
+    """Return items like those of `ReplicaDescription`, with None for unknown fields."""
     from aerobee_client.admin.descriptions import ReplicaDescription
 
     unknown = dict.fromkeys(each.name for each in fields(ReplicaDescription))
@@ -244,9 +243,9 @@ def promote(
 ) -> None:
     """Make a replica of a broker its master.
 
-    The present master hands over when it can be reached: it takes no more messages, the others
+    If the present master can be reached, it hands over: it stops accepting messages, the others
     catch up, and sends wait for the new master instead of failing. Without it, a replica is made
-    master only if no acknowledged message can be lost, unless --unclean.
+    master only if no acknowledged message can be lost, unless --unclean is given.
     """
     if unclean:
         confirm(f"Acknowledged messages of {name} may be lost. Go on?", yes)
@@ -272,10 +271,10 @@ def drain(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Empty a broker, so that it can be removed: it takes no more messages of producers.
+    """Empty a broker, so that it can be removed: it accepts no more messages of producers.
 
-    What it has goes on: consumers, retries, delayed messages, open transactions. It keeps draining
-    through restarts. Shows what is left; exit code 3: something is, after --wait and its --timeout.
+    Consumers, retries, delayed messages and open transactions continue. It keeps draining through
+    restarts. Shows what is left. Exit code 3: messages are left after --wait and its --timeout.
     """
     if wait and undo:
         raise BadOption("--wait and --undo exclude each other")
@@ -303,7 +302,7 @@ def drain(
 
 
 def _waiting(left: BrokerBacklog) -> str:
-    """What `--wait` waits for, in one line."""
+    """Return in one line what `--wait` waits for."""
     parts = [
         (sum(lag.messages for lag in left.lags), "to be consumed"),
         (left.in_flight, "in flight"),

@@ -1,4 +1,4 @@
-"""`aerobee cluster` and `aerobee broker status`: which brokers there are and how they do."""
+"""`aerobee cluster` and `aerobee broker status`: list the brokers and their state."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ COLUMNS = (
 
 @app.callback()
 def cluster() -> None:
-    """The cluster."""
+    """Show the cluster."""
 
 
 @app.command("list", epilog="Example: aerobee cluster list")
 def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = False) -> None:
     """List the brokers that the name server knows, with their replicas.
 
-    Replica: its own number, which `promote --to` takes; the registration id, 0 for the master, is
-    the JSON's broker_id. Exit code 3: a replica does not answer, or none of a broker is master.
+    Replica: its own number, which `promote --to` takes. In JSON, broker_id is the registration id,
+    0 for the master. Exit code 3: a replica does not answer, or none of a broker is master.
     """
     notes: list[str] = []
     rows: list[dict[str, Any]] = []
@@ -64,7 +64,7 @@ def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = F
 
 
 def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:
-    """Without replicas where it keeps one copy, or none of them answers."""
+    """Return a broker's group; without replicas if it keeps one copy or none answers."""
     silent: list[MqError] = []
     name = broker.broker_name
     try:
@@ -78,7 +78,7 @@ def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:
 def _rows(
     broker: BrokerDescription, group: BrokerGroup, heartbeats: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """One item for each address of a broker, and one for each replica that no name server knows."""
+    """Return an item for each address of a broker, and for each unregistered replica."""
     replicas = {each.address: each for each in group.replicas}
     absent = {each.address: each.replica_id for each in group.absent if each.address}
     unregistered = [each.replica_id for each in group.absent if not each.address]
@@ -112,7 +112,7 @@ def _rows(
 
 
 def _told(replica: ReplicaDescription | None) -> dict[str, Any]:
-    """Nothing of a broker that keeps one copy, or that does not answer."""
+    """Return the fields of a replica; empty ones if the broker keeps one copy or is silent."""
     if replica is None:
         return {"role": "", "epoch": None, "in_sync": None, "lag_bytes": None}
     return {

@@ -1,4 +1,4 @@
-"""`aerobee broker diverged`: what was cut off the logs of replicas; list, show, send again."""
+"""`aerobee broker diverged`: list, show and resend messages that were cut off replicas' logs."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def list_diverged(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List what the replicas of a broker keep: the tails of old masters that were cut.
+    """List the cut tails of old masters that the replicas of a broker keep.
 
-    A replica that does not answer has a line too: what it keeps, and what it has to cut once it is
-    back, is not known. Exit code 3: there is one.
+    A replica that does not answer has a line too, because its files, and what it must cut later,
+    are not known. Exit code 3: a replica does not answer.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
@@ -82,7 +82,7 @@ def list_diverged(
 
 
 def _unknown(name: str, replica: AbsentReplica) -> dict[str, Any]:
-    """In place of the files of a replica that does not answer."""
+    """Return the item for a replica that does not answer, in place of its files."""
     return {
         "broker_name": name,
         "replica_id": replica.replica_id,
@@ -108,7 +108,7 @@ def show(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the messages in what was cut, and which of them a broker has in its log all the same.
+    """Show the messages in the cut tails, and which of them a broker still has in its log.
 
     Exit code 3: a replica did not answer, or a record is damaged.
     """
@@ -140,11 +140,11 @@ def resend(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send the messages again that were cut, and that no broker has in its log.
+    """Send the cut messages again that no broker has in its log.
 
-    Each goes to its topic and queue under its message id, and says by RESENT_FROM where it was
-    cut. What waits for a time keeps it. Half messages are not sent: their producers know whether
-    to. Doing this twice sends nothing twice, as long as the first copies have not expired. The
+    Each goes to its topic and queue with its message id; RESENT_FROM says where it was cut. A
+    delivery time is kept. Half messages are not sent, because only their producers know whether to
+    commit them. A second run sends no message twice, unless the first copies have expired. The
     files stay.
 
     Exit code 1: some were refused. 3: a replica did not answer, or a record is damaged.
@@ -192,7 +192,7 @@ def resend(
 
 
 class _Reading:
-    """Pages of files, and what was counted on the way. `done`, `total`: bytes."""
+    """A reader of the pages of files, with counters. `done` and `total` are bytes."""
 
     def __init__(self) -> None:
         self.done = self.total = self.internal = self.corrupted = 0
@@ -217,7 +217,7 @@ class _Reading:
 
 
 class _Resent:
-    """`stored`: messages that a broker has. `errors`: of each topic that refused some."""
+    """The counters of a resend. `stored`: messages that a broker has. `errors`: one per topic."""
 
     def __init__(self) -> None:
         self.sent = self.stored = self.half_messages = self.failed = 0
@@ -225,7 +225,7 @@ class _Resent:
         self._seen: set[tuple[str, str, int]] = set()
 
     def to_send(self, messages: Iterable[DivergedMessage]) -> dict[str, list[DivergedMessage]]:
-        """Topic → those that are missing, each once: one that waited may be there twice."""
+        """Return topic → missing messages, each once: a delayed message may be there twice."""
         found: dict[str, list[DivergedMessage]] = {}
         for message in messages:
             place = (message.topic, message.message_id, message.reconsume_times)
@@ -246,7 +246,7 @@ class _Resent:
 def _chosen(
     admin: AdminClient, name: str, file: str | None, replica: int | None, silent: list[MqError]
 ) -> list[DivergedFile]:
-    """Raises CommandError when there is no such file."""
+    """Return the chosen files. Raises CommandError if `file` does not exist."""
     files = admin.list_diverged(name, silent=silent)
     found = [
         each for each in files if file in (None, each.name) and replica in (None, each.replica_id)

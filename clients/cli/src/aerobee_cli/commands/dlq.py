@@ -1,4 +1,4 @@
-"""`aerobee dlq`: list, peek, redrive, export, purge. Looking at dead letters consumes none."""
+"""`aerobee dlq`: list, peek, redrive, export, purge. Reading dead letters consumes none."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Ids = Annotated[
 Tag = Annotated[str, typer.Option(help="Only with this tag.")]
 Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
-EVER = 1 << 62  # a time after which no age is cut
-MAX_RATE = 1_000_000_000  # a finite one
+EVER = 1 << 62  # a time so late that no age is clamped to 0
+MAX_RATE = 1_000_000_000  # excludes infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Query:
     selection: Selection = field(default_factory=Selection)
 
     def run(self, use: Callable[[AsyncAdminClient, DeadLetters], Awaitable[T]]) -> tuple[T, bool]:
-        """What `use` returns, and whether every dead letter could be read; warns when not."""
+        """Return the result of `use`, and whether all dead letters were read; warn if not."""
         from aerobee_client import AsyncAdminClient
 
         async def connected() -> tuple[T, bool]:
@@ -232,7 +232,7 @@ def redrive(
 
     Body, tag, keys, message id and user properties are kept; REDRIVE_TIMES counts the redrives. A
     message that was dead-lettered twice is sent once. The dead letters stay in the dead-letter
-    topic until they expire: doing this twice sends them twice, unless it is with one journal.
+    topic until they expire: a second redrive sends them again, unless both use one journal.
     """
     if bool(ids) + everything + (listed is not None) != 1:
         raise BadOption("give --all, --list FILE, or --id ID for each dead letter to send again")
@@ -291,8 +291,11 @@ async def _collect(
     *,
     missing: set[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """At most `limit` items; 0: all. More only while an id of `missing` is: it loses those that are
-    found."""
+    """Return at most `limit` items; 0 means all.
+
+    While ids in `missing` are not found, the search continues beyond the limit. Found ids are
+    removed from it.
+    """
     items: list[dict[str, Any]] = []
     async for message in dead_letters.read():
         items.append(item_of(message))

@@ -1,4 +1,4 @@
-"""`aerobee doctor`: what is wrong, and what to do."""
+"""`aerobee doctor`: report problems, and what to do."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def doctor(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Look for what clients and operators stumble over, and say what to do: a line for each.
+    """Look for problems of clients and operators, and say what to do: a line for each.
 
-    Name servers and brokers that cannot be reached from here, clocks, disks, memory, versions,
-    topics and groups that brokers have differently or lack, members that subscribe differently.
-    With --from and a proxy: the addresses that an official SDK is told. In plaintext and unsigned.
+    Checks name servers and brokers that cannot be reached from here, clocks, disks, memory,
+    versions, topics and groups that differ between brokers, members that subscribe differently.
+    With --from and a proxy: the addresses that an official SDK gets. In plaintext and unsigned.
 
-    Exit code 0: all is well. 3: there are findings. 1: it could not look.
+    Exit code 0: no findings. 3: there are findings. 1: the check itself failed.
     """
     from aerobee_cli.doctor import cluster, proxy
     from aerobee_cli.output import counted

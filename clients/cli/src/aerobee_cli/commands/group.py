@@ -1,5 +1,4 @@
-"""`aerobee group`: create, update, list, members, show, progress, blocked, reset-offset, forget,
-delete."""
+"""`aerobee group`: create, update, show, move and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -124,8 +123,8 @@ def create(
 ) -> None:
     """Create a consumer group on every broker.
 
-    A group that exists with the same settings is left as it is. One that exists with others is an
-    error that says in what they differ, and nothing is changed: see group update.
+    A group that exists with the same settings stays unchanged. If it exists with other settings,
+    the command fails with the differences and changes nothing: see group update.
     """
     order = Order.ON if fifo else order
     given = _given(
@@ -248,8 +247,8 @@ def members(
 ) -> None:
     """List the consumers of a group: classic ones, and those of the official SDKs.
 
-    With the queues that each reads, and what consumers of the Python client count: rate of the last
-    minute, failures since their start, messages that wait in them, and how far behind they are.
+    Shows the queues that each reads. For the Python client it also shows the rate of the last
+    minute, failures since the start, messages that wait in the client, and the lag.
     """
     with admin_client(context, namesrv) as admin:
         admin.get_group(group)  # an unknown group is an error, not an empty list
@@ -270,7 +269,7 @@ _ORDER_TEXTS = {
 
 
 def _retry(group: Item) -> str:
-    """The waits before the retries of a group, in words."""
+    """Return the delays before the retries of a group, as text."""
     exponential = group["exponential_retry"]
     if exponential is not None:
         first, last = format_ms(exponential["initial_ms"]), format_ms(exponential["max_ms"])
@@ -287,9 +286,9 @@ def progress(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show how far a group is in every message queue, its retry topic included.
+    """Show the progress of a group in every message queue, including its retry topic.
 
-    Of a group that broadcasts nothing is shown: each member keeps offsets of its own.
+    A broadcasting group is not shown, because each member keeps its own offsets.
     """
     with admin_client(context, namesrv) as admin:
         queues = admin.consume_progress(group, topic)
@@ -328,7 +327,7 @@ def blocked(
 ) -> None:
     """Show message groups that wait behind a message that the group failed to consume.
 
-    Only consumers in order wait so. The failing message is one that was not consumed by its first
+    This happens only to consumers in order. A failing message was not consumed within its first
     lease; it is delivered again until its attempts are used up.
     """
     with admin_client(context, namesrv) as admin:
@@ -394,7 +393,7 @@ def forget(
 ) -> None:
     """Drop the offsets of a group in a topic that it has left.
 
-    The group begins there as a new one does, if it comes back. Refused while a member consumes the
+    If the group comes back, it begins there like a new group. Refused while a member consumes the
     topic. Exit code 1: the group has no offset there.
     """
     with admin_client(context, namesrv) as admin:
@@ -432,7 +431,7 @@ def _given(
     attribute: list[str] | None,
     lite: Mapping[str, tuple[str, str]],
 ) -> dict[str, Any]:
-    """The settings of the options by the names that a file gives them."""
+    """Return the settings of the options, by their names in a file."""
     attributes = settings.with_attributes(attribute, lite)
     return {
         "max_attempts": max_attempts,

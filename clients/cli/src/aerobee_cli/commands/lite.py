@@ -1,4 +1,4 @@
-"""`aerobee lite`: the lite topics of a parent, and who subscribes to them."""
+"""`aerobee lite`: the lite topics of a parent, and their subscribers."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def list_topics(
 ) -> None:
     """List lite topics with messages: the most messages first, or with --group the largest lag.
 
-    With --group the lag is what the group has not settled, and the oldest message is the first of
-    that. Exit code 3: a broker did not answer, and its lite topics are missing.
+    With --group the lag counts messages that the group has not settled, and the oldest message is
+    the first of these. Exit code 3: a broker did not answer, and its lite topics are missing.
     """
     silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
@@ -80,7 +80,7 @@ def show(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show one lite topic: where its messages lie, and the clients that get them.
+    """Show one lite topic: where its messages are stored, and the clients that get them.
 
     Exit code 3: a broker did not answer.
     """
@@ -119,7 +119,7 @@ def clients(
 ) -> None:
     """List the clients that subscribe to lite topics of a parent.
 
-    "ready" is the number of lite topics of which a message waits for the client. Exit code 3: a
+    "ready" is the number of lite topics with a message that waits for the client. Exit code 3: a
     broker did not answer, and clients may be missing.
     """
     silent: list[MqError] = []
@@ -141,7 +141,7 @@ def clients(
 def _shown(
     topics: Sequence[LiteTopicDescription], group: str
 ) -> tuple[list[dict[str, Any]], list[Column]]:
-    """With the lag where there is a group whose it is."""
+    """Return items and columns, with the lag only if there is a group."""
     items = output.items_of(topics)
     if group:
         return items, [*TOPIC_COLUMNS]

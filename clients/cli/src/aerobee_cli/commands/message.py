@@ -150,7 +150,7 @@ def query(
 
 
 def delay_of(text: str | None) -> timedelta | None:
-    """Return the delay that `--delay` means. Raises BadOption."""
+    """Parse the value of `--delay`. Raises BadOption."""
     if text is None:
         return None
     try:
@@ -160,7 +160,7 @@ def delay_of(text: str | None) -> timedelta | None:
 
 
 def body_of(text: str | None, file: Path | None) -> bytes:
-    """The body, given as text or as a file. Raises BadOption unless exactly one is given."""
+    """Return the body from text or a file. Raises BadOption unless exactly one is given."""
     if (text is None) == (file is None):
         raise BadOption("give the body, or --file FILE")
     if text is not None:

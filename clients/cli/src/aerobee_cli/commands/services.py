@@ -1,4 +1,4 @@
-"""Running services: `up`, `namesrv`, `proxy`; and the jobs `report` and `store`."""
+"""Run services: `up`, `namesrv`, `proxy`; and the jobs `report`, `facts` and `store`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def up(
     """Run a name server, a broker and a proxy as local processes, or as one.
 
     Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
-    stderr. Ctrl-C and SIGTERM stop them. With --replicas N brokers run, on ports one after the
-    other; one that dies is started again.
+    stderr. Ctrl-C and SIGTERM stop them. With --replicas, N brokers run on consecutive ports; a
+    broker that ends is started again.
     """
     from aerobee_cli.processes.replicas import Replicas
     from aerobee_cli.processes.suite import SuiteOptions
@@ -80,7 +80,7 @@ def namesrv(context: typer.Context) -> None:
 
 
 def proxy(context: typer.Context) -> None:
-    """Run a proxy in the foreground: what the official SDKs connect to.
+    """Run a proxy in the foreground, to which the official SDKs connect.
 
     Options: --port P, --host H, --namesrv H:P;H:P, --config FILE, --set key=value, --print-config.
     """

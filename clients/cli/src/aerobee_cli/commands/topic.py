@@ -77,8 +77,8 @@ def create(
 ) -> None:
     """Create a topic on every broker.
 
-    A topic that exists with the same settings is left as it is. One that exists with others is an
-    error that says in what they differ, and nothing is changed: see topic update.
+    A topic that exists with the same settings stays unchanged. If it exists with other settings,
+    the command fails with the differences and changes nothing: see topic update.
     """
     given = _given(
         kind=kind,
@@ -118,9 +118,9 @@ def update(
 ) -> None:
     """Change the settings of a topic that are named, and no others, on every broker that has it.
 
-    Fewer queues to read leave the messages of the others unreadable, which needs --force. To shrink
-    a topic without that: take fewer --write-queues, wait until all is consumed (topic status, group
-    progress), then take fewer --read-queues.
+    With fewer read queues the messages of the others are unreadable, which needs --force. To shrink
+    a topic without it: reduce --write-queues, wait until all is consumed (topic status, group
+    progress), then reduce --read-queues.
     """
     given = _given(
         kind=kind,
@@ -154,9 +154,9 @@ def rebalance(
 ) -> None:
     """Give a topic queues on the brokers that have none of it, such as one that was just added.
 
-    Each gets the topic, and the consumer groups that it lacks, with the settings that they have
-    elsewhere. Message groups of a FIFO topic are spread anew: those whose queue changes are in
-    order before and after, not across.
+    Each gets the topic and the missing consumer groups, with their settings from other brokers.
+    Message groups of a FIFO topic are spread again: if the queue of one changes, it is in order
+    before and after the change, but not across it.
     """
     with admin_client(context, namesrv) as admin:
         made = admin.rebalance_topic(topic, dry_run=dry_run)
@@ -272,7 +272,7 @@ def _given(
     lite_ttl: str | None,
     attribute: list[str] | None,
 ) -> dict[str, Any]:
-    """The settings of the options by the names that a file gives them."""
+    """Return the settings of the options, by their names in a file."""
     attributes = settings.with_attributes(attribute, settings.lite_ttl_attributes(lite_ttl))
     return {
         "type": kind,

@@ -1,1 +1,1 @@
-"""The main job from end to end on real data: `aerobee demo`."""
+"""The main job from end to end on real data, for `aerobee demo`."""

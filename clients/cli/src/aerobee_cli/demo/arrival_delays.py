@@ -1,4 +1,4 @@
-"""The consumer of the demo: mean arrival delay by carrier. Knows no network."""
+"""The consumer of the demo: mean arrival delay by carrier. It does not use the network."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class NeverArrived(Exception):
 
 
 class ArrivalDelays:
-    """Counts every flight once, however often it is delivered: a message is redelivered after a
-    failure, and may be after a crash of a broker or a consumer.
+    """Delays by carrier. Each flight counts once, also after several deliveries.
+
+    A message is redelivered after a failure, and possibly after a crash of a broker or a consumer.
 
     `arrived`: ids of the messages whose delay was counted. `retries`: (message id, reconsume times)
-    of redeliveries by the broker. While it cannot be reached, the client tries a message again, as
-    often as the outage lasts, and counts on: of each stored record the first delivery counts.
+    of redeliveries by the broker. While the broker is unavailable, the client retries a message
+    and increases its count each time. So only the first delivery of each stored record counts.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class ArrivalDelays:
         self._count: dict[str, int] = defaultdict(int)
 
     async def on_flight(self, message: ReceivedMessage) -> None:
-        """The listener. Raises NeverArrived, whose text becomes the reason of the dead letter."""
+        """Count a flight. Raises NeverArrived, whose text becomes the reason of the dead letter."""
         if is_retry(message.stored_topic):
             times = self._times.setdefault(message.offset_message_id, message.reconsume_times)
             self.retries.add((message.message_id, times))
@@ -47,13 +48,13 @@ class ArrivalDelays:
             self._count[flight["carrier"]] += 1
 
     def mean_by_carrier(self) -> dict[str, float]:
-        """Minutes; below 0 is early."""
+        """Return the mean delay in minutes; below 0 is early."""
         return {
             carrier: self._total[carrier] / self._count[carrier] for carrier in sorted(self._count)
         }
 
     def count_by_carrier(self) -> dict[str, int]:
-        """Flights whose delay was counted."""
+        """Return the number of flights whose delay was counted."""
         return dict(sorted(self._count.items()))
 
 

@@ -1,6 +1,6 @@
-"""A master that is killed in the middle of the demo, and the one that takes its place.
+"""Kill the master in the middle of the demo, and wait for the new master.
 
-Without etcd it is made master as a person would do it, by `promote_replica`.
+Without etcd the demo promotes a replica by `promote_replica`, like an operator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee_client import AsyncAdminClient, MqError
 from aerobee_client.admin.descriptions import ReplicaDescription
 
 POLL_S = 0.05
-# Without the state that is waited for, the demo fails.
+# If the expected state is not reached in this time, the demo fails.
 PATIENCE_S = 120.0
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 class Failover:
-    """`broker`: the name of the group that `suite` runs; `say` gets a line for each step."""
+    """A failover. `broker` is the name of the suite's group; `say` gets a line for each step."""
 
     def __init__(self, suite: Suite, broker: str, replicas: Replicas, job: Job, say: Say) -> None:
         self._suite = suite
@@ -35,8 +35,11 @@ class Failover:
         self._say = say
 
     async def run(self) -> None:
-        """The job with a failover in its middle. Returns when all flights were consumed or
-        dead-lettered and all replicas are in sync again. Raises MqError, CommandError."""
+        """Run the job with a failover in its middle.
+
+        Returns when all flights were consumed or dead-lettered and all replicas are in sync again.
+        Raises MqError, CommandError.
+        """
         running = asyncio.create_task(self._job.run())
         failing_over = asyncio.create_task(self._fail_over())
         try:
@@ -47,7 +50,7 @@ class Failover:
             await asyncio.gather(running, failing_over, return_exceptions=True)
 
     async def until_all_in_sync(self) -> None:
-        """Raises CommandError when it takes PATIENCE_S."""
+        """Wait until all replicas are in sync. Raises CommandError after PATIENCE_S."""
         await self._whole()
 
     async def _fail_over(self) -> None:
@@ -70,11 +73,11 @@ class Failover:
         self._say(f"  replica {old.replica_id} is back, as a slave, and has caught up")
 
     async def _whole(self) -> ReplicaDescription:
-        """The master, once all replicas are in sync."""
+        """Return the master when all replicas are in sync."""
         return await _until(self._master_of_all, "all replicas are in sync")
 
     async def _promote(self) -> bool:
-        """Raises MqError while a slave still writes what it has received: another has less then."""
+        """Promote a replica. Raises MqError while a slave still writes received data."""
         async with AsyncAdminClient(self._job.namesrv) as admin:
             await admin.promote_replica(self._broker)
         return True
@@ -99,7 +102,7 @@ def _master(found: list[ReplicaDescription]) -> ReplicaDescription | None:
 
 
 async def _until(ask: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """The first true answer. An MqError counts as none: a process may not answer yet."""
+    """Return the first true answer. After an MqError, ask again: a process may not be ready."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     error: MqError | None = None

@@ -1,6 +1,6 @@
-"""The main job: flights go into a topic, a group consumes them, failures are dead-lettered.
+"""The main job: send flights to a topic, consume them as a group, dead-letter failures.
 
-Runs against any cluster. Knows neither how the services were started nor the report.
+It runs on any cluster, and depends neither on the start of the services nor on the report.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ WINDOW = 4
 # Long enough for a restart of the broker.
 SEND_TIMEOUT = timedelta(seconds=60)
 POLL_S = 0.2
-# Without progress for so long, the demo fails.
+# If there is no progress for this time, the demo fails.
 STALLED_S = 120.0
 
 
 @dataclass(slots=True)
 class Job:
-    """One run: sends `total` flights, `rows`. Its results are complete when `run` has returned.
+    """One run, which sends `total` flights, `rows`. Its results are complete after `run` returns.
 
-    `under_way`: set once a third of the flights is sent.
+    `under_way` is set when a third of the flights is sent.
     """
 
     namesrv: str
@@ -61,9 +61,9 @@ class Job:
     under_way: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Returns when every message was consumed or dead-lettered.
+        """Run until every message was consumed or dead-lettered.
 
-        Raises MqError, CommandError when nothing moves for STALLED_S.
+        Raises MqError, and CommandError if there is no progress for STALLED_S.
         """
         async with AsyncAdminClient(self.namesrv) as admin:
             await admin.create_topic(TOPIC, queues=QUEUES)
@@ -93,7 +93,7 @@ class Job:
         )
 
     def is_finished(self) -> bool:
-        """Whether every message that was sent was consumed or dead-lettered."""
+        """Return whether every sent message was consumed or dead-lettered."""
         return self.delays.arrived | self.dead.keys() >= self.sent
 
     async def _send_all(self) -> None:
@@ -148,12 +148,12 @@ class Job:
 
 
 def message_of(row: flights.Row) -> Message:
-    """A flight as a message: body JSON, tag carrier, key carrier and flight number."""
+    """Return a flight as a message: body JSON, tag carrier, key carrier and flight number."""
     return Message(TOPIC, flights.to_json(row), tag=row["carrier"], keys=flights.key(row))
 
 
 def _reraise(sending: asyncio.Task[None]) -> None:
-    """Raises the first exception of `sending`, without the ExceptionGroup around it."""
+    """Raise the first exception of `sending`, without the ExceptionGroup around it."""
     try:
         sending.result()
     except ExceptionGroup as group:

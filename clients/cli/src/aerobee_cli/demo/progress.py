@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-# Between two lines.
+# Interval between two lines.
 LINE_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Numbers of messages, each counted once. `messages_consumed`: flights whose delay was counted.
-    `retried`: redeliveries. The mean arrival delay is in minutes; below 0 it is early."""
+    """Numbers of messages, each counted once.
+
+    `messages_consumed`: flights whose delay was counted. `retried`: redeliveries. The mean arrival
+    delay is in minutes; below 0 is early.
+    """
 
     messages_sent: int = 0
     messages_consumed: int = 0
@@ -32,11 +35,11 @@ class Progress(Protocol):
     def say(self, text: str) -> None: ...
     def update(self, figures: Figures) -> None: ...
     def close(self) -> None:
-        """Stops showing progress. May be called twice."""
+        """Stop showing progress. May be called twice."""
 
 
 class Lines:
-    """A line every LINE_INTERVAL_S. `total`: messages to send."""
+    """Progress as a line every LINE_INTERVAL_S. `total`: messages to send."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -58,7 +61,7 @@ class Lines:
             )
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Bars:

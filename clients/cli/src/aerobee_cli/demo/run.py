@@ -1,4 +1,4 @@
-"""The demo from start to end: start the services, run the job, report, print a summary, stop."""
+"""Run the demo: start the services, run the job, report, print a summary, stop."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ from aerobee_cli.processes.supervise import Child
 SPARK_MODULE = "aerobee_spark"
 LOG = "demo.log"
 BROKER = "broker-a"
-# The start of the lines with which the report shows its progress.
+# Prefix of the report's progress lines.
 REPORT_PROGRESS = "report:"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`messages`: None for the whole year. `data`: None for a temporary directory. `replicas`: with
-    more than one copy, the master of the broker group is killed in the middle."""
+    """Options of the demo.
+
+    `messages` None means the whole year. `data` None means a temporary directory. If `replicas` has
+    more than one copy, the demo kills the master of the broker group in the middle.
+    """
 
     messages: int | None
     out: Path
@@ -47,7 +50,7 @@ class Plan:
 
 
 def main(plan: Plan) -> int:
-    """Returns the exit code. Raises CommandError, MqError."""
+    """Run the demo and return the exit code. Raises CommandError, MqError."""
     flights.archive_path()
     plan.out.mkdir(parents=True, exist_ok=True)
     with data_directory(plan) as data, (plan.out / LOG).open("w", encoding="utf-8") as log:
@@ -66,7 +69,7 @@ def main(plan: Plan) -> int:
 
 @contextmanager
 def data_directory(plan: Plan) -> Iterator[Path]:
-    """A new directory, removed afterwards unless `plan.keep`. Raises CommandError."""
+    """Create a directory, and remove it afterwards unless `plan.keep`. Raises CommandError."""
     if plan.data is None:
         data = Path(tempfile.mkdtemp(prefix="aerobee-demo-"))
     else:
@@ -115,7 +118,7 @@ async def _run(plan: Plan, data: Path, log: TextIO) -> None:
 
 
 async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
-    """Raises ProcessEnded."""
+    """Run the report. Raises ProcessEnded."""
 
     def on_line(line: str) -> None:
         _write(log, line)
@@ -128,7 +131,7 @@ async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
         arguments = [
             *("report", "--group", GROUP, "--out", str(out), "--namesrv", job.namesrv),
             *("--extra-json", figures.name),
-            # Spark for any number of messages; the other engine where there is no Java.
+            # Spark for any number of messages; without Java, the other engine.
             *("--engine", "auto", "--local-up-to", "0"),
         ]
         report = Child("report", SPARK_MODULE, arguments, on_line)

@@ -1,4 +1,4 @@
-"""The results of the demo: added to summary.json of the report, and printed as a table."""
+"""Add the results of the demo to the report's summary.json, and print them as a table."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PAGE = "report.html"
 
 
 def extra(job: Job) -> dict[str, Any]:
-    """The figures that only the consumer of the demo has; the report shows them beside its own."""
+    """Return the figures that only the demo's consumer has; the report shows them too."""
     names = ("messages_sent", "messages_consumed", "retried", "mean_arrival_delay_by_tag")
     figures = dataclasses.asdict(job.figures())
     return {name: figures[name] for name in names}
 
 
 def complete(out: Path, job: Job) -> None:
-    """Adds the figures of the job to summary.json, which then counts messages, not records.
+    """Add the figures of the job to summary.json, which then counts messages, not records.
 
-    The two differ when a broker died: a message that was redelivered then may be in the dead-letter
-    topic twice. `complete`: the report has read everything, and every message was consumed or
-    dead-lettered.
+    The two differ after a crash of a broker: a redelivered message may be in the dead-letter topic
+    twice. `complete` means that the report has read everything, and that every message was consumed
+    or dead-lettered.
     """
     path = out / SUMMARY
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def complete(out: Path, job: Job) -> None:
 
 
 def show(out: Path, job: Job) -> None:
-    """Prints the figures and the path of the report."""
+    """Print the figures and the path of the report."""
     figures = job.figures()
     print()
     for title, count in (

@@ -1,1 +1,1 @@
-"""Diagnosis of a cluster: what clients and operators would stumble over, one finding each."""
+"""Diagnose a cluster: find problems of clients and operators."""

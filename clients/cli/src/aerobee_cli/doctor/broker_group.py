@@ -1,5 +1,7 @@
-"""What the replicas of a broker say together: which do not answer, and what to do where none is
-master."""
+"""Combine the reports of a broker's replicas.
+
+Find replicas that do not answer, and the next step if none is master.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,17 @@ if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import ReplicaDescription
     from aerobee_wire.status import MqError
 
-# Registration ids that are not the replica's own number; the second without etcd.
+# Registration ids that are not the replica's own number. The second one is used without etcd.
 MASTER_ID, FORMER_MASTER_ID = 0, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class AbsentReplica:
-    """A replica that does not answer. `replica_id`: None, nobody tells it. `address`: where name
-    servers know it; "": they know of none."""
+    """A replica that does not answer.
+
+    `replica_id` is None if it is unknown. `address` is the registered address, "" if the replica is
+    not registered.
+    """
 
     replica_id: int | None
     address: str
@@ -35,8 +40,11 @@ class AbsentReplica:
 
 @dataclass(frozen=True, slots=True)
 class BrokerGroup:
-    """`replicas`: those that answer; none where the broker keeps one copy. `silent`: the errors of
-    those that are registered and do not answer."""
+    """The replicas of a broker.
+
+    `replicas` are those that answer; it is empty if the broker keeps one copy. `silent` has the
+    errors of registered replicas that do not answer.
+    """
 
     name: str
     replicas: Sequence[ReplicaDescription]
@@ -53,7 +61,7 @@ class BrokerGroup:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its replicas is to know besides, a sentence each."""
+        """Notes for the user beside the list of replicas, one sentence each."""
         found = []
         if self.has_no_master:
             problem, step = no_master(self.name, self.replicas, self.absent)
@@ -68,7 +76,10 @@ class BrokerGroup:
 
 
 def look_at(admin: AdminClient, name: str) -> BrokerGroup:
-    """Raises BROKER_NOT_EXIST, and what a replica fails with where none answers."""
+    """Ask the replicas of a broker.
+
+    Raises BROKER_NOT_EXIST, or the error of a replica if none answers.
+    """
     registered = {each.broker_name: each.addresses for each in admin.cluster().brokers}
     silent: list[MqError] = []
     found = admin.replicas(name, silent=silent)
@@ -78,10 +89,13 @@ def look_at(admin: AdminClient, name: str) -> BrokerGroup:
 def absent_replicas(
     found: Sequence[ReplicaDescription], registered: Mapping[int, str]
 ) -> list[AbsentReplica]:
-    """Of the `totalReplicas` that `found` tell, those that are not among them, and what else is
-    `registered` (registration id → address) and does not answer. The numbers of a group without
-    etcd are 0 to totalReplicas - 1; with etcd the options of each say its number, and only the
-    in-sync set names one that is away."""
+    """Return the replicas that do not answer.
+
+    These are the ones missing among the `totalReplicas` that `found` report, and other `registered`
+    ones (registration id → address). Without etcd the numbers of a group are 0 to
+    totalReplicas - 1. With etcd each replica has the number of its own options, and only the
+    in-sync set names a missing one.
+    """
     if not found:
         return []
     elected = any(each.elected for each in found)
@@ -95,7 +109,7 @@ def absent_replicas(
         number: int | None = registration_id
         if registration_id == FORMER_MASTER_ID and not elected:
             number = 0
-        elif registration_id == MASTER_ID:  # it leads, whatever its number
+        elif registration_id == MASTER_ID:  # the master has this id instead of its own number
             number = missing[0] if len(missing) == 1 else None
         if number in missing:
             missing.remove(number)
@@ -111,8 +125,10 @@ def absent_replicas(
 def no_master(
     name: str, found: Sequence[ReplicaDescription], absent: Sequence[AbsentReplica]
 ) -> tuple[str, str]:
-    """Of a group whose master does not answer: what is wrong, which follows its name, and the next
-    step."""
+    """Return the problem of a group whose master does not answer, and the next step.
+
+    The problem is a phrase that follows the group's name.
+    """
     copies = sum(not each.learner for each in found)
     total = max(copies, *(each.total_replicas for each in found))
     answer = f"{copies} of its {total} replicas {'answers' if copies == 1 else 'answer'}"
@@ -148,13 +164,13 @@ def no_master(
 def _needed(
     found: Sequence[ReplicaDescription], absent: Sequence[AbsentReplica]
 ) -> Sequence[AbsentReplica]:
-    """Those in sync, where that is known, else all."""
+    """Return the absent replicas in sync; all absent ones if the set is unknown or has none."""
     members = {number for each in found for number in each.in_sync_replicas or ()}
     return [each for each in absent if each.replica_id in members] or absent
 
 
 def _missing_ids(found: Sequence[ReplicaDescription], total: int, *, elected: bool) -> list[int]:
-    """Numbers of replicas that are not among `found`."""
+    """Return the numbers of replicas that are not among `found`."""
     known = {each.replica_id for each in found}
     if elected:
         named = {number for each in found for number in each.in_sync_replicas or ()}

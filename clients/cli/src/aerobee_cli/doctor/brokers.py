@@ -1,4 +1,4 @@
-"""What a broker says of itself: its clock, disk, memory and version. Pure."""
+"""Check the status of a broker: its clock, disk, memory and version. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_MEMORY_PERCENT = 90
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A broker's status, and the time here when it was asked and when it had answered."""
+    """A broker's status, and the local times of the request and of the answer."""
 
     status: BrokerStatus
     asked_ms: int
@@ -62,7 +62,7 @@ def findings_of(name: str, answer: Answer) -> Iterator[Finding]:
 
 
 def conflicts(found: Iterable[BrokerConflict]) -> Iterator[Finding]:
-    """Of any name server: processes that it rejects, because another one has their number."""
+    """Report processes that a name server rejects because another one has their number."""
     for each in sorted(set(found), key=lambda one: (one.broker_name, one.newcomer_address)):
         holder = _process(each.holder_address, each.holder_store_id)
         newcomer = _process(each.newcomer_address, each.newcomer_store_id)
@@ -79,7 +79,10 @@ def _process(address: str, store_id: str) -> str:
 
 
 def whereabouts(known: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """`known`: name server → broker name → address of its master."""
+    """Report masters that name servers have at different addresses.
+
+    `known`: name server → broker name → address of its master.
+    """
     for name in sorted({name for there in known.values() for name in there}):
         told = {namesrv: there[name] for namesrv, there in known.items() if name in there}
         if len(set(told.values())) > 1:
@@ -95,9 +98,9 @@ def whereabouts(known: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
 
 def _clock(name: str, answer: Answer) -> Iterator[Finding]:
     now_ms = answer.status.now_timestamp_ms
-    if not now_ms:  # of version 0.1, which does not tell
+    if not now_ms:  # version 0.1 does not report its clock
         return
-    # Its answer was made at some moment between the two.
+    # The broker read its clock between the request and the answer.
     offset_ms = max(now_ms - answer.answered_ms, 0) + min(now_ms - answer.asked_ms, 0)
     if abs(offset_ms) > MAX_CLOCK_OFFSET_MS:
         ahead = "ahead of" if offset_ms > 0 else "behind"
@@ -132,7 +135,7 @@ def _disk(name: str, status: BrokerStatus) -> Iterator[Finding]:
 
 
 def versions(statuses: Mapping[str, BrokerStatus], own: str) -> Iterator[Finding]:
-    """Where not all brokers have the version of this command. `own`: that version."""
+    """Report brokers that do not have the version of this command, `own`."""
     found = Counter(status.version for status in statuses.values())
     for name, status in sorted(statuses.items()):
         if status.version != own:

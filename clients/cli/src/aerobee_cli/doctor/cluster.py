@@ -1,4 +1,4 @@
-"""Looks at a cluster as a classic client sees it: name servers, then the brokers that they name."""
+"""Check a cluster as a classic client sees it: name servers, then the brokers that they name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Diagnosis:
     findings: list[Finding] = field(default_factory=list)
-    # What was looked at, in words.
+    # The checked parts, as text.
     looked_at: list[str] = field(default_factory=list)
 
 
 def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
-    """Raises CommandError when no name server answers, or none knows any broker."""
+    """Check a cluster. Raises CommandError if no name server answers, or none knows a broker."""
     from aerobee_client import AdminClient
 
     found = Diagnosis()
@@ -61,7 +61,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
 
 
 def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
-    """Of brokers that keep more than one copy."""
+    """Check brokers that keep more than one copy."""
     number = 0
     for broker in admin.cluster().brokers:
         name = broker.broker_name
@@ -70,7 +70,8 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
         except MqError as error:
             group = BrokerGroup(name, [], [], [error])
         there = group.replicas
-        if there or MASTER_ID not in broker.addresses:  # else one copy, or it was told of already
+        # Otherwise the broker keeps one copy, or is reported already.
+        if there or MASTER_ID not in broker.addresses:
             found.findings += replicas.findings_of(name, there, group.silent, group.absent)
             number += len(there)
     if number:
@@ -78,7 +79,7 @@ def _look_at_replicas(admin: AdminClient, found: Diagnosis) -> None:
 
 
 def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
-    """Broker name → address, of those that any name server knows; none where all are slaves."""
+    """Return broker name → address of the masters that any name server knows."""
     from aerobee_client import AdminClient
 
     known: dict[str, dict[str, str]] = {}
@@ -123,7 +124,7 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
 
 
 def _ask(admin: AdminClient, address: str) -> Answer:
-    admin.broker_status(address)  # opens the connection, whose time would blur the clock's
+    admin.broker_status(address)  # opens the connection: its time would distort the clock's
     asked_ms = time.time_ns() // 1_000_000
     status = admin.broker_status(address)
     return Answer(status, asked_ms, time.time_ns() // 1_000_000)
@@ -132,7 +133,7 @@ def _ask(admin: AdminClient, address: str) -> Answer:
 def _look_at_settings(
     admin: AdminClient, namesrvs: Sequence[str], staying: set[str], found: Diagnosis
 ) -> None:
-    """`staying`: the brokers that were reached and do not drain."""
+    """Check topics, groups and routes. `staying`: reached brokers that do not drain."""
     silent: list[MqError] = []
     topics = admin.list_topics(silent=silent)
     groups = admin.groups_of_brokers(silent=silent)
@@ -159,7 +160,7 @@ def _look_at_settings(
 
 
 def _routes(namesrv: str, wanted: dict[str, set[str]]) -> Iterator[Finding]:
-    """The topics whose routes at a name server lack a broker. `wanted`: topic → its brokers."""
+    """Report topics whose routes at a name server lack a broker. `wanted`: topic → its brokers."""
     from aerobee_client import AdminClient
 
     brokers = sorted({name for names in wanted.values() for name in names})

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    # What was looked at: name server, broker, replica, clock, disk, memory, version, route, topic,
-    # group.
+    # The kind of the checked part: name server, broker, replica, clock, disk, memory, version,
+    # route, topic, group.
     check: str
-    # Which one.
+    # The name of the checked part.
     subject: str
     problem: str
     advice: str

@@ -1,4 +1,4 @@
-"""Asks a proxy for the routes that it would tell an official SDK, and tries their addresses."""
+"""Ask a proxy for the routes that an official SDK would get, and try their addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIENT_ID = f"{socket.gethostname()}@aerobee-doctor"
 
 
 def is_namesrv(address: str) -> bool:
-    """Whether a name server answers there; False: something else does. Raises MqError."""
+    """Return whether a name server answers at `address`, or another service. Raises MqError."""
     from aerobee_client import AdminClient
 
     with AdminClient(address) as admin:
@@ -34,7 +34,7 @@ def is_namesrv(address: str) -> bool:
 
 
 def known_topics(namesrvs: Sequence[str]) -> list[str]:
-    """That a name server knows. Raises CommandError when none answers, or there is none."""
+    """Return the topics of a name server. Raises CommandError if none answers or has a topic."""
     from aerobee_client import AdminClient
 
     with AdminClient(namesrvs) as admin:
@@ -48,8 +48,10 @@ def known_topics(namesrvs: Sequence[str]) -> list[str]:
 
 
 def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
-    """Asks for topics that exist: a proxy may create others. Raises CommandError when the proxy
-    cannot be asked."""
+    """Check the routes of existing topics; a proxy may create missing ones.
+
+    Raises CommandError if the proxy cannot be asked.
+    """
     import grpc
     from apache.rocketmq.v2 import definition_pb2 as d
     from apache.rocketmq.v2 import service_pb2 as s
@@ -114,7 +116,7 @@ def _of_answer(topic: str, answer: QueryRouteResponse) -> list[Finding]:
 
 
 def _unreachable(host: str, port: int) -> str:
-    """Why no connection can be made; "": one was."""
+    """Return why a connection fails; "" if it succeeds."""
     try:
         socket.create_connection((host, port), TIMEOUT_S).close()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the replicas of a broker say: who leads, who is in sync, who follows nobody. Pure."""
+"""Check the replicas of a broker: master, in-sync set and slaves without a master. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def findings_of(
     silent: Sequence[MqError],
     absent: Sequence[AbsentReplica] = (),
 ) -> Iterator[Finding]:
-    """`silent`: the errors of those that are registered and do not answer. `absent`: which do not,
-    registered or not."""
+    """Report problems of the replicas of a broker.
+
+    `silent` has the errors of registered replicas that do not answer. `absent` are the replicas
+    that do not answer, registered or not.
+    """
     for error in silent:
         advice = "start it, or see why it cannot be reached; the others go on where they suffice"
         yield Finding("replica", name, error.message, advice)
@@ -81,7 +84,7 @@ def _of_one(subject: str, replica: ReplicaDescription, *, has_master: bool) -> I
     if replica.role == "refused":
         advice = "change what it names, and restart it"
         yield Finding("replica", subject, f"its master refuses it: {replica.reason}", advice)
-    elif replica.reason and (has_master or replica.master_address):  # else told of the group
+    elif replica.reason and (has_master or replica.master_address):  # else reported for the group
         yield Finding("replica", subject, replica.reason, "its log says more")
     elif has_master and not (replica.in_sync or replica.learner):
         percent = replica.copied_percent

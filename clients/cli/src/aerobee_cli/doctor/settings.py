@@ -1,4 +1,4 @@
-"""Topics and groups that brokers have differently, and members that contradict each other. Pure."""
+"""Check for topics and groups that differ between brokers, and for members that differ. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def topics(listed: Iterable[TopicDescription], brokers: Collection[str]) -> Iterator[Finding]:
-    """`brokers`: those that were asked and should have every topic, which draining ones need
-    not."""
+    """Report topics that differ between brokers or are missing on one.
+
+    `brokers` are the answering ones that must have every topic; draining brokers need not.
+    """
     from aerobee_client.admin.descriptions import differences
 
     for topic in listed:
@@ -58,7 +60,10 @@ def topics(listed: Iterable[TopicDescription], brokers: Collection[str]) -> Iter
 
 
 def groups(of_brokers: Mapping[str, Iterable[GroupDescription]]) -> Iterator[Finding]:
-    """Broker name → its groups."""
+    """Report groups that differ between brokers or are missing on one.
+
+    `of_brokers`: broker name → its groups.
+    """
     from aerobee_client.admin.descriptions import differences
 
     found: dict[str, dict[str, GroupDescription]] = {}
@@ -91,7 +96,7 @@ def groups(of_brokers: Mapping[str, Iterable[GroupDescription]]) -> Iterator[Fin
 
 
 def subscriptions(clients: Collection[ClientDescription]) -> Iterator[Finding]:
-    """Where the members of a group contradict each other."""
+    """Report groups whose members contradict each other."""
     for group in sorted({group for client in clients for group in client.consumer_groups}):
         for problem in conflict_texts(clients, group):
             advice = "have all members consume alike, or give them groups of their own"

@@ -1,1 +1,1 @@
-"""`aerobee group reset-offset` and `forget`: what they mean, and what they cost."""
+"""`aerobee group reset-offset` and `forget`: their targets, and the messages that they affect."""

@@ -1,4 +1,4 @@
-"""Forgetting a group in a topic that it has left: what is lost by it."""
+"""Describe what is lost when a group's offsets in a topic are deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
-    """Return what is lost when a group loses these offsets of one topic, in words."""
+    """Describe what is lost when a group loses these offsets of one topic."""
     topic = offsets[0].topic
     held = {(each.broker_name, each.queue_id) for each in offsets}
     text = f"the offsets of {group} in {counted(len(held), 'queue')} of {topic}"
@@ -25,7 +25,7 @@ def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
 
 
 def _lag(admin: AdminClient, group: str, topic: str) -> int | None:
-    """None: there is no such topic."""
+    """Return the lag of a group in a topic; None if the topic does not exist."""
     try:
         return sum(queue.lag for queue in admin.consume_progress(group, topic))
     except MqError as error:

@@ -1,4 +1,4 @@
-"""Moving a group in a topic: the place that `--to` names, and what the move skips and repeats."""
+"""Move a group in a topic: parse the target of `--to`, and report the effects of the move."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import QueueOffset, QueueProgress
 
 END = -1  # as a store time: the end of the queue
-NAMED = {"earliest": 0, "latest": END, "now": END}  # now, as mqadmin has it
+NAMED = {"earliest": 0, "latest": END, "now": END}  # now: as in mqadmin
 
 
 class ResetTarget(TypedDict, total=False):
@@ -24,7 +24,7 @@ class ResetTarget(TypedDict, total=False):
 
 
 def reset_target(text: str) -> ResetTarget:
-    """Return the target that `--to` means. Raises BadOption."""
+    """Parse the value of `--to`. Raises BadOption."""
     if text in NAMED:
         return {"timestamp_ms": NAMED[text]}
     if text.isascii() and text.isdigit() and not is_epoch_ms(text):
@@ -46,8 +46,11 @@ def reset_target(text: str) -> ResetTarget:
 def effects(
     before: Iterable[QueueProgress], moved: Iterable[QueueOffset], target: ResetTarget
 ) -> Iterator[str]:
-    """Say what a move did. `before`: the progress of the group; where it has no offset, it has
-    consumed nothing."""
+    """Report the effects of a move.
+
+    `before` is the progress of the group before the move. In a queue where the group has no
+    offset, it has consumed nothing.
+    """
     places = {(each.broker_name, each.queue_id): each for each in before}
     skipped = repeated = cut = 0
     for each in moved:

@@ -1,4 +1,4 @@
-"""Commands that become a service: this process is replaced by the one of another module."""
+"""Replace this process by a service, for commands that run one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 
 
 def inherit_namesrv(context: typer.Context) -> None:
-    """Passes a --namesrv that was given before the command to the service."""
+    """Pass a --namesrv that was given before the command to the service."""
     inherited = context.find_root().params.get("namesrv")
     if inherited:
         os.environ["NAMESRV_ADDR"] = inherited
 
 
 def become(module: str, arguments: Sequence[str]) -> NoReturn:
-    """Replaces this process by `python -m MODULE ARGUMENT…`."""
+    """Replace this process by `python -m MODULE ARGUMENT…`."""
     if importlib.util.find_spec(module) is None:
         print(f"error: {module} is not installed here: run `make install`", file=sys.stderr)
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from aerobee_cli.processes.supervise import Child, LineSink
 
 
 class OneProcessSuite:
-    """As Suite, with `aerobee_suite` for all three services."""
+    """A suite like `Suite`, with one process `aerobee_suite` for all three services."""
 
     def __init__(self, options: SuiteOptions, on_line: LineSink) -> None:
         self.namesrv_address = self.broker_address = self.proxy_address = ""
@@ -22,7 +22,7 @@ class OneProcessSuite:
         self._child = Child("suite", "aerobee_suite", arguments, on_line)
 
     async def start(self) -> None:
-        """Returns when all serve. Raises ProcessEnded; `stop` is still to be called."""
+        """Start; return when all serve. Raises ProcessEnded; call `stop` even then."""
         await self._child.launch()
         await self._child.begin()
         ready = await self._child.until_ready()
@@ -31,7 +31,7 @@ class OneProcessSuite:
         self.proxy_address = str(ready["proxy"])
 
     async def watch(self) -> None:
-        """Never returns. Raises ProcessEnded when the process has ended."""
+        """Wait for the end of the process. Never returns; raises ProcessEnded."""
         await self._child.wait()
         raise self._child.failure()
 

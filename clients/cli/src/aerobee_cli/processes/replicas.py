@@ -6,24 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 METRICS_PORTS = 5_570
-# What is set for each broker of the group: `--set` may not.
+# Keys that are set for each broker of the group. `--set` must not set them.
 DECIDED = frozenset({"brokerId", "totalReplicas", "etcdEndpoints", "haMasterAddress"})
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """`copies`: of each message in all, 1 for a broker without replicas. `etcd`: "H:P,H:P", who
-    decides which broker is master; "": the first one is, until a person promotes another."""
+    """The replicas of a broker group.
+
+    `copies` is the number of copies of each message, 1 for a broker without replicas. `etcd` is
+    "H:P,H:P" for elections; if it is "", the first broker is master until a promotion.
+    """
 
     copies: int = 1
     etcd: str = ""
 
     def settings(self, number: int) -> list[str]:
-        """ "key=value" for the broker with this number, from 0 on."""
+        """Return "key=value" settings for the broker with this number, from 0 on."""
         if self.copies == 1:
             return []
         found = [f"totalReplicas={self.copies}", "inSyncReplicas=2"]
-        if number:  # where metrics are exported, the first broker has the port of a broker alone
+        if number:  # the first broker exports metrics on the port of a single broker
             found.append(f"metricsPromExporterPort={METRICS_PORTS + number}")
         if self.copies == 2:
             found.append("enableAutoInSyncReplicas=true")
@@ -34,7 +37,7 @@ class Replicas:
         return [*found, f"brokerRole={role}", f"brokerId={number}"]
 
     def check(self, sets: Sequence[str]) -> str:
-        """Why the broker's `sets` do not go with replicas; "" when they do."""
+        """Return why the broker's `sets` conflict with replicas, or ""."""
         for item in sets:
             key = item.partition("=")[0].removeprefix("broker.")
             if self.copies > 1 and (key in DECIDED or key == "brokerRole"):
@@ -43,7 +46,7 @@ class Replicas:
 
     @property
     def remark(self) -> str:
-        """What the user of such a group is to know."""
+        """A remark for the user of such a group."""
         if self.copies == 1:
             return ""
         least = (

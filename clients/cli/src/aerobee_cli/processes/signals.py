@@ -1,4 +1,4 @@
-"""Coroutines that SIGINT, SIGTERM or SIGHUP cancels."""
+"""Cancel coroutines on SIGINT, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class Stopped(Exception):
-    """A signal has asked this program to stop."""
+    """A signal requested the stop of this program."""
 
 
 class StopSignals:
-    """Handles the signals in the running loop; of several, the first counts."""
+    """Handlers of the signals in the running loop. Only the first signal counts."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -26,10 +26,9 @@ class StopSignals:
             self._stopped.set_result(Stopped(f"stopped by {number.name}"))
 
     async def guard(self, *works: Coroutine[Any, Any, None]) -> None:
-        """Runs `works` concurrently until the first of them returns or raises, then cancels the
-        rest.
+        """Run `works` concurrently until the first of them ends, then cancel the rest.
 
-        Raises what the first one raised; Stopped when a signal came before.
+        Raises the error of the first one, or Stopped if a signal arrived before.
         """
         tasks = {asyncio.create_task(work) for work in works}
         waits: set[asyncio.Future[Any]] = {*tasks, self._stopped}
@@ -38,7 +37,7 @@ class StopSignals:
         finally:
             for task in tasks:
                 task.cancel()
-            # Only the first one's result counts: the others were cancelled.
+            # The results of the others are ignored: they were cancelled.
             await asyncio.gather(*tasks, return_exceptions=True)
         for first in ended - {self._stopped}:
             first.result()

@@ -1,6 +1,6 @@
-"""The services as child processes: what `aerobee up` and `aerobee demo` run.
+"""Run the services as child processes, for `aerobee up` and `aerobee demo`.
 
-They load at the same time; broker and proxy go on once the address of the name server is known.
+They load at the same time. Broker and proxy wait for the address of the name server.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from aerobee_cli.processes.supervise import Child, LineSink
 NAMESRV = "namesrv"
 BROKER = "broker"
 PROXY = "proxy"
-# A broker that dies more often than this is not started again.
+# A broker that ends more often than this is not started again.
 MAX_RESTARTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
-    """`sets`: "key=value" for the broker, "namesrv.key=value" and "proxy.key=value" for the others.
-    Port 0: a free one; further brokers of a group have the ports behind `broker_port`. `proxy_port`
-    None: no proxy."""
+    """Options of a suite.
+
+    `sets`: "key=value" for the broker, "namesrv.key=value" and "proxy.key=value" for the others.
+    Port 0 means a free port. Further brokers of a group have the ports after `broker_port`. If
+    `proxy_port` is None, there is no proxy.
+    """
 
     data: Path
     namesrv_port: int = 0
@@ -36,15 +39,17 @@ class SuiteOptions:
 
     @property
     def creates_topics(self) -> bool:
-        """Whether the first use of a topic creates it, as far as `sets` say."""
+        """Return whether the first use of a topic creates it, according to `sets`."""
         return "autoCreateTopicEnable=false" not in self.sets
 
     def namesrv_arguments(self) -> list[str]:
         return ["--port", str(self.namesrv_port), "--data", str(self.data), *self._sets(NAMESRV)]
 
     def broker_arguments(self, number: int = 0, port: int | None = None) -> list[str]:
-        """Of the broker with this number in its group, from 0 on. `port`: where it served before;
-        None: its first start."""
+        """Return the arguments of the broker with this number in its group, from 0 on.
+
+        `port` is its port before a restart; None at its first start.
+        """
         if port is None:
             port = self.broker_port and self.broker_port + number
         data = self.data / f"replica-{number}" if number else self.data
@@ -68,7 +73,7 @@ class SuiteOptions:
 
 
 def set_of(item: str) -> tuple[str, str]:
-    """(service, "key=value") of one `--set`. Without a service in front it is the broker's."""
+    """Return (service, "key=value") of one `--set`. Without a service it is the broker's."""
     service, dot, rest = item.partition(".")
     if dot and service in (NAMESRV, BROKER, PROXY):
         return service, rest
@@ -76,11 +81,11 @@ def set_of(item: str) -> tuple[str, str]:
 
 
 class Suite:
-    """A name server and a broker or a group of them, and a proxy when there is a port for it.
+    """A name server, a broker or a broker group, and a proxy if it has a port.
 
-    `on_line` gets every line of their logs. With `restart_broker` a broker that dies is started
+    `on_line` gets every line of their logs. With `restart_broker`, a broker that ends is started
     again, on the same port and data; `on_restart` gets the reason. The addresses are "host:port",
-    of a group with commas between, "" before `start` has returned.
+    separated by commas for a group, and "" before `start` has returned.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class Suite:
             self._child(BROKER, options.broker_arguments(number))
             for number in range(options.replicas.copies)
         ]
-        # Of each broker: whether it is started again when it has died.
+        # For each broker: set while it may be started again.
         self._may_return = [asyncio.Event() for _ in self._brokers]
         for event in self._may_return:
             event.set()
@@ -120,7 +125,7 @@ class Suite:
         return Child(service, f"aerobee_{service}", arguments, self._on_line)
 
     async def start(self) -> None:
-        """Returns when all serve. Raises ProcessEnded; `stop` is still to be called."""
+        """Start; return when all serve. Raises ProcessEnded; call `stop` even then."""
         await asyncio.gather(*(child.launch() for child in self._children()))
         await self._namesrv.begin()
         self.namesrv_address = str((await self._namesrv.until_ready())["address"])
@@ -134,11 +139,11 @@ class Suite:
             self.proxy_address = str((await self._proxy.until_ready())["address"])
 
     def _children(self) -> list[Child]:
-        """In the order of their stop: each can still unregister from the next."""
+        """Return the children in the order of their stop: each can unregister from the next."""
         return [*([self._proxy] if self._proxy else []), *self._brokers, self._namesrv]
 
     async def watch(self) -> None:
-        """Never returns. Raises ProcessEnded when a child has ended and is not started again."""
+        """Keep the children running. Raises ProcessEnded if one ends and is not started again."""
         others = [child for child in self._children() if child not in self._brokers]
         watches = {asyncio.create_task(self._until_end(child)) for child in others}
         for number in range(len(self._brokers)):
@@ -153,8 +158,10 @@ class Suite:
 
     @asynccontextmanager
     async def killed(self, address: str) -> AsyncIterator[None]:
-        """Kills the broker that serves there with SIGKILL. With `restart_broker` it is started
-        again when the context is left, and not before."""
+        """Kill the broker at `address` with SIGKILL.
+
+        With `restart_broker` it is started again when the context ends, and not before.
+        """
         number = self._addresses.index(address)
         self._may_return[number].clear()
         try:
@@ -185,6 +192,6 @@ class Suite:
             await broker.begin("--namesrv", self.namesrv_address)
 
     async def stop(self) -> None:
-        """Stops one service after the other. May be called twice."""
+        """Stop one service after the other. May be called twice."""
         for child in self._children():
             await child.stop()

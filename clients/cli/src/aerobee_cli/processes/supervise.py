@@ -1,7 +1,8 @@
-"""Child processes that never outlive this one: start, read their output, stop. Knows no service.
+"""Start child processes, read their output and stop them. They never outlive this process.
 
-A child runs under `aerobee_cli.processes.tether`, as the leader of its own session, so that Ctrl-C
-in a terminal reaches only this process, which then stops its children in order.
+This module does not depend on a service. A child runs under `aerobee_cli.processes.tether`, as the
+leader of its own session. So Ctrl-C in a terminal reaches only this process, which then stops its
+children in order.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ READY = "ready"
 # A service loads in about a second; recovery of a large store after a crash takes longer.
 READY_TIMEOUT_S = 120.0
 STOP_GRACE_S = 15.0
-# How long grandchildren have to end by themselves after the child.
+# Time for grandchildren to end by themselves after the child.
 REST_GRACE_S = 10.0
 EXIT_POLL_S = 1.0
-# Of a line of a log; asyncio's default limit is 64 KiB.
+# Maximum length of a log line. asyncio's default limit is 64 KiB.
 LINE_LIMIT = 1024 * 1024
 ERROR_PREFIX = "error: "
 
 
 class Child:
-    """`python -m MODULE ARGUMENT…`: launched, given its last arguments, ready, stopped.
+    """A process `python -m MODULE ARGUMENT…`: launched, given its last arguments, ready, stopped.
 
-    `on_line` gets every line that it prints, without the newline; an OSError of it is ignored. A
-    line on stderr that starts with "error: " is kept for the message of ProcessEnded, and goes to
-    `on_line` only when the child succeeds.
+    `on_line` gets every line that it prints, without the newline; its OSError is ignored. A line on
+    stderr that starts with "error: " is kept for the message of ProcessEnded, and goes to `on_line`
+    only if the child succeeds.
     """
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], on_line: LineSink) -> None:
@@ -55,7 +56,7 @@ class Child:
         return self._process.pid
 
     async def launch(self) -> None:
-        """Starts the process, which loads its module and then waits for `begin`."""
+        """Start the process, which loads its module and then waits for `begin`."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -67,7 +68,7 @@ class Child:
         self._ended = asyncio.create_task(self._read_until_end(self._process))
 
     async def begin(self, *arguments: str) -> None:
-        """Gives the process its last arguments and lets it run."""
+        """Send the process its last arguments and let it run."""
         assert self._process is not None and self._process.stdin is not None, "not launched"
         # If it has ended already, `until_ready` raises the reason.
         with suppress(ConnectionError):
@@ -75,7 +76,7 @@ class Child:
             await self._process.stdin.drain()
 
     async def until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
-        """The fields of its ready line. Raises ProcessEnded."""
+        """Return the fields of its ready line. Raises ProcessEnded."""
         assert self._ended is not None, "not launched"
         ready = asyncio.create_task(self._is_ready.wait())
         try:
@@ -91,12 +92,12 @@ class Child:
         return self.ready
 
     async def wait(self) -> int:
-        """Returns its exit code, once it has ended and `on_line` got all its lines."""
+        """Return its exit code after it has ended and `on_line` has all its lines."""
         assert self._ended is not None, "not launched"
         return await asyncio.shield(self._ended)
 
     def failure(self) -> ProcessEnded:
-        """The error for a child that ended without being stopped."""
+        """Return the error for a child that ended without being stopped."""
         assert self._process is not None, "not launched"
         code = self._process.returncode
         how = f"with exit code {code}" if code is None or code >= 0 else f"by {_signal_name(-code)}"
@@ -105,13 +106,15 @@ class Child:
         return ProcessEnded(f"{self.name} ended {how}: see its log")
 
     def kill(self) -> None:
-        """Sends SIGKILL to the process and its children. `wait` says when it has ended."""
+        """Send SIGKILL to the process and its children. `wait` returns when it has ended."""
         with suppress(ProcessLookupError):  # it has just ended
             os.killpg(self.pid, signal.SIGKILL)
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Sends SIGTERM to the process and its children, SIGKILL after `grace_s`; returns when it
-        has ended."""
+        """Send SIGTERM to the process and its children, and SIGKILL after `grace_s`.
+
+        Returns when the process has ended.
+        """
         if self._ended is None:
             return
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
@@ -128,10 +131,10 @@ class Child:
             self._read(process.stdout, self._on_stdout),
             self._read(process.stderr, self._on_stderr),
         )
-        # Not process.wait(): that also waits until the pipes are closed.
+        # process.wait() would also wait until the pipes are closed.
         while process.returncode is None and not reading.done():
             await asyncio.wait({reading}, timeout=EXIT_POLL_S)
-        # Grandchildren that hold its pipes end by themselves, or are killed.
+        # Grandchildren that hold its pipes end by themselves, or are killed after REST_GRACE_S.
         _, left = await asyncio.wait({reading}, timeout=REST_GRACE_S)
         if left and process.returncode is not None:
             with suppress(ProcessLookupError):
@@ -154,7 +157,7 @@ class Child:
             on_line(raw.decode("utf-8", "replace").rstrip("\n"))
 
     def _forward(self, line: str) -> None:
-        # A log that cannot be written (a full disk, a closed pipe) stops no service.
+        # A failing log (a full disk, a closed pipe) must not stop a service.
         with suppress(OSError):
             self._on_line(line)
 
@@ -172,7 +175,7 @@ class Child:
 
 
 def ready_fields(line: str) -> dict[str, Any] | None:
-    """The fields of the ready line of a service; None when `line` is another line."""
+    """Return the fields of a service's ready line; None if `line` is another line."""
     if not line.startswith("{"):
         return None
     try:

@@ -1,11 +1,11 @@
-"""Runs a module as a program that ends when the process that started it ends.
+"""Run a module as a program that ends when the process that started it ends.
 
     python -m aerobee_cli.processes.tether MODULE [ARGUMENT …]
 
 The starter holds the other end of this program's stdin. It writes one line, a JSON array of further
-arguments; until then the module is only imported, so that several programs load at the same time
-although one needs the address of another. The end of stdin is the end of the starter, however it
-ended: this program and its children (its process group) get SIGTERM, and later SIGKILL.
+arguments. Until then the module is only imported, so that several programs load at the same time
+although one needs the address of another. stdin ends when the starter ends, for any reason. Then
+this program and its children (its process group) get SIGTERM, and later SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 import time
 
 STDIN = 0
-# Longer than a service takes to stop.
+# Longer than the stop of a service takes.
 GRACE_S = 20.0
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     module, *arguments = sys.argv[1:]
     program = f"{module}.__main__"
     importlib.import_module(program)
-    # Executed again below under the name __main__; the modules that it imported stay loaded.
+    # It is executed again below under the name __main__. The modules that it imported stay loaded.
     del sys.modules[program]
     line = _read_line()
     if not line:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _read_line() -> bytes:
-    # Byte by byte, to leave what follows the line to `_end_with_starter`.
+    # Byte by byte: the bytes after the line belong to `_end_with_starter`.
     line = b""
     while byte := os.read(STDIN, 1):
         if byte == b"\n":

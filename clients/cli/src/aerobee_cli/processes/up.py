@@ -1,4 +1,4 @@
-"""The services in the foreground: `aerobee up`."""
+"""Run the services in the foreground, for `aerobee up`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONNECT_S = 1.0
 
 
 async def any_listens(addresses: Sequence[str]) -> bool:
-    """Whether a port of `addresses` ("host:port") takes connections."""
+    """Return whether a port of `addresses` ("host:port") accepts connections."""
     for address in addresses:
         host, _, port = address.strip().rpartition(":")
         try:
@@ -35,9 +35,9 @@ async def any_listens(addresses: Sequence[str]) -> bool:
 
 
 async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
-    """Starts the suite, prints the ready line and a remark on stdout, and serves until a signal.
+    """Start the suite, print the ready line and a remark on stdout, and serve until a signal.
 
-    The logs go to stderr. Raises ProcessEnded when a service ends by itself.
+    The logs go to stderr. Raises ProcessEnded if a service ends by itself.
     """
     signals = StopSignals()
     on_line = partial(print, file=sys.stderr, flush=True)
@@ -45,7 +45,7 @@ async def serve(options: SuiteOptions, *, one_process: bool = False) -> None:
     if one_process:
         suite = OneProcessSuite(options, on_line)
     else:
-        # A broker of a group comes back and follows, or the others would have one copy less.
+        # Restart a broker of a group, so that the group keeps its number of copies.
         restart = options.replicas.copies > 1
         suite = Suite(options, on_line, restart_broker=restart, on_restart=on_line)
     try:

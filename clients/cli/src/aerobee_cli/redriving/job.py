@@ -1,4 +1,4 @@
-"""A redrive by the command: connects, sends, shows progress and result."""
+"""Run a redrive for the command: connect, send, show the progress and the result."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ if TYPE_CHECKING:
     from aerobee_client.admin.redriving.message_ids import MessageIds
     from aerobee_client.admin.redriving.run import Redrive
 
-# A redrive outlasts the restart of a broker.
+# Long enough for the restart of a broker.
 SEND_TIMEOUT = timedelta(seconds=30)
-# Objects between two looks for cycles. Each dead letter makes some ten, which are freed without
-# one: with Python's 700 the looks take a seventh of the time of a redrive.
+# New objects between two runs of the garbage collector. Each dead letter creates about ten objects,
+# which are freed without it. With Python's 700 the runs take a seventh of the time of a redrive.
 YOUNG_OBJECTS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the command line asks for. `limit`: 0 is all. `listed`, `journal`: files. `since`,
-    `until`: bounds of the store time, which the `selection` has once the brokers' clock is known.
+    """The arguments of the command line.
+
+    `limit` 0 means all. `listed` and `journal` are files. `since` and `until` are bounds of the
+    store time; the `selection` gets them when the brokers' clock is known.
     """
 
     namesrv: str
@@ -59,8 +61,11 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Returns the exit code: 0 all were sent; 1 some were not, or are not there; 3 some could not
-    be read. What was sent is shown also when this raises."""
+    """Run a redrive and return the exit code.
+
+    0: all were sent. 1: some were not sent, or do not exist. 3: some could not be read. The sent
+    dead letters are shown even if this raises.
+    """
     job = _Job(request)
     try:
         with fewer_looks_for_cycles(), _stopped_like_ctrl_c():
@@ -81,7 +86,7 @@ class _Job:
         self._source: DeadLetters | ListedDeadLetters | None = None
         self._redrive: Redrive | None = None
         self._complete = True
-        self._unfinished = 0  # messages that an earlier run had in flight when it broke off
+        self._unfinished = 0  # messages in flight when an earlier run was interrupted
 
     async def run(self) -> None:
         from aerobee_client import AsyncAdminClient, AsyncProducer
@@ -136,7 +141,7 @@ class _Job:
             )
 
     async def _set_bounds(self, admin: AsyncAdminClient) -> None:
-        """An age counts from the earliest clock of the brokers: theirs are the store times."""
+        """Count ages back from the earliest broker clock, because brokers set the store times."""
         request = self._request
         moments = [each for each in (request.since, request.until) if each is not None]
         now_ms = 0
@@ -172,7 +177,7 @@ class _Job:
                 async for outcomes in windows:
                     self._take(outcomes)
                     progress.update(
-                        looked_at=max(source.scanned, redrive.tally.total),  # of a page begun
+                        looked_at=max(source.scanned, redrive.tally.total),  # in a started page
                         total=source.total,
                         sent=redrive.tally.by_status[Status.SENT],
                     )
@@ -192,7 +197,7 @@ class _Job:
         return self._redrive.tally if self._redrive is not None else Tally()
 
     def show(self) -> int:
-        """Shows the result, and returns the exit code."""
+        """Show the result, and return the exit code."""
         self._show(interrupted=False)
         for message_id in sorted(self._missing):
             output.note(f"error: {self._request.group} has no dead letter {message_id}")
@@ -202,7 +207,7 @@ class _Job:
         return 0 if self._complete else INCOMPLETE
 
     def show_interrupted(self) -> None:
-        """Shows what was done, if anything was."""
+        """Show the result up to the interruption, unless no dead letter was examined."""
         if not self._tally.total:
             return
         self._show(interrupted=True)
@@ -245,15 +250,17 @@ class _Job:
 
 
 def check_bounds(since: Moment | None, until: Moment | None, now_ms: int) -> None:
-    """Raises BadOption if the bounds leave no time between them."""
+    """Raise BadOption if the bounds leave no time between them."""
     if since is not None and until is not None and since.at(now_ms) > until.at(now_ms):
         raise BadOption("--since is later than --until: no dead letter was stored then")
 
 
 @contextmanager
 def fewer_looks_for_cycles() -> Iterator[None]:
-    """Python's garbage collector runs once in YOUNG_OBJECTS new objects, and leaves out those that
-    are there already: a redrive makes many objects, and no cycles of them."""
+    """Run Python's garbage collector once in YOUNG_OBJECTS new objects, without the existing ones.
+
+    A redrive creates many objects, but no cycles.
+    """
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
@@ -266,8 +273,10 @@ def fewer_looks_for_cycles() -> Iterator[None]:
 
 @contextmanager
 def _stopped_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM is as SIGINT: what is in flight is waited for, and shown. So SIGINT is not ignored,
-    as a shell has it of a command that a script starts in the background."""
+    """Handle SIGTERM like SIGINT: wait for the messages in flight, and show the result.
+
+    A shell ignores SIGINT in commands that a script starts in the background; here it is handled.
+    """
 
     def interrupt(*_: Any) -> None:
         signal.raise_signal(signal.SIGINT)

@@ -1,5 +1,7 @@
-"""The progress of sending again on stderr: a line that is overwritten on a terminal, else one every
-10 s."""
+"""Show the progress of a redrive on stderr.
+
+On a terminal it is one line that is overwritten, else a new line every 10 s.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ LINE_INTERVAL_S = 10.0
 
 
 class Progress:
-    """`now_s`: a clock that never goes back. `what`: is looked at."""
+    """The progress of a redrive. `now_s` is a monotonic clock; `what` names the examined items."""
 
     def __init__(
         self,
@@ -30,7 +32,7 @@ class Progress:
         self._is_shown = False
 
     def update(self, *, looked_at: int, total: int, sent: int) -> None:
-        """`looked_at` of `total`; messages that were `sent`. Prints when it is time."""
+        """Print the progress if the interval is over: examined of `total`, and sent messages."""
         now_s = self._now_s()
         if now_s - self._said_s < self._interval_s:
             return
@@ -41,7 +43,7 @@ class Progress:
         self._is_shown = True
 
     def close(self) -> None:
-        """The terminal's line is free again. May be called twice."""
+        """Clear the terminal's line. May be called twice."""
         if self._overwrites and self._is_shown:
             self._out.write("\r\x1b[K")
             self._out.flush()
@@ -51,7 +53,7 @@ class Progress:
 def progress_text(
     looked_at: int, total: int, sent: int, elapsed_s: float, what: str = "dead letters"
 ) -> str:
-    """With the rate since the start, and how long the rest takes at that rate."""
+    """Return the progress with the rate since the start, and the time left at that rate."""
     rate = looked_at / elapsed_s if elapsed_s else 0.0
     text = f"{looked_at:,} of {total:,} {what}, {sent:,} sent, {rate:,.0f} a second"
     if not rate or total < looked_at:
@@ -60,7 +62,7 @@ def progress_text(
 
 
 def in_words(seconds: float) -> str:
-    """A duration in at most two units: "2 h 5 min", "1 min 7 s", "9 s"."""
+    """Return a duration in at most two units: "2 h 5 min", "1 min 7 s", "9 s"."""
     whole = round(seconds)
     minutes, s = divmod(whole, 60)
     hours, m = divmod(minutes, 60)

@@ -1,5 +1,6 @@
-"""The result of a redrive on stdout: one JSON object, written while it comes, or a table of what
-was not sent. Neither keeps all outcomes in memory.
+"""Print the result of a redrive on stdout, as one JSON object or a table of unsent dead letters.
+
+The object is written during the redrive. Neither form keeps all outcomes in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from aerobee_cli import output
 from aerobee_cli.output import Column
 from aerobee_client.admin.redriving.outcome import Outcome, Status
 
-# Rows of a table at most.
+# Maximum rows of a table.
 TABLE_ROWS = 1_000
 _TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
 _KEYS = (*(title.replace(" ", "_") for title in _TITLES), "perhaps_twice")
@@ -22,12 +23,14 @@ _KEYS = (*(title.replace(" ", "_") for title in _TITLES), "perhaps_twice")
 class Shown(Protocol):
     def add(self, outcomes: Iterable[Outcome]) -> None: ...
     def end(self, result: Mapping[str, Any]) -> None:
-        """`result`: names and numbers of the whole redrive."""
+        """Print the end. `result` has the names and numbers of the whole redrive."""
 
 
 class JsonObject:
-    """One object: "outcomes", an array with an item on each line, and then the result. Dead letters
-    that earlier runs have sent are only counted."""
+    """One JSON object: the array "outcomes" with an item on each line, and then the result.
+
+    Dead letters that earlier runs sent are only counted.
+    """
 
     def __init__(self) -> None:
         self._separator = '{"outcomes": [\n'
@@ -48,7 +51,7 @@ class JsonObject:
 
 
 class Table:
-    """What was not sent; of a dry run what would be."""
+    """A table of the dead letters that were not sent; in a dry run, of those that would be sent."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
