@@ -57,7 +57,7 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
     if len(data) not in (_OFFSET_V4.size, _OFFSET_V6.size):
         raise MqError(
             Code.INVALID_PARAMETER,
-            f"{message_id[:64]!r} is no offset message id: it is 32 or 56 hex digits",
+            f"invalid offset message id {message_id[:64]!r}: it has 32 or 56 hex digits",
         )
     return unpack_host(data[:-8]), int.from_bytes(data[-8:], "big")
 

@@ -183,7 +183,7 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
     header, fields = HEADER, HEADER.unpack_from(buffer, position)
     size, magic, sys_flag = fields[0], fields[1], fields[7]
     if magic != MAGIC_V1 and magic != MAGIC_V2:  # noqa: PLR1714  # a tuple is slower
-        raise CorruptRecord(f"magic code 0x{magic & 0xFFFFFFFF:08X} is no message's", "magic_code")
+        raise CorruptRecord(f"invalid magic code 0x{magic & 0xFFFFFFFF:08X}", "magic_code")
     if not FIXED_V1 <= size <= available:
         raise CorruptRecord(f"size {size} does not fit into {available} bytes", "total_size")
     if sys_flag & HOST_BITS:

@@ -14,7 +14,9 @@ def parse_duration(text: str) -> timedelta:
     """Parse a number with a unit. Raises ValueError with examples."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
-        raise ValueError(f"{text.strip()!r} is no duration: write it like 200ms, 5s, 2m, 1h or 1d")
+        raise ValueError(
+            f"invalid duration {text.strip()!r}: write it like 200ms, 5s, 2m, 1h or 1d"
+        )
     # Decimal: as a float 1.001 s is a little less than 1001 ms.
     milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]]
     if milliseconds != int(milliseconds):

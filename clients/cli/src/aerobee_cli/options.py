@@ -26,7 +26,7 @@ Namesrv = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask. Needed where stdin is no terminal.")
+    bool, typer.Option("--yes", "-y", help="Do not ask. Required if stdin is not a terminal.")
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 OneTopic = Annotated[

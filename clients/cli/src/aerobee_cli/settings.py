@@ -314,4 +314,4 @@ def _load(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadOption(f"--from {path}: this is no YAML: {error}") from None
+        raise BadOption(f"--from {path}: invalid YAML: {error}") from None

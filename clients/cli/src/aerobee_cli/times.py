@@ -50,6 +50,6 @@ def parse_moment(text: str) -> Moment:
         return Moment(parse_time_ms(text))
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time: write it like 2025-06-01T00:00:00Z, 1748736000000 "
+            f"invalid time {text!r}: write it like 2025-06-01T00:00:00Z, 1748736000000 "
             "(milliseconds since 1970), or 24h for a day ago"
         ) from None

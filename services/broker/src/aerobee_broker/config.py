@@ -331,7 +331,7 @@ class BrokerOptions(Options):
     def _unclean(self) -> Self:
         if self.enable_elect_unclean_master and not self.is_elected:
             raise ConfigError(
-                "enableElectUncleanMaster without etcdEndpoints: nobody elects here; remove it, "
+                "enableElectUncleanMaster without etcdEndpoints: there is no election; remove it, "
                 "and give messages up by hand (aerobee broker promote --unclean)",
                 "enableElectUncleanMaster",
             )
@@ -342,9 +342,9 @@ class BrokerOptions(Options):
         if self.is_elected:
             if self.broker_role == "SLAVE" or not self.broker_id:
                 raise ConfigError(
-                    "with etcdEndpoints no replica is a SLAVE by its options, and 0 is the number "
-                    "of whoever is elected: set the brokerRole that the master is to have on all, "
-                    "and a brokerId of its own from 1 on",
+                    "with etcdEndpoints, do not set brokerRole=SLAVE, and use brokerId >= 1 (0 is "
+                    "reserved for the elected master): set the same brokerRole on all replicas, "
+                    "and another brokerId on each",
                     "brokerRole" if self.broker_role == "SLAVE" else "brokerId",
                 )
         elif self.broker_id >= FORMER_MASTER_ID:
@@ -394,7 +394,7 @@ def _check_address(text: str) -> None:
     """Raise ValueError for a text that is neither "host:port" nor empty."""
     host, _, port = text.rpartition(":")
     if text and (not host or not port.isdigit() or int(port) > 65_535):
-        raise ValueError(f'{text!r} is no host:port; separate several name servers with ";"')
+        raise ValueError(f'invalid host:port {text!r}; separate several name servers with ";"')
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -160,7 +160,7 @@ class ChunkRefused(StoreError):
         super().__init__(
             Code.SYSTEM_ERROR,
             f"this replica does not take the log at physical offset {physical_offset}: {reason}; "
-            "begin its stream anew",
+            "restart its stream",
         )
 
 
@@ -292,7 +292,7 @@ class QueueLockNotHeld(MqError):
             f"the client {holder} holds it: all members of a group that consumes in order lock "
             "the queues that they consume"
             if holder
-            else "nobody does, so lock the queue again"
+            else "it is free: lock the queue again"
         )
         super().__init__(
             Code.QUEUE_LOCK_NOT_HELD,
@@ -305,7 +305,7 @@ class NotAMember(MqError):
     def __init__(self, consumer_group: str, client_id: str) -> None:
         super().__init__(
             Code.CONSUMER_NOT_ONLINE,
-            f"the client {client_id!r} is no member of group {consumer_group!r} here: send a "
+            f"the client {client_id!r} is not a member of group {consumer_group!r} here: send a "
             "heartbeat first",
             retryable=True,
             about="client_id",
@@ -322,8 +322,8 @@ class TransactionNotOpen(MqError):
         super().__init__(
             Code.INVALID_TRANSACTION_ID,
             f"no transaction {transaction_id[:64]!r} of this producer group is open: it has been "
-            "ended, was given up after its checks, or never began; send the message anew if it is "
-            "to be delivered",
+            "ended, was given up after its checks, or never began; send the message again if it "
+            "must be delivered",
         )
 
 

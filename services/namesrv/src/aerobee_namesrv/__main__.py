@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     return command_line.run(
         arguments,
         service="namesrv",
-        description="The name server: keeps which broker serves which topic, and tells clients.",
+        description="The name server: keeps which broker serves which topic, and answers clients.",
         example=EXAMPLE,
         model=NamesrvOptions,
         flags=FLAGS,

@@ -137,5 +137,5 @@ class ProxyOptions(Options):
         for part in parts:
             host, _, port = part.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
-                raise ValueError(f'{part!r} is no host:port; separate several with ";"')
+                raise ValueError(f'invalid host:port {part!r}; separate several with ";"')
         return ";".join(parts)

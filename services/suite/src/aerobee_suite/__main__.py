@@ -59,7 +59,8 @@ def run(options: SuiteOptions, *, test_control: bool) -> int:
     from aerobee_suite.control.virtual_time import VIRTUAL_LOOPS
 
     structlog.get_logger().warning(
-        "test_control", hint="whoever reaches the name server can move time, kill and refuse"
+        "test_control",
+        hint="any client of the name server can move time, kill and refuse",
     )
     return process.run(lambda: SuiteApp(options, Control()), transport, loops=VIRTUAL_LOOPS)
 

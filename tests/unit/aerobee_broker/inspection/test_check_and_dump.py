@@ -155,7 +155,7 @@ def change_a_slot(store: Path) -> str:
 
 def break_json(store: Path) -> str:
     (store / "config" / "topics.json").write_text("{")
-    return "it is no JSON"
+    return "invalid JSON"
 
 
 @pytest.mark.parametrize(

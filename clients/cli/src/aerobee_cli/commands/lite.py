@@ -90,7 +90,7 @@ def show(
         clients = admin.list_lite_clients(parent, name, silent=[])
     if not found.topics and not clients and not silent:
         raise MqError(
-            Code.TOPIC_NOT_EXIST, f"{parent} has no messages of {name!r}, and nobody waits for any"
+            Code.TOPIC_NOT_EXIST, f"{parent} has no messages and no subscribers of {name!r}"
         )
     items, columns = _shown(found.topics, group)
     subscribers = [

@@ -140,7 +140,7 @@ def no_master(
         if each.role == "candidate" and each.reason
     ]
     if all(each.coordinator_reachable is False for each in found):
-        step = "etcd does not answer, so nobody is elected: start it, or see why it is not reached"
+        step = "etcd does not answer, so no master is elected: start it, or make it reachable"
     elif waiting:
         step = (
             "; ".join(waiting) + f"; if a replica is gone for good, aerobee broker promote {name} "

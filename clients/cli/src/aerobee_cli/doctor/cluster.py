@@ -44,7 +44,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
                     Finding(
                         "broker",
                         name,
-                        f"clients are told {address}, and from here: {error.message}",
+                        f"clients get {address}, and from here: {error.message}",
                         "start it; if it runs, have it advertise what clients reach (brokerIP1)",
                     )
                 )

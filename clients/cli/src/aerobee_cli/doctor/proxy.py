@@ -84,7 +84,7 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
             }
     found.looked_at += [
         counted(len(topics), "topic"),
-        f"addresses that clients are told: {len(told)}",
+        f"addresses that clients get: {len(told)}",
     ]
     for target in sorted(told):
         problem = _unreachable(*target)
@@ -105,7 +105,7 @@ def _of_answer(topic: str, answer: QueryRouteResponse) -> list[Finding]:
 
     if answer.status.code != d.Code.OK:
         name = d.Code.Name(answer.status.code)
-        problem = f"clients are told {name}: {answer.status.message}"
+        problem = f"clients get {name}: {answer.status.message}"
         advice = "check the proxy's namesrvAddr, and that the brokers of the topic run"
         return [Finding("route", topic, problem, advice)]
     writable = (d.Permission.WRITE, d.Permission.READ_WRITE)

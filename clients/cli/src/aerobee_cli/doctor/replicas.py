@@ -35,7 +35,7 @@ def findings_of(
     if master is None and replicas:
         yield Finding("replica", name, *no_master(name, replicas, absent))
     elif master is None:
-        advice = "start one of them, and promote it where nobody is elected"
+        advice = "start one of them; without etcd, promote it"
         yield Finding("replica", name, "none of its replicas answers", advice)
     elif len(master.in_sync_replicas or ()) < (master.required_replicas or 0):
         yield Finding(
@@ -100,7 +100,7 @@ def _of_one(subject: str, replica: ReplicaDescription, *, has_master: bool) -> I
             "replica",
             subject,
             "it does not reach etcd",
-            "see to etcd (etcdEndpoints): without it nobody is elected, and the set cannot change",
+            "check etcd (etcdEndpoints): without it no master is elected, and the set is fixed",
         )
     offset_ms = replica.clock_offset_ms or 0
     if abs(offset_ms) > MAX_CLOCK_OFFSET_MS:

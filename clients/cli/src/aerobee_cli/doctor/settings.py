@@ -53,7 +53,7 @@ def topics(listed: Iterable[TopicDescription], brokers: Collection[str]) -> Iter
                 yield Finding(
                     "topic",
                     name,
-                    f"nobody reads queues {there.read_queue_count} to "
+                    f"no consumer reads queues {there.read_queue_count} to "
                     f"{there.write_queue_count - 1} on {there.broker_name}, which get messages",
                     f"aerobee topic update {name} --read-queues {there.write_queue_count}",
                 )

@@ -30,8 +30,8 @@ def reset_target(text: str) -> ResetTarget:
     if text.isascii() and text.isdigit() and not is_epoch_ms(text):
         if len(text) > EPOCH_MS_DIGITS:
             raise BadOption(
-                f"--to {text}: {len(text)} digits are no queue offset, and a time in milliseconds "
-                f"has {EPOCH_MS_DIGITS}"
+                f"--to {text}: {len(text)} digits are too many for a queue offset; a time in "
+                f"milliseconds has {EPOCH_MS_DIGITS}"
             )
         return {"queue_offset": int(text)}
     try:

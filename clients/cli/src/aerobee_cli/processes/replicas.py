@@ -59,7 +59,7 @@ class Replicas:
         if self.etcd:
             return f"{least}; etcd at {self.etcd} decides who is master"
         return (
-            f"{least}; without etcd nobody is elected: when the master is gone for good, "
+            f"{least}; without etcd there is no election: if the master is gone for good, "
             "aerobee broker promote BROKER"
         )
 

@@ -89,7 +89,7 @@ def floating(text: str) -> Operand:
     value = float(text)
     if not MIN_DOUBLE <= value < float("inf"):
         raise FilterSyntaxError(
-            f"{text[:24]} is no float literal that can be compared: write 0 for zero", "float"
+            f"cannot compare the float literal {text[:24]}: write 0 for zero", "float"
         )
     return literal(Kind.DOUBLE, value)
 
@@ -151,7 +151,7 @@ def condition(operand: Operand) -> Operand:
     if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind is Kind.UNKNOWN):
         return operand
     if operand.property is None:
-        problem = "a value alone is no condition: compare it with something"
+        problem = "a value alone is not a condition: compare it with another value"
         raise FilterSyntaxError(problem, "condition")
     read = operand.evaluate
     return Operand(Kind.BOOLEAN, lambda properties: None if read(properties) is None else False)

@@ -210,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
     dumping.add_argument(
         "--from", type=int, default=0, dest="begin", metavar="OFFSET", help="a physical offset"
     )
-    dumping.add_argument("--limit", type=int, default=0, metavar="N", help="at most so many")
+    dumping.add_argument("--limit", type=int, default=0, metavar="N", help="print at most N")
     return parser
 
 

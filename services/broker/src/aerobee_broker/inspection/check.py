@@ -192,4 +192,4 @@ def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
             except ValueError as error:
                 backup = disk.exists(folder / f"{name}.bak")
                 hint = "; its .bak is used instead" if backup else ""
-                problems.append(Problem(folder / name, f"it is no JSON: {error}{hint}"))
+                problems.append(Problem(folder / name, f"invalid JSON: {error}{hint}"))

@@ -138,7 +138,7 @@ def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
         path = log.path_of(start)
         size = size_of(disk, path)
         if start % log.file_size:
-            problems.append(Problem(path, f"its name is no multiple of {log.file_size}"))
+            problems.append(Problem(path, f"its name is not a multiple of {log.file_size}"))
         elif index and start != starts[index - 1] + log.file_size:
             missing = log.path_of(starts[index - 1] + log.file_size)
             problems.append(Problem(missing, "it is missing in the middle of the commit log"))

@@ -133,7 +133,7 @@ def decode(body: bytes) -> MetadataRecord:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no name")
+        raise TypeError(f"invalid name {value!r}")
     return value
 
 

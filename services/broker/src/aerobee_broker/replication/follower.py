@@ -138,7 +138,7 @@ class Follower:
         self._told_confirmed = None
         welcome = await self._receive(link)
         if not isinstance(welcome, Welcome):
-            raise StreamBroken("the master's first message is no welcome")
+            raise StreamBroken("the master's first message is not a welcome")
         epoch = welcome.master.epoch
         agreement = agree(hello.slave, welcome.master)
         await self._compare(hello, welcome, agreement)

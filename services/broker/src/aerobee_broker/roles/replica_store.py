@@ -129,7 +129,7 @@ class ReplicaStore:
             self.unfinished.write(replace(unfinished, wipes=False))
         store = open_store(environment, self._store_host)
         try:
-            store.flush.close_to_appends("this broker is no master")
+            store.flush.close_to_appends("this broker is not the master")
             store.cleaning.protect(self._log_needed_from)
             store.cleaning.give_up(self._log_given_up_below)
             self.replica = Replica(environment.options.broker_id, self._identity.load())

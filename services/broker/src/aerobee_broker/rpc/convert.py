@@ -72,7 +72,7 @@ def born_host(given: str, peer: str) -> bytes:
     try:
         return pack_host(given)
     except (ValueError, OverflowError):
-        raise InvalidParameter(f"born_host {given[:64]!r} is no address: write ip:port") from None
+        raise InvalidParameter(f"invalid born_host {given[:64]!r}: write ip:port") from None
 
 
 def send_message(message: message_pb2.Message, producer_group: str, peer: str) -> SendMessage:

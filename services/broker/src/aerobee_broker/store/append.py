@@ -264,7 +264,7 @@ class Appender:
                 packed = pack_host(host)
             except ValueError:
                 raise MessageIllegal(
-                    f"the born host {host[:64]!r} is no address: write ip:port", "born_host"
+                    f"invalid born host {host[:64]!r}: write ip:port", "born_host"
                 ) from None
         elif len(host) in _PACKED_HOST_SIZES:
             packed = host

@@ -95,7 +95,7 @@ class Follower:
         start = self._log.start_at(physical_offset)
         whole = whole_records(data, physical_offset, start + self._log.file_size - physical_offset)
         if not 0 < whole.length == len(data):
-            raise ChunkRefused(whole.end, "the bytes for it are no whole record")
+            raise ChunkRefused(whole.end, "the bytes are not a whole record")
         if check_crc:
             self._check_crcs(physical_offset, data)
         self._log.extend_raw(data, whole.end)

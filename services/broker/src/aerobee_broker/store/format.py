@@ -222,7 +222,7 @@ def _format_of(content: dict[str, Any]) -> Format:
     version, since = members.pop("version"), members.pop("since")
     written_by, required = members.pop("writtenBy"), members.pop("required")
     if not isinstance(version, int) or not isinstance(required, dict):
-        raise ValueError("version is no number, or required no object")
+        raise ValueError("version is not a number, or required is not an object")
     if not all(isinstance(text, str) for text in (since, written_by, *required.values())):
-        raise ValueError("a version of Aerobee is no text")
+        raise ValueError("a version of Aerobee is not a text")
     return Format(version, since, written_by, required, members)

@@ -74,7 +74,7 @@ def policies_of(entry: object) -> list[Policy]:
     Raises ConfigError: its text follows "has a policy ", and its `about` follows "policies[0]".
     """
     if not isinstance(entry, dict):
-        raise ConfigError("that is no object")
+        raise ConfigError("it is not an object")
     unknown = sorted(map(str, entry.keys() - KEYS))
     if unknown:
         problem = f"with an unknown key {unknown[0]!r}: {', '.join(sorted(KEYS))} are known"

@@ -119,7 +119,7 @@ def _user(entry: object) -> User:
     "users[0]".
     """
     if not isinstance(entry, dict):
-        raise ConfigError("is no object")
+        raise ConfigError("is not an object")
     unknown = sorted(entry.keys() - _KEYS)
     if unknown:
         problem = f"has an unknown key {unknown[0]!r}: {', '.join(sorted(_KEYS))} are known"
@@ -149,7 +149,7 @@ def _user(entry: object) -> User:
 
 def _policies(entries: object) -> Iterator[Policy]:
     if not isinstance(entries, list):
-        raise ConfigError("has policies that are no list", ".policies")
+        raise ConfigError("has policies that are not a list", ".policies")
     for index, entry in enumerate(entries):
         try:
             yield from policies_of(entry)

@@ -109,7 +109,7 @@ def endpoints_for(
         if not address.host.strip() or not 0 < address.port <= 65_535:
             raise Refused(
                 Code.ILLEGAL_ACCESS_POINT,
-                f"{address.host[:64]!r}:{address.port} is no address: write host and port",
+                f"invalid address {address.host[:64]!r}:{address.port}: write host and port",
             )
     result = Endpoints()
     result.CopyFrom(dialled)

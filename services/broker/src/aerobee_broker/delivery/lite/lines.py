@@ -47,7 +47,7 @@ def line(topic: str) -> Line:
     """Parse the name of a line. Raises ValueError for any other topic."""
     found = lite_topic_of(topic)
     if found is None:
-        raise ValueError(f"{topic} is no line")
+        raise ValueError(f"{topic} is not a lite topic")
     name = found.name.encode()
     return Line(found.parent, name, lite_code(name))
 

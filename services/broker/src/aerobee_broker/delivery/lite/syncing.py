@@ -41,7 +41,7 @@ class Start(Enum):
     FIRST = "at the first message"
     END = "behind the last one"
     NUMBER = "at the message of this number, from 0"
-    TAIL = "so many messages before the end"
+    TAIL = "that number of messages before the end"
     TIME = "at the first message that was stored then or later, ms since the epoch"
 
 

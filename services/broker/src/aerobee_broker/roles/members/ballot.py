@@ -33,7 +33,7 @@ def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStat
     Raises NotElectable.
     """
     asked = master.master
-    assert asked is not None, "a master tells its set"
+    assert asked is not None, "a master reports its set"
     alone = asked.synchronous and not options.is_synchronous
     if alone or options.required_replicas < asked.required:
         raise NotElectable(

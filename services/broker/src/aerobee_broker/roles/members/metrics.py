@@ -12,8 +12,8 @@ from aerobee_broker.replication.status import ReplicaStatus, Role
 _NODE = ("cluster", "node_type", "node_id", "replica_id")
 _GAUGES = {
     "epoch": "The highest epoch that this replica has heard of.",
-    "in_sync": "Replicas in sync, the master among them; 0 where this is no master.",
-    "required": "Replicas that must be in sync for sends; 0 where this is no master.",
+    "in_sync": "Replicas in sync, the master among them; 0 if this replica is not the master.",
+    "required": "Replicas that must be in sync for sends; 0 if this replica is not the master.",
     "unconfirmed_bytes": "Bytes of the log that are not known to be on every replica in sync.",
     "following": "1: the stream to the master is open.",
     "copying": "1: it copies its master's log or tables.",

@@ -45,7 +45,7 @@ class SlaveCall:
     async def receive(self) -> Report | None:
         async for request in self._requests:
             if request.WhichOneof("kind") != "report":
-                raise StreamBroken("a message of the slave that is no report")
+                raise StreamBroken("the slave sent a message other than a report")
             report = request.report
             return Report(report.epoch, report.written_offset, report.synced_offset, report.time_ms)
         return None
@@ -160,7 +160,7 @@ def snapshot_piece(response: pb.GetSnapshotResponse) -> SnapshotPiece | Snapshot
 def hello_of(request: pb.FollowRequest) -> Hello:
     """Convert the first message of a slave. Raises StreamBroken."""
     if request.WhichOneof("kind") != "hello":
-        raise StreamBroken("the slave's first message is no hello")
+        raise StreamBroken("the slave's first message is not a hello")
     hello = request.hello
     slave = description_of(hello.slave, from_last_file=hello.from_last_file)
     return Hello(slave, hello.learner)

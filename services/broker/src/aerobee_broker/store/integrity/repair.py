@@ -83,7 +83,7 @@ class LogRepair:
         _, end = scan(data, begin, room, check_crc=True)
         behind = begin + (room if end.stop is Stop.BLANK else end.at)
         if not data or behind != chunk.end or (end.stop is Stop.MORE and end.at != len(data)):
-            raise ChunkRefused(begin + end.at, end.reason or "the bytes for it are no whole record")
+            raise ChunkRefused(begin + end.at, end.reason or "the bytes are not a whole record")
         return list(record.iter_records(data[: end.at], check_crc=False))
 
     def _check_place(self, chunk: Chunk) -> None:

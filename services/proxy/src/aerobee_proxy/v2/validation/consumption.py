@@ -79,7 +79,7 @@ def polling_ms(
 
 def check_offset(offset: int) -> None:
     if offset < 0:
-        raise Refused(Code.ILLEGAL_OFFSET, f"{offset} is no queue offset: they start at 0")
+        raise Refused(Code.ILLEGAL_OFFSET, f"invalid queue offset {offset}: offsets start at 0")
 
 
 def _invisible_ms(duration: Duration, low: int, high: int) -> int:

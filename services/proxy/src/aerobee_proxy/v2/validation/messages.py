@@ -153,7 +153,7 @@ def check_lite_topic(name: str, options: ProxyOptions) -> None:
     if not _LITE_TOPIC.fullmatch(name) or size > options.max_lite_topic_size:
         raise Refused(
             Code.ILLEGAL_LITE_TOPIC,
-            f"{name[:64]!r} is no lite topic: it has 1 to {options.max_lite_topic_size} letters, "
+            f"invalid lite topic {name[:64]!r}: write 1 to {options.max_lite_topic_size} letters, "
             "digits, _ or -",
         )
 
