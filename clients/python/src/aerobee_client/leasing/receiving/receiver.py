@@ -320,7 +320,7 @@ class Receiver:
 
         return ReceiveLine(pop if pops.held else look, probe, self._give_back)
 
-    # ---- what nobody wants ----
+    # ---- messages that no receive wants ----
 
     def _give_back(self, popped: Popped) -> None:
         changes = [Change(one, 0, counted=False) for one in popped.handles()]
