@@ -76,7 +76,7 @@ class NamesrvClient:
         next one is asked at the same time. Raises NamesrvUnreachable, a refusal, or
         ILLEGAL_OPERATION in a forked child.
         """
-        PROCESS.check()  # whose loop starts no task
+        PROCESS.check()  # in a forked child, the loop would not start a task
         count = len(self.addresses)
         others = iter([(self._current + step) % count for step in range(count)])
         asked: dict[asyncio.Task[R], int] = {}

@@ -19,7 +19,7 @@ class Selector(Protocol):
     returns one of these queues.
 
     Example:
-        producer.send(message, selector=lambda message, queues: queues[17 % len(queues)])
+        producer.send(message, selector=lambda message, queues: queues[message.flag % len(queues)])
     """
 
     def __call__(self, message: Message, queues: Sequence[MessageQueue], /) -> MessageQueue: ...
