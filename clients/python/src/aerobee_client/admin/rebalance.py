@@ -18,8 +18,8 @@ async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Re
     """Rebalance a topic: see AsyncAdminClient.rebalance_topic.
 
     If brokers differ in the settings of the topic, the settings with the most write queues are
-    used. Groups are created first. Otherwise a client could create a group with the default
-    settings before a message arrives.
+    used. Groups are created first. Otherwise a consumer of a new message could find a group that a
+    client created with the default settings.
     """
     check_topic(topic)
     masters = await brokers.masters()

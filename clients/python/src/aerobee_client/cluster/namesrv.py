@@ -72,9 +72,9 @@ class NamesrvClient:
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
         """Return the response of the first name server that answers.
 
-        A name server that hangs or is unreachable has CALL_TIMEOUT_S to answer. After NEXT_S the
-        next one is asked at the same time. Raises NamesrvUnreachable, a refusal, or
-        ILLEGAL_OPERATION in a forked child.
+        A name server that hangs or is unreachable has CALL_TIMEOUT_S to answer. After NEXT_S
+        without an answer, the next one is asked in parallel. Raises NamesrvUnreachable, a refusal,
+        or ILLEGAL_OPERATION in a forked child.
         """
         PROCESS.check()  # in a forked child, the loop would not start a task
         count = len(self.addresses)

@@ -66,7 +66,7 @@ class OffsetTable(ABC):
         self.forget(queue)
 
     def settle(self) -> None:  # noqa: B027
-        """Advance past consumed messages that were not counted yet, before queues are released."""
+        """Advance the offsets past consumed messages, before queues are released."""
 
     @abstractmethod
     def commit_with_pull(self, queue: MessageQueue) -> int | None:

@@ -52,8 +52,9 @@ class Replier(StartedClient):
 
         Raises:
             MqError: CONSUMER_NOT_ONLINE if the producer has disconnected, INVALID_PARAMETER if the
-                message is not a request, MESSAGE_ILLEGAL if the reply is too large,
-                VERSION_NOT_SUPPORTED, or the last error if the broker has not answered in time.
+                message is not a request, MESSAGE_ILLEGAL if the reply is too large, or
+                VERSION_NOT_SUPPORTED. The last error is raised if the broker has not answered in
+                time.
         """
         PROCESS.check()
         if self._instance is None:
