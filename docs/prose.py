@@ -27,6 +27,7 @@ CLEAN = (
     "CONTRIBUTING.md",
     "README.md",
     "clients/cli/src",
+    "clients/python/src",
     "deploy",
     "docs/configuration.md",
     "docs/dead_letters.md",

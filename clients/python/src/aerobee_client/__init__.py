@@ -1,8 +1,8 @@
-"""The classic client of Aerobee: asks a name server for routes and talks to brokers directly.
+"""Provide the classic client of Aerobee, which asks a name server for routes and calls brokers.
 
 `Producer`, `PushConsumer`, `PullConsumer`, `SimpleConsumer`, `LiteSimpleConsumer` and `AdminClient`
-are for programs without asyncio; with `Async` before their names they are the same for asyncio.
-Importing this package is cheap: what a name needs is imported when the name is first used.
+are for programs without asyncio. The same names with the prefix `Async` are for asyncio. Importing
+this package is cheap: a module is imported when one of its names is first used.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "otel":  # a module, and the only one: needs the extra [otel]
+    if name == "otel":  # a module that needs the extra [otel]
         return import_module(f"{__name__}.observing.otel")
     module = _MODULE_OF.get(name)
     if module is None:

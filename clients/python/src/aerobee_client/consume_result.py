@@ -1,4 +1,4 @@
-"""What a listener answers: consumed, consume again, or dead-letter."""
+"""Define the verdicts of a listener: consumed, consume again, or dead-letter."""
 
 from __future__ import annotations
 
@@ -14,26 +14,40 @@ MAX_DELAY = timedelta(days=3)
 
 
 class ConsumeResult(Enum):
-    """What a listener may return. None means SUCCESS: a Python function without a return statement
-    has succeeded. (In RocketMQ's Java client null means RECONSUME_LATER.)"""
+    """A verdict that a listener may return. None means SUCCESS.
+
+    A Python function without a return statement has succeeded. (In RocketMQ's Java client, null
+    means RECONSUME_LATER.)
+    """
 
     SUCCESS = 1
-    # Redeliver after the delay of the group's retry policy; dead-letter once the attempts are used
-    # up.
+    # Redeliver after the delay of the group's retry policy. Dead-letter after the last attempt.
     RECONSUME_LATER = 2
-    # To the dead-letter topic, now.
+    # Move the message to the dead-letter topic now.
     DEAD_LETTER = 3
 
 
 class ReconsumeLater(Exception):  # a verdict, not an error
-    """Raised by a listener: redeliver the message later. The text becomes its failure description.
+    """Raised by a listener to redeliver the message later.
 
-    `delay`: after this time, up to 3 days. `delay_level` (1 to 18) in its place: one of RocketMQ's
-    delays. Without both: by the group's retry policy. `counted=False`: this was no attempt, so it
-    brings the message no nearer to the dead-letter topic; for what the listener cannot do now,
-    whatever the message.
+    The text of the exception becomes the failure description of the message. Without `delay` and
+    `delay_level`, the group's retry policy determines the delay.
 
-    Raises INVALID_PARAMETER.
+    Args:
+        description: The failure description.
+        delay: The time until redelivery, up to 3 days.
+        delay_level: One of RocketMQ's delays, 1 to 18. Do not combine it with `delay`.
+        counted: False if this delivery does not count as an attempt, so that it does not bring the
+            message nearer to the dead-letter topic. Use it when the listener cannot work now,
+            whatever the message is.
+
+    Raises:
+        MqError: INVALID_PARAMETER if a delay is out of bounds, or if both delays are given.
+
+    Example:
+        def listener(message):
+            if database.is_down():
+                raise ReconsumeLater("no database", delay=timedelta(minutes=1), counted=False)
     """
 
     def __init__(
@@ -63,5 +77,7 @@ class ReconsumeLater(Exception):  # a verdict, not an error
 
 
 class DeadLetter(Exception):  # a verdict, not an error
-    """Raised by a listener: send the message to the dead-letter topic now. The text becomes its
-    failure description."""
+    """Raised by a listener to move the message to the dead-letter topic now.
+
+    The text of the exception becomes the failure description of the message.
+    """

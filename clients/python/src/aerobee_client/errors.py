@@ -1,10 +1,10 @@
-"""What the client raises: MqError with a code of the wire, or one of its subclasses.
+"""Define the errors of the client: MqError with a code of the wire protocol, and its subclasses.
 
 MqError                  code, message, retryable, retry_after_ms
 ├─ NamesrvUnreachable    no name server of the list answers
-├─ BrokerUnreachable     a broker (or one name server) cannot be reached, or the connection broke
-├─ RequestTimeout        no answer in time; whether the request was executed is unknown
-├─ ClientClosed          called before start or after close
+├─ BrokerUnreachable     a broker (or one name server) is unreachable, or the connection broke
+├─ RequestTimeout        no answer in time; the request may or may not have been executed
+├─ ClientClosed          the method was called before start or after close
 ├─ PartialSend           some messages of a batch were stored and others were not
 ├─ LeaseFailures         some of several leases were not settled or changed
 └─ AlreadyExists         a topic or group has other settings: `admin/descriptions/changes.py`
@@ -69,8 +69,14 @@ class ClientClosed(MqError):
 
 
 class PartialSend(MqError):
-    """`results[i]` belongs to message i of the batch and is None where it failed. `cause` is the
-    first failure; its code is this error's code."""
+    """Some messages of a batch were stored and others were not.
+
+    The code of this error is the code of `cause`.
+
+    Attributes:
+        results: One entry per message of the batch, in order; None for a message that failed.
+        cause: The first failure.
+    """
 
     def __init__(self, results: Sequence[SendResult | None], cause: MqError) -> None:
         missing = sum(result is None for result in results)
@@ -86,8 +92,14 @@ class PartialSend(MqError):
 
 
 class LeaseFailures(MqError):
-    """`failures[i]` belongs to message i of the call and is None where that succeeded. `cause` is
-    the first failure; its code is this error's code."""
+    """A call about several leases failed for some of them.
+
+    The code of this error is the code of `cause`.
+
+    Attributes:
+        failures: One entry per message of the call, in order; None for a message that succeeded.
+        cause: The first failure.
+    """
 
     def __init__(self, failures: Sequence[MqError | None]) -> None:
         found = [failure for failure in failures if failure is not None]

@@ -1,7 +1,7 @@
-"""Receiving messages of lite topics on lease: the public classes.
+"""Receive messages of lite topics on lease: the public classes.
 
-A group is bound to one topic of the type LITE, and each of its clients chooses, one by one, which
-lite topics under it it gets. What is received is settled as that of a simple consumer.
+A group is bound to one topic of the type LITE. Each client of the group chooses which lite topics
+of that topic it receives. Messages are settled as those of a simple consumer.
 """
 
 from __future__ import annotations
@@ -35,10 +35,26 @@ from aerobee_wire.topics import check_topic
 
 
 class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
-    """Receives messages of lite topics on lease; for asyncio.
+    """Receives messages of lite topics on lease, for asyncio.
 
-    `topic`: the parent, to which the group is bound. Keyword arguments: LiteConsumerOptions.
-    `transport` and `clock` are for tests.
+    Args:
+        consumer_group: The name of the group.
+        topic: The parent topic, to which the group is bound.
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        transport: For tests.
+        clock: For tests.
+        settings: The options of LiteConsumerOptions.
+
+    Raises:
+        MqError: INVALID_PARAMETER for an invalid name, or an unknown or invalid option.
+
+    Example:
+        async with AsyncLiteSimpleConsumer("chat-clients", "chats") as consumer:
+            await consumer.subscribe_lite("room-17", "room-18")
+            for message in await consumer.receive():
+                print(message.lite_topic, message.body)
+                await consumer.ack(message)
     """
 
     def __init__(
@@ -60,10 +76,13 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         self._clock = clock or SystemClock()
 
     async def start(self) -> None:
-        """Registers with the brokers. In a wildcard group it gets every lite topic from now on.
+        """Register with the brokers. In a wildcard group it receives every lite topic from now on.
 
-        Raises NamesrvUnreachable, TOPIC_NOT_EXIST, and a refusal that every broker gives:
-        SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (the group is not bound to this topic), …
+        Raises:
+            NamesrvUnreachable: If no name server answers.
+            MqError: TOPIC_NOT_EXIST, or a refusal that every broker gives:
+                SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER if the group is not bound to this
+                topic, …
         """
         await self._start()
 
@@ -74,24 +93,43 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
     async def subscribe_lite(
         self, *lite_topics: str, offset_option: OffsetOption = OffsetOption.LAST_OFFSET
     ) -> None:
-        """Gets these lite topics too, which need not exist yet, while it is started; every broker
-        of the topic knows it when this returns. In an exclusive group it takes them from others.
+        """Subscribe to lite topics. Every broker of the topic knows it when the call returns.
 
-        `offset_option`: where the group goes on in them, not only this client. Raises
-        INVALID_PARAMETER, LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a wildcard group,
-        and why a broker was not reached within `request_timeout`; none is subscribed to then.
+        The consumer must be started. The lite topics need not exist yet. In an exclusive group,
+        this client takes them over from other clients. If the call fails, none of them is
+        subscribed.
+
+        Args:
+            lite_topics: The names of the lite topics.
+            offset_option: The position at which the whole group resumes in them.
+
+        Raises:
+            MqError: INVALID_PARAMETER, LITE_SUBSCRIPTION_QUOTA_EXCEEDED, ILLEGAL_OPERATION in a
+                wildcard group, or the error of a broker that was not reached within
+                `request_timeout`.
         """
         await self._running().subscription.add(lite_topics, offset_option)
 
     async def unsubscribe_lite(self, *lite_topics: str) -> None:
-        """Gets these no more; what is on lease can still be settled, and the group stays where it
-        is. Raises why a broker was not reached, which is told again every 30 s."""
+        """Unsubscribe from lite topics. Messages on lease can still be settled.
+
+        The group keeps its position in them.
+
+        Args:
+            lite_topics: The names of the lite topics.
+
+        Raises:
+            MqError: The error of a broker that was not reached. The client notifies that broker
+                again every 30 s.
+        """
         await self._running().subscription.remove(lite_topics)
 
     @property
     def lite_topics(self) -> frozenset[str]:
-        """Those that it subscribes to, and has not lost to another client. Empty in a wildcard
-        group, and while it is not started."""
+        """The lite topics that this client subscribes to and has not lost to another client.
+
+        Empty in a wildcard group, and while the consumer is not started.
+        """
         return frozenset() if self._member is None else self._member.subscription.names
 
     async def receive(
@@ -102,15 +140,24 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
         *,
         renew: bool = False,
     ) -> list[LeasedMessage]:
-        """Up to 32 messages of any of its lite topics (`message.lite_topic`), each of these in
-        order, for `invisible_duration` (up to 12 h). No more of a lite topic comes to the group
-        before all that it got of it is settled, or its lease is over. All are of one broker.
+        """Receive messages of any subscribed lite topic on lease, in order within each lite topic.
 
-        `wait`: for a message; an empty list when it is over. `renew`: the leases are renewed until
-        the messages are settled, this consumer is closed, or three hours are over.
+        The group gets further messages of a lite topic only after all its messages on lease were
+        settled or their lease has ended. All messages are of one broker.
 
-        Raises INVALID_PARAMETER, NO_PERMISSION, and what every broker failed with until `wait` was
-        over.
+        Args:
+            max_messages: The maximum number of messages, 1 to 32.
+            invisible_duration: The duration of the lease, 1 ms to 12 h.
+            wait: How long to wait for a message, up to 24 h.
+            renew: Whether to renew the leases until the messages are settled, this consumer is
+                closed, or three hours have passed.
+
+        Returns:
+            The messages, with their `lite_topic`; an empty list if none arrives within `wait`.
+
+        Raises:
+            MqError: INVALID_PARAMETER, NO_PERMISSION, or the error of every broker until the end of
+                `wait`.
         """
         member = self._running()
         check_receive(max_messages, invisible_duration, wait)
@@ -124,10 +171,9 @@ class AsyncLiteSimpleConsumer(LeaseConsumer[LiteMember]):
 
 
 class LiteSimpleConsumer(LeaseFacade[AsyncLiteSimpleConsumer]):
-    """Receives messages of lite topics on lease; for programs without asyncio. Any thread may use
-    it.
+    """Receives messages of lite topics on lease. Any thread may use it.
 
-    Arguments and behaviour are those of AsyncLiteSimpleConsumer.
+    For programs without asyncio. Arguments and behaviour are those of AsyncLiteSimpleConsumer.
     """
 
     def __init__(
@@ -147,7 +193,7 @@ class LiteSimpleConsumer(LeaseFacade[AsyncLiteSimpleConsumer]):
 
     @property
     def lite_topics(self) -> frozenset[str]:
-        """As AsyncLiteSimpleConsumer.lite_topics."""
+        """The lite topics that this client subscribes to and has not lost to another client."""
         return self._client.lite_topics
 
     subscribe_lite = blocking(AsyncLiteSimpleConsumer.subscribe_lite)

@@ -1,4 +1,4 @@
-"""A message queue: one of the ordered parts of a topic, on one broker."""
+"""Define a message queue: one of the ordered parts of a topic, on one broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class MessageQueue(NamedTuple):
-    """Sorts by topic, broker name and queue id, as every member of a group does to rebalance."""
+    """A message queue. Queues sort by topic, broker name and queue id.
+
+    Every member of a group sorts the queues in this order to rebalance.
+    """
 
     topic: str
     broker_name: str

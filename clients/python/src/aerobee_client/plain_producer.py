@@ -1,4 +1,4 @@
-"""Sending messages: the class for programs without asyncio."""
+"""Send messages: the class for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ C = TypeVar("C", bound=AsyncProducer)
 
 
 class ProducerFacade(StartedFacade[C]):
-    """A plain class over a producer."""
+    """Base of the plain classes of producers."""
 
     def __init__(self, client: C) -> None:
         super().__init__(client, "aerobee producer")
@@ -51,7 +51,7 @@ class ProducerFacade(StartedFacade[C]):
 
     @property
     def dropped_replies(self) -> DroppedReplies:
-        """Replies since the start that nobody waited for."""
+        """Counts of replies since the start that the producer discarded."""
         return self._client.dropped_replies
 
     def send_async(
@@ -65,13 +65,25 @@ class ProducerFacade(StartedFacade[C]):
         accumulate: bool | None = None,
         block: bool = True,
     ) -> Future[SendResult]:
-        """Starts a send; `callback(result, error)` is called in the producer's thread, and so is
-        the selector.
+        """Start a send without waiting for it.
 
-        Waits for room while too many sends are under way, within the timeout: then, without
-        `block`, and in a callback, it fails with FLOW_CONTROL.
+        The callback and the selector run in the producer's thread. While too many sends are in
+        flight, the call waits for room, within the timeout. It fails with FLOW_CONTROL after that,
+        at once with `block=False`, and in a callback.
+
+        Args:
+            message: The message to send.
+            callback: A function that is called with `(result, error)` when the send ends.
+            queue: See `send`.
+            selector: See `send`.
+            timeout: See `send`.
+            accumulate: See `send`.
+            block: See `send`.
+
+        Returns:
+            A future with the result or the error.
         """
-        if PROCESS.is_child:  # before any lock
+        if PROCESS.is_child:  # before any lock is taken
             PROCESS.check()
         client, way, hooked = self._client, None, None
         accumulates = client._accumulates(accumulate)
@@ -101,17 +113,23 @@ class ProducerFacade(StartedFacade[C]):
         return future
 
     def close(self) -> None:
-        """Waits for the sends in flight, unregisters and disconnects. May be called twice. Raises
-        ILLEGAL_OPERATION in a callback: it would wait for itself."""
+        """Wait for the sends in flight, unregister and disconnect. May be called twice.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION in a callback, which would wait for itself.
+        """
         super().close()
         self._client._inbox.empty()
 
 
 class Producer(ProducerFacade[AsyncProducer]):
-    """Sends messages; for programs without asyncio. Any thread may use it.
+    """Sends messages, for programs without asyncio. Any thread may use it.
 
-    `with Producer(...) as producer:` starts and closes. Arguments, results and errors are those of
-    AsyncProducer.
+    Arguments, results and errors are those of AsyncProducer.
+
+    Example:
+        with Producer(namesrv="127.0.0.1:9876") as producer:
+            result = producer.send(Message("orders", b"42 apples"))
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reading without a listener: the class for programs without asyncio."""
+"""Read messages without a listener: the class for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -16,18 +16,28 @@ from aerobee_client.pulling.lent import Lent
 from aerobee_client.runtime.facade import StartedFacade, blocking, like, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS
 
-# How long a loop goes on with messages that it was lent, so that what it has consumed makes room
-# for others.
+# How long a loop continues with messages that it was lent (100 ms). Then it returns them, so that
+# consumed messages make room for others.
 LENT_S = 0.1
 
 
 def _take_back(consumer: AsyncPullConsumer, _: object) -> None:
-    """An interrupt kept messages from the caller."""
+    """Return messages that an interrupt kept from the caller."""
     consumer.take_back()
 
 
 class PullConsumer(StartedFacade[AsyncPullConsumer]):
-    """AsyncPullConsumer for programs without asyncio. One thread polls at a time."""
+    """Reads message queues by polls, for programs without asyncio.
+
+    Arguments, results and errors are those of AsyncPullConsumer. Only one thread may poll at a
+    time.
+
+    Example:
+        with PullConsumer("billing") as consumer:
+            consumer.subscribe("orders")
+            for message in consumer:
+                print(message.body)
+    """
 
     def __init__(
         self,
@@ -45,16 +55,16 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
-        """The queues that are read now."""
+        """The queues that this consumer reads now."""
         return self._client.queues
 
     @property
     def paused(self) -> frozenset[MessageQueue]:
-        """The queues of which polls return nothing."""
+        """The paused queues, whose messages polls do not return."""
         return self._client.paused
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages without end, each as by a poll of its own, until the consumer is closed."""
+        """Yield messages until the consumer is closed. Each step is a poll."""
         return self._taken(self._client._lendings())
 
     @like(AsyncPullConsumer.read_to_end)
@@ -74,7 +84,7 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
         before = lent.taken
         try:
             return lent.take()
-        except BaseException:  # an interrupt: the loop of the caller gets no message
+        except BaseException:  # an interrupt: the caller's loop does not get the message
             if lent.taken > before:
                 self._loop.call(self._client.take_back)
             raise

@@ -1,13 +1,13 @@
-"""Sending messages: the class for asyncio.
+"""Send messages: the class for asyncio.
 
-Single sends that come while a request is in flight leave together in the next one: nothing waits
-for a timer (`accumulate`). Each has its own result, deadline and cancellation. Who has 65,536 of
-them under way, or 32 MiB, waits for room.
+With `accumulate`, single sends that arrive while a request is in flight leave together in the next
+one, without a timer. Each has its own result, deadline and cancellation. When 65,536 sends or 32
+MiB are in flight, further sends wait for room.
 
-A send succeeds or fails within `send_timeout`, retries included. While no broker of the topic can
-be reached, it retries until then, with pauses; so a producer with a long timeout outlasts a
-broker's restart. A retry can store a duplicate: a connection that breaks does not tell whether the
-broker had stored the message. Both copies then have the same message id.
+A send succeeds or fails within `send_timeout`, including retries. While no broker of the topic is
+reachable, it retries with pauses until then. A producer with a long timeout therefore survives a
+broker's restart. A retry can store a duplicate, because after a broken connection the client cannot
+know whether the broker had stored the message. Both copies have the same message id.
 """
 
 from __future__ import annotations
@@ -54,14 +54,26 @@ DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 
 class AsyncProducer(StartedClient):
-    """Sends messages; for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
+    """Sends messages, for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
 
-    `send_timeout`, `retries`, `max_message_size`, `default_queue_count`, `latency_fault`,
-    `accumulate`, `max_pending_messages` and `max_pending_bytes`: see ProducerOptions. `transport`
-    and `clock` are for tests. Raises INVALID_PARAMETER.
+    Args:
+        producer_group: The name of the producer group.
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        transport: For tests.
+        clock: For tests.
+        settings: The options of ProducerOptions, such as `send_timeout`, `retries`, `compression`,
+            `accumulate` and `max_pending_messages`.
+
+    Raises:
+        MqError: INVALID_PARAMETER for an invalid group name, or an unknown or invalid option.
+
+    Example:
+        async with AsyncProducer(namesrv="127.0.0.1:9876") as producer:
+            result = await producer.send(Message("orders", b"42 apples"))
     """
 
-    # Whether it takes notices, of every broker, from its start on.
+    # Whether it receives notices of every broker from its start on.
     _whole_cluster = False
 
     def __init__(
@@ -95,11 +107,15 @@ class AsyncProducer(StartedClient):
         self._idle = asyncio.Event()
 
     async def start(self) -> None:
-        """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
+        """Start the producer. It connects to a broker at the first send.
+
+        Raises:
+            MqError: INVALID_PARAMETER if no name server is given.
+        """
         PROCESS.check()
         if self._instance is not None:
             return
-        self._idle = asyncio.Event()  # of this loop: another start may be in another
+        self._idle = asyncio.Event()  # of this event loop: another start may use another one
         self._instance = ClientInstance(
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
@@ -133,10 +149,12 @@ class AsyncProducer(StartedClient):
         )
 
     async def close(self) -> None:
-        """Waits for the sends in flight, unregisters and disconnects. When it is cancelled it does
-        not wait for the sends. May be called twice."""
+        """Wait for the sends in flight, unregister and disconnect. May be called twice.
+
+        If it is cancelled, it does not wait for the sends.
+        """
         if PROCESS.is_child:
-            return  # what is under way is the parent's
+            return  # the sends in flight belong to the parent process
         instance, self._instance, self._sender = self._instance, None, None
         singles, self._singles = self._singles, None
         if instance is None or singles is None:
@@ -153,38 +171,41 @@ class AsyncProducer(StartedClient):
             await singles.drain()
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """It is told of the sends from now on, after those that are there."""
+        """Add an interceptor behind the existing ones. It is notified of sends from now on."""
         self._interceptors = (*self._interceptors, interceptor)
 
     def _requested(
         self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
     ) -> None:
-        """After a request with messages."""
+        """Notify the interceptors of a request that has ended."""
         if self._interceptors:
             told = (topic, message_count, elapsed_s, error)
             tell(self._interceptors, "after_send_request", *told)
 
     def statistics(self) -> ProducerStatistics:
-        """What this producer has done since its start. Each heartbeat tells the brokers, and
-        `aerobee clients --json` shows it. Zeros while it is not started."""
+        """Return what this producer has counted since its start; zeros while it is not started.
+
+        Each heartbeat reports it to the brokers, and `aerobee clients --json` shows it.
+        """
         if self._sender is None:
             return ProducerStatistics()
         return ProducerStatistics.of(self._sender.tally, *self._budget.taken())
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that `topic` can be written to now. Raises like `send`."""
+        """Return the queues of `topic` that accept messages now.
+
+        Raises:
+            MqError: See `send`.
+        """
         with self._sending() as (sender, _):
             return await sender.queues(topic)
 
     async def check(self, message: Message) -> None:
-        """Check a message as `send` does before the message leaves, without sending it.
-
-        Args:
-            message: the message that is to be sent later.
+        """Check whether `message` can be sent, without sending it.
 
         Raises:
-            MqError: the topic does not exist or does not accept messages, or the body or the
-                properties are too large.
+            MqError: The refusal that a send would raise before it leaves: the topic does not exist
+                or does not accept messages, or the body or the properties are too large.
         """
         check_message(message)
         with self._sending() as (sender, _):
@@ -201,17 +222,30 @@ class AsyncProducer(StartedClient):
         accumulate: bool | None = None,
         block: bool = True,
     ) -> SendResult:
-        """Stores one message; in `queue` when given, in the one that `selector` returns, or in that
-        of its message group, and then in no other.
+        """Store one message.
 
-        Messages of a group, and those that selectors put into one queue, keep the order of these
-        calls: one request at a time is in flight to their queue, and when a message fails, those of
-        its order that were sent behind it fail with it.
+        The messages of a message group, and those that selectors put into one queue, keep the order
+        of these calls. One request at a time is in flight to their queue. If a message fails, the
+        messages behind it in the same order fail with it.
 
-        `accumulate`: overrides the producer's. `block`: whether to wait, within the timeout, while
-        too many sends are under way. Raises MqError: a refusal (MESSAGE_ILLEGAL, NO_PERMISSION,
-        TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
-        BrokerUnreachable, RequestTimeout (it may have been stored); and what the selector raises.
+        Args:
+            message: The message to send.
+            queue: The queue that stores the message. No other queue is tried.
+            selector: A function that chooses the queue. No other queue is tried.
+            timeout: The time limit, including retries. Default: the producer's `send_timeout`.
+            accumulate: Overrides the producer's `accumulate`.
+            block: Whether to wait, within the timeout, while too many sends are in flight.
+
+        Returns:
+            The message id and the position of the stored message.
+
+        Raises:
+            MqError: A refusal (MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, …), or FLOW_CONTROL
+                if there is no room; then nothing was sent. An error of the selector is raised
+                unchanged.
+            NamesrvUnreachable: If no name server answers.
+            BrokerUnreachable: If no broker of the topic can be reached.
+            RequestTimeout: If no answer arrives in time. The message may have been stored.
         """
         check_message(message)
         added, hooked, singles = None, None, self._singles
@@ -231,7 +265,8 @@ class AsyncProducer(StartedClient):
                 text = "" if added is None else added.text
                 send, future = singles.single(message, queue, self._seconds(timeout), text)
                 if not singles.start(send, queue):
-                    with self._sending():  # `close` waits for what is in no batch yet
+                    # `close` also waits for sends that are not in a batch yet
+                    with self._sending():
                         await singles.start_later(send, queue, block=block)
                 result = await future
         except BaseException as error:
@@ -248,7 +283,7 @@ class AsyncProducer(StartedClient):
         accumulate: bool | None,
         block: bool,
     ) -> SendResult:
-        """What `send` does, without interceptors."""
+        """Send a message, without interceptors."""
         with self._sending() as (_, singles):
             seconds = self._seconds(timeout)
             accumulates = self._accumulates(accumulate)
@@ -269,15 +304,27 @@ class AsyncProducer(StartedClient):
         selector: Selector | None = None,
         timeout: timedelta | None = None,
     ) -> list[SendResult]:
-        """Stores any number of messages of any topics; results in their order.
+        """Store any number of messages of any topics.
 
-        They are split into requests of at most 512 messages or 1 MiB, each of one topic, to one
-        queue, and stored whole or not at all; `timeout` bounds each request. With `queue`, one
-        request follows the other, in order. Messages with a message group, and all with a
-        `selector`, keep their order as single sends do, and `timeout` bounds them as a whole.
+        The messages are split into requests of at most 512 messages or 1 MiB. Each request is for
+        one topic and one queue, and is stored completely or not at all. With `queue`, one request
+        follows the other, in order. Messages with a message group, and all messages with a
+        `selector`, keep their order as single sends do.
 
-        Raises like `send`; PartialSend when some messages were stored and others not. When
-        something is wrong with a message, nothing is sent, and the error names its index.
+        Args:
+            messages: The messages to send.
+            queue: The queue that stores the messages.
+            selector: A function that chooses the queue of each message.
+            timeout: The time limit of each request; for messages that keep an order, of all of them
+                together.
+
+        Returns:
+            The results, in the order of the messages.
+
+        Raises:
+            PartialSend: If some messages were stored and others were not.
+            MqError: See `send`. If a message is invalid, nothing is sent, and the error names its
+                index.
         """
         check_messages(messages)
         choice, seconds = Choice(queue, selector), self._seconds(timeout)
@@ -289,7 +336,7 @@ class AsyncProducer(StartedClient):
     async def _send_batch(
         self, messages: Sequence[Message], choice: Choice, timeout_s: float
     ) -> list[SendResult]:
-        """What `send_batch` does, without interceptors."""
+        """Send a batch, without interceptors."""
         with self._sending() as (sender, singles):
             batch = BatchSend(
                 sender, singles.ordered, messages, choice, timeout_s, budget=self._budget
@@ -306,9 +353,21 @@ class AsyncProducer(StartedClient):
         timeout: timedelta | None = None,
         accumulate: bool | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Starts a send; `callback(result, error)` is called on the loop when it ends.
+        """Start a send without waiting for it.
 
-        It cannot wait for room: with too many sends under way it fails with FLOW_CONTROL.
+        It cannot wait for room: with too many sends in flight it fails with FLOW_CONTROL.
+
+        Args:
+            message: The message to send.
+            callback: A function that the event loop calls with `(result, error)` when the send
+                ends.
+            queue: See `send`.
+            selector: See `send`.
+            timeout: See `send`.
+            accumulate: See `send`.
+
+        Returns:
+            A future with the result or the error.
         """
         if PROCESS.is_child:
             PROCESS.check()
@@ -335,7 +394,7 @@ class AsyncProducer(StartedClient):
         return future
 
     def _accept(self, arrival: Arrival) -> None:
-        """Starts a send of another thread, which has taken its room. On the loop."""
+        """Start a send of another thread, which has taken its room. Call it on the loop."""
         if self._singles is not None:
             self._singles.accept(arrival, has_room=True)
             return
@@ -350,10 +409,19 @@ class AsyncProducer(StartedClient):
         selector: Selector | None = None,
         accumulate: bool | None = None,
     ) -> None:
-        """Sends once and does not wait for the answer: the message may be lost, unreported.
+        """Send once without waiting for the answer: the message may be lost without an error.
 
-        Waits only while too many sends are under way. Raises FLOW_CONTROL when there is no room
-        within `send_timeout`, and what asking for the route raises.
+        The call waits only while too many sends are in flight.
+
+        Args:
+            message: The message to send.
+            queue: See `send`.
+            selector: See `send`.
+            accumulate: See `send`.
+
+        Raises:
+            MqError: FLOW_CONTROL if there is no room within `send_timeout`, and errors of the route
+                query.
         """
         check_message(message)
         message, hooked = begin_send(message, self._interceptors)
@@ -367,7 +435,7 @@ class AsyncProducer(StartedClient):
             hooked.end(None, None)
 
     async def _send_oneway(self, message: Message, choice: Choice, accumulate: bool | None) -> None:
-        """What `send_oneway` does, without interceptors."""
+        """Send one-way, without interceptors."""
         with self._sending() as (_, singles):
             accumulates = self._accumulates(accumulate)
             way = choice.way(message, is_one_way=True, is_alone=not accumulates)
@@ -380,11 +448,21 @@ class AsyncProducer(StartedClient):
             await singles.one_way.post(message, choice.queue, self._timeout_s)
 
     async def request(self, message: Message, timeout: timedelta | None = None) -> Reply:
-        """Sends a request and returns what a consumer replies; within the timeout, after which no
-        consumer gets the request any more. The first reply counts.
+        """Send a request and return the first reply of a consumer.
 
-        Raises MqError like `send`; RequestTimeout without a reply: the request may have been
-        carried out; MESSAGE_ILLEGAL for a delayed message; VERSION_NOT_SUPPORTED.
+        After the timeout, no consumer gets the request.
+
+        Args:
+            message: The request. It must not be delayed.
+            timeout: The time limit for the reply. Default: the producer's `send_timeout`.
+
+        Returns:
+            The body and the properties of the reply.
+
+        Raises:
+            RequestTimeout: If no reply arrives in time. The request may have been executed.
+            MqError: MESSAGE_ILLEGAL for a delayed message, VERSION_NOT_SUPPORTED, and the errors of
+                `send`.
         """
         check_message(message)
         with self._sending():
@@ -395,17 +473,26 @@ class AsyncProducer(StartedClient):
 
     @property
     def dropped_replies(self) -> DroppedReplies:
-        """Replies since the start that nobody waited for."""
+        """Counts of replies since the start that the producer discarded."""
         return DroppedReplies() if self._requests is None else self._requests.dropped
 
     async def recall(
         self, topic: str, recall_handle: str, *, timeout: timedelta | None = None
     ) -> str:
-        """Recalls a message that waits for its `delay` or `deliver_at`: it is not delivered.
-        `recall_handle`: of its SendResult. Returns its message id.
+        """Recall a message that waits for its `delay` or `deliver_at`, so that it is not delivered.
 
-        Raises MqError: ILLEGAL_OPERATION (it was delivered or recalled already), INVALID_PARAMETER
-        (no recall handle, or one of another topic), and what `send` raises.
+        Args:
+            topic: The topic of the message.
+            recall_handle: The `recall_handle` of its SendResult.
+            timeout: The time limit. Default: the producer's `send_timeout`.
+
+        Returns:
+            The message id of the recalled message.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION if the message was delivered or recalled already,
+                INVALID_PARAMETER for a handle that is invalid or of another topic, and the errors
+                of `send`.
         """
         with self._sending() as (sender, _):
             return await sender.recall(topic, recall_handle, self._seconds(timeout))
@@ -435,18 +522,18 @@ class AsyncProducer(StartedClient):
         return self._options.accumulate if wanted is None else wanted
 
     def _seconds(self, timeout: timedelta | None) -> float:
-        """Raises INVALID_PARAMETER: no duration, below 0, or over a day."""
+        """Return the timeout in seconds. Raises INVALID_PARAMETER unless it is 0 to 1 day."""
         if timeout is None:
             return self._timeout_s
         return check_duration("timeout", timeout, 0, MAX_TIMEOUT_S)
 
     def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
-        """What a broker says on the stream that this client holds open."""
+        """Handle a notice that a broker sends on the stream that this client holds open."""
         if notice.HasField("reply") and self._requests is not None:
             self._requests.on_reply(notice.reply)
 
     def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
-        """Also while it closes: a send in flight may open the first link to a broker."""
+        """Return a heartbeat, also during close: a send in flight may open a link to a broker."""
         request = instance.new_heartbeat()
         request.producer_groups.append(self.producer_group)
         request.producer_statistics.CopyFrom(self.statistics().to_proto())

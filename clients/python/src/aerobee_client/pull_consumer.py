@@ -1,7 +1,7 @@
-"""Reading without a listener: the class for asyncio.
+"""Read messages without a listener: the class for asyncio.
 
-A pull consumer polls for messages when it has time for them, and says where it reads: as a member
-of a group (`subscribe`), or from queues of its choice (`assign`).
+A pull consumer polls for messages when it has time for them. It reads as a member of a group
+(`subscribe`), or from queues that the caller chooses (`assign`).
 """
 
 from __future__ import annotations
@@ -56,21 +56,37 @@ F = TypeVar("F")  # fetched
 
 
 class AsyncPullConsumer(Replier):
-    """Reads message queues by polls; for asyncio. RocketMQ's lite pull consumer.
+    """Reads message queues by polls, for asyncio. RocketMQ's lite pull consumer.
 
-    `subscribe` makes it a member of `consumer_group`: the queues of the topics are divided among
-    the members, and another member may get a queue at any time. `assign` reads queues of the
-    caller's choice, whoever else reads them; with a group it starts where that has committed and
-    may commit itself, without one it starts at the first message (unless `consume_from_where` is
-    given) and only reads. One consumer does one of the two.
+    `subscribe` makes it a member of `consumer_group`. The queues of the topics are divided among
+    the members, and another member may take over a queue at any time. `assign` reads queues that
+    the caller chooses, independently of other readers. With a group, it then starts at the offsets
+    that the group has committed, and it may commit. Without a group, it only reads, and it starts
+    at the first message unless `consume_from_where` is given. A consumer uses either `subscribe` or
+    `assign`.
 
-    Messages are pulled ahead, so that a poll seldom waits. With `auto_commit`, what a poll returned
-    is committed after the next poll has begun, every `auto_commit_interval` and at the end: a
-    program that dies gets the messages of its last poll again. One task polls at a time. Other
-    keyword arguments: PullConsumerOptions. `transport` and `clock` are for tests.
+    Messages are pulled ahead, so that a poll seldom waits. With `auto_commit`, the result of a poll
+    is committed after the next poll has begun, every `auto_commit_interval` and at close. A program
+    that crashes therefore gets the messages of its last poll again. Only one task may poll at a
+    time.
 
     Calls raise ILLEGAL_OPERATION before start and after close, and for a queue that this consumer
-    does not read, or no longer.
+    does not read.
+
+    Args:
+        consumer_group: The name of the group; None to read without a group.
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        transport: For tests.
+        clock: For tests.
+        settings: The options of PullConsumerOptions.
+
+    Example:
+        async with AsyncPullConsumer("billing") as consumer:
+            await consumer.subscribe("orders")
+            while True:
+                for message in await consumer.poll():
+                    print(message.body)
     """
 
     def __init__(
@@ -93,7 +109,7 @@ class AsyncPullConsumer(Replier):
         self._transport = transport
         self._clock = clock or SystemClock()
         self._subscriptions: dict[str, TopicSubscription] = {}
-        self._chosen: set[MessageQueue] | None = None  # None: not by `assign`
+        self._chosen: set[MessageQueue] | None = None  # None: `assign` was not called
         self._reader: Reader | None = None
         self._joining = asyncio.Lock()
 
@@ -101,28 +117,45 @@ class AsyncPullConsumer(Replier):
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
-        """The queues that are read now."""
+        """The queues that this consumer reads now."""
         return frozenset() if self._reader is None else self._reader.queues()
 
     @property
     def paused(self) -> frozenset[MessageQueue]:
-        """The queues of which polls return nothing."""
+        """The paused queues, whose messages polls do not return."""
         return frozenset() if self._reader is None else frozenset(self._reader.unread.paused)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """It is told after those that are there. Raises ILLEGAL_OPERATION after the start."""
+        """Add an interceptor behind the existing ones.
+
+        Args:
+            interceptor: The interceptor to notify.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION after the start.
+        """
         if self._reader is not None:
             raise MqError(Code.ILLEGAL_OPERATION, "add interceptors, or instrument, before start()")
         self.options = replace(self.options, interceptors=(*self.options.interceptors, interceptor))
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
-        """Reads this member's share of `topic`: messages whose tag is in `expression`, "a || b";
-        all with "*"; or those that meet a condition over their properties, `Sql("size > 5")`.
+        """Read this member's share of the queues of `topic`. Call it before or after the start.
 
-        Before or after start; the next call that waits, such as `poll`, then joins the group. Once
-        it has, `await` this for Sql: a broker is asked first, and without the await nothing
-        changes. Raises ILLEGAL_OPERATION (without a group, or together with `assign`),
-        INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED.
+        The next call that waits, such as `poll`, joins the group. Once the consumer has joined,
+        `await` the result if the expression is Sql: a broker checks it first, and without the await
+        nothing changes.
+
+        Args:
+            topic: The topic to read.
+            expression: The tags to read, such as "a || b"; "*" for all messages; or a condition on
+                their properties, such as `Sql("size > 5")`.
+
+        Returns:
+            An awaitable, which does nothing unless a broker checks the expression.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION without a group or together with `assign`, INVALID_PARAMETER,
+                or SUBSCRIPTION_PARSE_FAILED.
         """
         if self._chosen is not None:
             raise _both("assign", "subscribe")
@@ -139,16 +172,22 @@ class AsyncPullConsumer(Replier):
         return Done()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stops reading `topic`; the committed offsets stay."""
+        """Stop reading `topic`. The committed offsets stay."""
         if self._subscriptions.pop(topic, None) is not None and self._reader is not None:
             self._reader.subscriptions_changed(topic)
 
     def assign(self, queues: Queues, expression: str | Sql = ALL) -> None:
-        """Reads `queues`, and no longer those of an earlier call. `expression`: as of `subscribe`.
-        Before or after start.
+        """Read `queues` and stop reading the queues of an earlier call.
 
-        Raises ILLEGAL_OPERATION together with `subscribe`, INVALID_PARAMETER,
-        SUBSCRIPTION_PARSE_FAILED.
+        Call it before or after the start.
+
+        Args:
+            queues: The queues to read.
+            expression: See `subscribe`.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION together with `subscribe`, INVALID_PARAMETER, or
+                SUBSCRIPTION_PARSE_FAILED.
         """
         if self._chosen is None and self._subscriptions:
             raise _both("subscribe", "assign")
@@ -170,24 +209,40 @@ class AsyncPullConsumer(Replier):
             self._reader.assign(self._chosen, self._subscriptions)
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues, sorted. Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
+        """Return the readable queues of a topic, sorted.
+
+        Args:
+            topic: The name of the topic.
+
+        Returns:
+            The queues, by broker name and queue id.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST if the topic does not exist.
+            NamesrvUnreachable: If no name server answers.
+        """
         check_topic(topic)
         return await self._running().instance.routes.subscribe_queues(topic)
 
     def statistics(self) -> ConsumerStatistics:
-        """What this consumer has done since its start: `consumed` is what polls before the last one
-        returned. Each heartbeat of a member tells the brokers, and `aerobee group members` shows
-        it. Zeros while it is not started."""
+        """Return what this consumer has counted since its start; zeros while it is not started.
+
+        `consumed` counts the messages of all polls before the last one. Each heartbeat of a member
+        reports the counts to the brokers, and `aerobee group members` shows them.
+        """
         return ConsumerStatistics() if self._reader is None else self._reader.statistics()
 
     # ---- life ----
 
     async def start(self) -> None:
-        """Joins the group when topics are subscribed, starts to read what is assigned. A subscribed
-        topic that does not exist yet is read as soon as it exists.
+        """Join the group if topics are subscribed, or start to read the assigned queues.
 
-        Raises NamesrvUnreachable, TOPIC_NOT_EXIST of an assigned queue, and a refusal that every
-        broker gives to a member (SUBSCRIPTION_GROUP_NOT_EXIST, …).
+        A subscribed topic that does not exist yet is read as soon as it exists.
+
+        Raises:
+            NamesrvUnreachable: If no name server answers.
+            MqError: TOPIC_NOT_EXIST for an assigned queue, and a refusal that every broker gives to
+                a member (SUBSCRIPTION_GROUP_NOT_EXIST, …).
         """
         PROCESS.check()
         if self._reader is not None:
@@ -205,11 +260,14 @@ class AsyncPullConsumer(Replier):
             raise
 
     async def close(self) -> None:
-        """Commits what earlier polls returned (not the last one: `commit` does that), unless
-        `auto_commit` is off, and leaves the group. A poll that waits fails, an iteration ends. May
-        be called twice."""
+        """Commit what the polls before the last one returned, and leave the group.
+
+        May be called twice. `commit` also commits the result of the last poll. With
+        `auto_commit=False`, `close` commits nothing. A poll that waits fails, and an iteration
+        ends.
+        """
         if PROCESS.is_child:
-            return  # the reader is the parent's
+            return  # the reader belongs to the parent process
         reader, self._reader, self._instance = self._reader, None, None
         if reader is not None:
             await reader.close()
@@ -219,11 +277,20 @@ class AsyncPullConsumer(Replier):
     async def poll(
         self, max_messages: int = MAX_MESSAGES, timeout: timedelta = POLL_TIMEOUT
     ) -> list[ReceivedMessage]:
-        """Up to `max_messages`, in order in each queue, as soon as there is any; [] when none comes
-        within `timeout`, 0 or more. What the poll before returned now counts as consumed.
+        """Return messages as soon as there are any, in order within each queue.
 
-        Raises INVALID_PARAMETER, ILLEGAL_OPERATION while another poll waits, and refusals that will
-        not pass by themselves (NO_PERMISSION, TOPIC_NOT_EXIST of an assigned queue, …).
+        The messages of the previous poll now count as consumed.
+
+        Args:
+            max_messages: The maximum number of messages.
+            timeout: How long to wait for the first message, 0 or more.
+
+        Returns:
+            The messages; an empty list if none arrives within `timeout`.
+
+        Raises:
+            MqError: INVALID_PARAMETER, ILLEGAL_OPERATION while another poll waits, and permanent
+                refusals (NO_PERMISSION, TOPIC_NOT_EXIST of an assigned queue, …).
         """
         timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         reader = await self._joined()
@@ -233,7 +300,7 @@ class AsyncPullConsumer(Replier):
         return messages
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Messages until the consumer is closed, each as by a poll of its own."""
+        """Return an iterator over messages until the consumer is closed. Each step is a poll."""
         return self
 
     async def __anext__(self) -> ReceivedMessage:
@@ -246,12 +313,21 @@ class AsyncPullConsumer(Replier):
     async def read_to_end(
         self, timeout: timedelta = READ_TIMEOUT
     ) -> AsyncIterator[ReceivedMessage]:
-        """The messages of the queues that are read now, up to the ends that they have now; then it
-        is over. Each message is as by a poll of its own, and the end as one more.
+        """Yield the messages of all queues up to the ends that the queues have now.
 
-        A queue that a rebalance takes away is left to its new owner. Raises as `poll`, ClientClosed
-        when the consumer is closed before the end, and REQUEST_TIMEOUT when queues are not read to
-        their ends and nothing comes of them for `timeout`.
+        Each message counts as a poll, and so does the end. If a rebalance moves a queue to another
+        member, that member reads the rest of the queue.
+
+        Args:
+            timeout: How long to wait for messages of a queue before its end is reached.
+
+        Yields:
+            The messages, in order within each queue.
+
+        Raises:
+            ClientClosed: If the consumer is closed before the end.
+            MqError: REQUEST_TIMEOUT if no message arrives for `timeout` before the ends are
+                reached, and the errors of `poll`.
         """
         reader = await self._joined()
         one = partial(reader.unread.poll, 1)
@@ -265,7 +341,7 @@ class AsyncPullConsumer(Replier):
         fetch: Callable[[float, Mapping[MessageQueue, int]], Awaitable[F]],
         timeout: timedelta,
     ) -> AsyncGenerator[F, None]:
-        """What `fetch` returns, until there is nothing left before the ends."""
+        """Yield the results of `fetch` until no messages are left before the ends."""
         timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         ends = await self.end_offsets()
         loop = asyncio.get_running_loop()
@@ -283,7 +359,7 @@ class AsyncPullConsumer(Replier):
         reader.unread.consume_last()
 
     async def _lendings(self) -> AsyncGenerator[Lent, None]:
-        """For a plain class: as an iteration, all messages that are there at once."""
+        """Yield all available messages at once, as an iteration, for the plain class."""
         while True:
             reader = await self._joined()
             lent = await reader.unread.lend(None)
@@ -292,7 +368,7 @@ class AsyncPullConsumer(Replier):
             yield lent
 
     async def _lendings_to_end(self, timeout: timedelta) -> AsyncGenerator[Lent, None]:
-        """For a plain class: as `read_to_end`, all messages that are there at once."""
+        """Yield all available messages at once, as `read_to_end`, for the plain class."""
         reader = await self._joined()
         async with aclosing(self._to_end(reader, reader.unread.lend, timeout)) as found:
             async for lent in found:
@@ -300,83 +376,141 @@ class AsyncPullConsumer(Replier):
                     yield lent
 
     def take_back(self) -> None:
-        """What the last poll returned did not reach its caller: the next poll returns it again."""
+        """Let the next poll return the messages of the last one, which did not reach the caller."""
         if self._reader is not None:
             self._reader.unread.take_back()
 
     # ---- where it reads ----
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """The next message of `queue` is the one at `queue_offset`, from the first that is there to
-        the end, where the next one will be stored.
+        """Continue to read `queue` at an offset.
 
-        Raises INVALID_PARAMETER beyond these bounds.
+        Args:
+            queue: The queue.
+            queue_offset: The offset of the next message, from the first available message to the
+                end of the queue, where the next message will be stored.
+
+        Raises:
+            MqError: INVALID_PARAMETER for an offset out of these bounds.
         """
         await (await self._joined()).seek_within_bounds(queue, queue_offset)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """To the first message that is there; in `queues`, or in all when none is named."""
+        """Continue at the first available message.
+
+        Args:
+            queues: The queues to move; if none is given, all queues that are read.
+        """
         self._running().seek(await self.begin_offsets(queues or None))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """To what will be stored next; in `queues`, or in all when none is named."""
+        """Continue at the end, with the next message that is stored.
+
+        Args:
+            queues: The queues to move; if none is given, all queues that are read.
+        """
         self._running().seek(await self.end_offsets(queues or None))
 
     async def seek_to_time(self, moment: datetime, *queues: MessageQueue) -> None:
-        """To the first message that was stored at or after `moment`, which has a time zone; to the
-        end where all are older. In `queues`, or in all when none is named."""
+        """Continue at the first message that was stored at or after `moment`.
+
+        If all messages of a queue are older, it continues at the end.
+
+        Args:
+            moment: A time with a time zone.
+            queues: The queues to move; if none is given, all queues that are read.
+        """
         times = dict.fromkeys(await self._read_queues(queues or None), moment)
         self._running().seek(await self.offsets_for_times(times))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Polls return nothing of `queues` until they are resumed, also when a rebalance takes a
-        queue away and gives it back. What was pulled of them stays."""
+        """Exclude `queues` from polls until they are resumed.
+
+        A queue stays paused if a rebalance takes it away and returns it. Messages that were pulled
+        stay.
+
+        Args:
+            queues: The queues to pause.
+        """
         self._running().pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
         self._running().resume(queues)
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message of `queue` that a poll can return."""
+        """Return the offset of the next message of `queue` that a poll can return."""
         reader = await self._joined()
         return reader.unread.position(await reader.process_queue(queue))
 
     async def begin_offsets(self, queues: Queues | None = None) -> dict[MessageQueue, int]:
-        """The offsets of the first messages of any `queues`; None: of those that are read."""
+        """Return the offset of the first message of each queue.
+
+        Args:
+            queues: Any queues; None for the queues that are read.
+
+        Returns:
+            The offset of each queue.
+        """
         return {queue: at.begin for queue, at in (await self._bounds(queues)).items()}
 
     async def end_offsets(self, queues: Queues | None = None) -> dict[MessageQueue, int]:
-        """The offsets that the next messages of any `queues` get; None: of those that are read."""
+        """Return the offset that the next stored message of each queue will get.
+
+        Args:
+            queues: Any queues; None for the queues that are read.
+
+        Returns:
+            The offset of each queue.
+        """
         return {queue: at.end for queue, at in (await self._bounds(queues)).items()}
 
     async def offsets_for_times(
         self, times: Mapping[MessageQueue, datetime]
     ) -> dict[MessageQueue, int]:
-        """The offsets of the first messages that were stored at or after times, which have a time
-        zone; the end where all are older."""
+        """Return the offset of the first message that was stored at or after a time.
+
+        Args:
+            times: A time with a time zone for each queue.
+
+        Returns:
+            The offset of each queue; its end if all messages are older.
+        """
         return await offsets_at(self._running().instance, times)
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """Messages from the position to the end, of the queues that are read."""
+        """Return the number of messages from position to end, for each queue that is read."""
         return await self._running().lag(await self.end_offsets())
 
     # ---- commits ----
 
     async def committed(self, queues: Queues | None = None) -> dict[MessageQueue, int | None]:
-        """The offsets that the group has committed, of any `queues`; None: of those that are read.
-        By queue; None where it has committed none."""
+        """Return the offsets that the group has committed.
+
+        Args:
+            queues: Any queues; None for the queues that are read.
+
+        Returns:
+            The offset of each queue; None if the group has not committed one.
+        """
         chosen = await self._read_queues(queues)
         return await self._running().committed(chosen)
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None
     ) -> dict[MessageQueue, int]:
-        """Commits the positions: all that polls have returned, the last one included; or these
-        `offsets`, which are not beyond the positions. Returns what is committed, once the brokers
-        have it.
+        """Commit the positions: all messages that polls have returned, including the last poll.
 
-        Raises ILLEGAL_OPERATION without a group, and for a queue that was lost; INVALID_PARAMETER
-        beyond the bounds; BrokerUnreachable, RequestTimeout, when a broker may not have it.
+        Args:
+            offsets: Commit these offsets instead. They must not exceed the positions.
+
+        Returns:
+            The committed offsets, once the brokers have stored them.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION without a group or for a lost queue, and INVALID_PARAMETER
+                for an offset out of bounds.
+            BrokerUnreachable: If a broker may not have stored the offsets.
+            RequestTimeout: If a broker may not have stored the offsets.
         """
         return await (await self._joined()).commit(offsets)
 
@@ -412,7 +546,7 @@ class AsyncPullConsumer(Replier):
         return self._reader
 
     async def _joined(self) -> Reader:
-        """The reader, which has joined the group when there are subscriptions."""
+        """Return the reader, which has joined the group if there are subscriptions."""
         reader = self._running()
         if reader.started or not self._subscriptions:
             return reader
@@ -431,7 +565,7 @@ class AsyncPullConsumer(Replier):
         return self._running()
 
     async def _read_queues(self, given: Queues | None) -> Queues:
-        """`given`; None: the queues that are read."""
+        """Return `given`, or the queues that are read if it is None."""
         reader = await self._joined()
         read = reader.queues() if self._chosen is None else frozenset(self._chosen)
         return read if given is None else given
@@ -442,5 +576,5 @@ class AsyncPullConsumer(Replier):
 
 
 def _both(first: str, second: str) -> MqError:
-    text = f"this consumer was told to {first} before: to {second} as well takes another consumer"
+    text = f"this consumer has called {first}: use another consumer for {second}"
     return MqError(Code.ILLEGAL_OPERATION, text)

@@ -1,8 +1,9 @@
-"""Consuming in a group: the public classes.
+"""Consume messages in a group: the public classes.
 
-The message queues of a topic are divided among the members of the group; each member pulls its own
-queues and passes the messages to a listener. A message is delivered at least once: again after a
-failure, after a crash, or when its queue goes to another member before its offset was committed.
+The message queues of a topic are divided among the members of the group. Each member pulls its own
+queues and passes the messages to a listener. A message is delivered at least once. It is delivered
+again after a failure, after a crash, or if its queue moves to another member before its offset was
+committed.
 """
 
 from __future__ import annotations
@@ -60,18 +61,38 @@ _Membership = Membership[ConcurrentConsumption | OrderlyConsumption]
 
 
 class AsyncPushConsumer(Replier):
-    """A member of a consumer group; for asyncio.
+    """A member of a consumer group that passes messages to a listener, for asyncio.
 
-    `listener`: a function or a coroutine function of one ReceivedMessage; a function runs on one of
-    `concurrency` threads. It returns None or ConsumeResult.SUCCESS when it has consumed the
-    message. When it raises, or returns ConsumeResult.RECONSUME_LATER, the message is sent back: it
-    is redelivered after the delay of the group's retry policy, and goes to the dead-letter topic
-    once its attempts are used up, with the class and text of the exception.
-    `batch_listener`, in place of `listener`, gets a list and may return one ConsumeResult for each
-    message. Other keyword arguments: ConsumerOptions.
+    The listener returns None or ConsumeResult.SUCCESS when it has consumed a message. If it raises
+    or returns ConsumeResult.RECONSUME_LATER, the message is sent back. It is redelivered after the
+    delay of the group's retry policy. After the last attempt it moves to the dead-letter topic,
+    with the class and text of the exception.
 
-    All members of a group must subscribe to the same topics and expressions. `transport` and
-    `clock` are for tests.
+    All members of a group must subscribe to the same topics and expressions.
+
+    Args:
+        consumer_group: The name of the group.
+        listener: A function or coroutine function that gets one ReceivedMessage. A plain function
+            runs on one of `concurrency` threads.
+        batch_listener: Use it instead of `listener` to get a list of messages. It may return one
+            ConsumeResult for each message.
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        transport: For tests.
+        clock: For tests.
+        settings: The options of ConsumerOptions.
+
+    Raises:
+        MqError: INVALID_PARAMETER for an invalid group name, or an unknown or invalid option.
+
+    Example:
+        async def listener(message):
+            print(message.topic, message.body)
+
+        consumer = AsyncPushConsumer("billing", listener)
+        await consumer.subscribe("orders", "paid || cancelled")
+        async with consumer:
+            await asyncio.Event().wait()
     """
 
     def __init__(
@@ -102,11 +123,18 @@ class AsyncPushConsumer(Replier):
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
-        """The queues that this member owns now, those of the retry topic included."""
+        """The queues that this member owns now, including those of the retry topic."""
         return frozenset() if self._membership is None else self._membership.assignment.queues()
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """It is told after those that are there. Raises ILLEGAL_OPERATION after the start."""
+        """Add an interceptor behind the existing ones.
+
+        Args:
+            interceptor: The interceptor to notify.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION after the start.
+        """
         if self._membership is not None:
             raise MqError(
                 Code.ILLEGAL_OPERATION,
@@ -117,13 +145,23 @@ class AsyncPushConsumer(Replier):
         self._consume = consume_of(*self._listeners, self.consumer_group, interceptors)
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
-        """Consumes the messages of `topic` whose tag is in `expression`, "a || b"; all with "*"; or
-        those that meet a condition over their properties, `Sql("size > 5")`. Retries of a message
-        pass whatever the expression is now.
+        """Consume messages of `topic`. Call it before or after the start.
 
-        Before or after start; the subscription before is replaced. Once started, `await` it for
-        Sql: a broker is asked first, and without the await nothing changes.
-        Raises INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED; for Sql before the start, `start` does.
+        The call replaces an earlier subscription of the topic. Retries of a message are consumed
+        whatever the expression is now. Once the consumer is started, `await` the result if the
+        expression is Sql: a broker checks it first, and without the await nothing changes.
+
+        Args:
+            topic: The topic to consume.
+            expression: The tags to consume, such as "a || b"; "*" for all messages; or a condition
+                on their properties, such as `Sql("size > 5")`.
+
+        Returns:
+            An awaitable, which does nothing unless a broker checks the expression.
+
+        Raises:
+            MqError: INVALID_PARAMETER or SUBSCRIPTION_PARSE_FAILED. For Sql before the start,
+                `start` raises it.
         """
         PROCESS.check()
         check_topic(topic)
@@ -134,17 +172,22 @@ class AsyncPushConsumer(Replier):
         return Done()
 
     def unsubscribe(self, topic: str) -> None:
-        """Stops consuming `topic`; the committed offsets stay."""
+        """Stop consuming `topic`. The committed offsets stay."""
         if self._subscriptions.pop(topic, None) is not None and self._membership is not None:
             self._membership.subscriptions_changed(topic)
 
     def pause(self, *targets: str | MessageQueue) -> None:
-        """Begins no listener for messages of these topics or queues, and pulls no more of them,
-        until `resume`; without targets, of everything. Listeners that run go on. The queues stay
-        this member's; those of a topic that it gets later are paused too. Retries come from a topic
-        of the group's own, which only a pause of everything holds.
+        """Pause topics or queues until `resume`.
 
-        Raises INVALID_PARAMETER (a topic that is not subscribed to).
+        Their messages are neither pulled nor passed to a listener. Running listeners continue. This
+        member keeps the queues. Queues of a paused topic that it acquires later are paused too.
+        Retries come from a topic of the group, which is paused only if everything is paused.
+
+        Args:
+            targets: Topics and queues; if none is given, everything.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a topic without subscription.
         """
         chosen = self._targets(targets)
         if self._membership is None:
@@ -153,8 +196,14 @@ class AsyncPushConsumer(Replier):
             self._membership.assignment.pause(chosen)
 
     def resume(self, *targets: str | MessageQueue) -> None:
-        """Ends the pause of these topics, with their queues, or queues; without targets, of
-        everything. Raises as `pause` does."""
+        """End the pause of topics or queues.
+
+        Args:
+            targets: Queues, and topics with all their queues; if none is given, everything.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a topic without subscription.
+        """
         chosen = self._targets(targets)
         if self._membership is None:
             self._paused.difference_update(chosen)
@@ -175,15 +224,24 @@ class AsyncPushConsumer(Replier):
         return targets or list(self._subscriptions)
 
     def set_concurrency(self, concurrency: int) -> None:
-        """Calls of the listener at a time, from now on. Raises INVALID_PARAMETER."""
+        """Set the maximum number of concurrent listener calls.
+
+        Args:
+            concurrency: 1 to 1,000.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a number out of bounds.
+        """
         PROCESS.check()
         self.options = replace(self.options, concurrency=concurrency)
         if self._membership is not None:
             self._membership.consumption.set_concurrency(concurrency)
 
     def statistics(self) -> ConsumerStatistics:
-        """What this member has done since its start. Each heartbeat tells the brokers, and
-        `aerobee group members` shows it. Zeros while it is not started."""
+        """Return what this member has counted since its start; zeros while it is not started.
+
+        Each heartbeat reports it to the brokers, and `aerobee group members` shows it.
+        """
         membership = self._membership
         if membership is None:
             return ConsumerStatistics()
@@ -197,11 +255,13 @@ class AsyncPushConsumer(Replier):
         )
 
     async def start(self) -> None:
-        """Joins the group and starts to consume. A topic that does not exist yet is consumed as
-        soon as it exists.
+        """Join the group and start to consume.
 
-        Raises NamesrvUnreachable, and a refusal that every broker gives
-        (SUBSCRIPTION_GROUP_NOT_EXIST, …).
+        A topic that does not exist yet is consumed as soon as it exists.
+
+        Raises:
+            NamesrvUnreachable: If no name server answers.
+            MqError: A refusal that every broker gives (SUBSCRIPTION_GROUP_NOT_EXIST, …).
         """
         PROCESS.check()
         if self._membership is not None:
@@ -212,7 +272,7 @@ class AsyncPushConsumer(Replier):
             transport=self._transport,
             clock=self._clock,
         )
-        self._instance = instance  # also while it closes: a listener that runs may reply
+        self._instance = instance  # kept during close, because a running listener may reply
         self._consume.use_time_of(instance.now_ms_at)
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
@@ -225,7 +285,7 @@ class AsyncPushConsumer(Replier):
             self._membership = None
             await membership.close(0)
             raise
-        if self._membership is not membership:  # closed meanwhile
+        if self._membership is not membership:  # it was closed meanwhile
             await membership.close(0)
             raise ClientClosed("consumer")
 
@@ -273,20 +333,33 @@ class AsyncPushConsumer(Replier):
         return AssignmentCallbacks(on_assigned, [options.on_revoked] if options.on_revoked else [])
 
     async def commit(self, message: ReceivedMessage | None = None) -> None:
-        """With `orderly=True, auto_commit=False`: commits what the listener has consumed of all
-        queues. With `message`: what it has consumed of that one's queue (message group, with
-        `order_by="message_group"`) up to it; the listener may commit the message that it has.
+        """Commit what the listener has consumed. Requires `orderly=True, auto_commit=False`.
 
-        Raises ILLEGAL_OPERATION, QUEUE_LOCK_NOT_HELD (the queue of `message` is another member's,
-        which gets again what was not committed).
+        Args:
+            message: Commit only the queue of this message (with `order_by="message_group"`, its
+                message group), up to and including it. The listener may commit the message that it
+                is processing. None: commit all queues.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION for another kind of consumer. QUEUE_LOCK_NOT_HELD if the
+                queue of `message` has moved to another member, which gets the uncommitted messages
+                again.
         """
         await self._in_order().commit(message)
 
     async def rollback(self, message: ReceivedMessage | None = None) -> None:
-        """With `orderly=True, auto_commit=False`: what was not committed comes again after the
-        suspend time, of all queues or, with `message`, of its queue (message group). It counts as
-        no attempt, and neither does what the listener that calls it returns. Raises as `commit`
-        does."""
+        """Deliver uncommitted messages again after the suspend time.
+
+        Requires `orderly=True, auto_commit=False`. It does not count as an attempt, and the result
+        of the listener that calls it is ignored.
+
+        Args:
+            message: Roll back only the queue of this message (with `order_by="message_group"`, its
+                message group). None: roll back all queues.
+
+        Raises:
+            MqError: See `commit`.
+        """
         self._in_order().roll_back(message)
 
     def _in_order(self) -> OrderlyConsumption:
@@ -302,16 +375,20 @@ class AsyncPushConsumer(Replier):
         return consumption
 
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
-        """Stops pulling, waits up to `timeout` for running listeners, commits the offsets and
-        leaves the group. When it is cancelled it does not wait for the listeners. May be called
-        twice.
+        """Stop pulling, wait for running listeners, commit the offsets and leave the group.
 
-        Raises INVALID_PARAMETER for another timeout, and then does nothing; ILLEGAL_OPERATION when
-        the listener calls it: it would wait for itself.
+        May be called twice. If it is cancelled, it does not wait for the listeners.
+
+        Args:
+            timeout: How long to wait for running listeners, 0 or more.
+
+        Raises:
+            MqError: INVALID_PARAMETER for an invalid timeout; then nothing changes.
+                ILLEGAL_OPERATION if the listener calls it, which would wait for itself.
         """
         timeout_s = check_duration("timeout", timeout, 0, FOREVER_S)
         if PROCESS.is_child:
-            return  # the membership is the parent's
+            return  # the membership belongs to the parent process
         if self._membership is not None and self._membership.consumption.runs_in(
             asyncio.current_task()
         ):
@@ -324,7 +401,7 @@ class AsyncPushConsumer(Replier):
                 self._instance = None
 
     def consumes_on(self, thread: threading.Thread) -> bool:
-        """Whether the listener runs on `thread`."""
+        """Return whether the listener runs on `thread`."""
         return self._membership is not None and self._membership.consumption.runs_on(thread)
 
     async def _subscribe_checked(
@@ -342,12 +419,12 @@ class AsyncPushConsumer(Replier):
 def _parts_of(
     instance: ClientInstance, consumer_group: str, options: ConsumerOptions
 ) -> tuple[OffsetTable, Rejections]:
-    """Where the offsets are kept, and what becomes of rejected messages."""
+    """Return the table of offsets, and the handler of rejected messages."""
     if options.message_model is MessageModel.CLUSTERING:
         return OffsetStore(instance, consumer_group), _sent_back(instance, consumer_group, options)
     file = None
     if options.offset_file is not None:
-        # Its lock is of Unix: who keeps no file needs none.
+        # Its lock works on Unix only, so it is imported only if a file is used.
         from aerobee_client.consuming.broadcast.offset_file import OffsetFile
 
         file = OffsetFile(options.offset_file)
@@ -357,7 +434,7 @@ def _parts_of(
 def _sent_back(
     instance: ClientInstance, consumer_group: str, options: ConsumerOptions
 ) -> Rejections:
-    """Rejected messages go back to their broker, and interceptors are told."""
+    """Return a handler that sends rejected messages back and notifies interceptors."""
     rejections: Rejections = SendBack(instance, consumer_group, options.max_reconsume_times)
     if options.interceptors:
         rejections = ToldRejections(rejections, consumer_group, options.interceptors)
@@ -373,9 +450,15 @@ def _closed_by_listener(where: str) -> MqError:
 
 
 class PushConsumer(StartedFacade[AsyncPushConsumer]):
-    """A member of a consumer group; for programs without asyncio. Any thread may use it.
+    """A member of a consumer group that passes messages to a listener. Any thread may use it.
 
-    Arguments and behaviour are those of AsyncPushConsumer.
+    For programs without asyncio. Arguments and behaviour are those of AsyncPushConsumer.
+
+    Example:
+        consumer = PushConsumer("billing", lambda message: print(message.body))
+        consumer.subscribe("orders")
+        with consumer:
+            time.sleep(60)
     """
 
     def __init__(
@@ -398,7 +481,7 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
-        """The queues that this member owns now, those of the retry topic included."""
+        """The queues that this member owns now, including those of the retry topic."""
         return self._client.queues
 
     add_interceptor = on_loop(AsyncPushConsumer.add_interceptor)
@@ -413,7 +496,14 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
     rollback = blocking(AsyncPushConsumer.rollback)
 
     def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
-        """As AsyncPushConsumer.close. Raises ILLEGAL_OPERATION when the listener calls it."""
+        """Stop pulling, wait for running listeners, commit the offsets and leave the group.
+
+        Args:
+            timeout: How long to wait for running listeners, 0 or more.
+
+        Raises:
+            MqError: See AsyncPushConsumer.close.
+        """
         check_duration("timeout", timeout, 0, FOREVER_S)
         if self._loop.is_running() and self._client.consumes_on(threading.current_thread()):
             raise _closed_by_listener("thread")

@@ -1,4 +1,4 @@
-"""What sends, transactions and requests answer."""
+"""Define the results of sends, transactions and requests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from aerobee_wire import message_id as ids
 
 
 class SendResult(NamedTuple):
-    """The message is as durable as the broker's flushDiskType says. Every other outcome is an
-    MqError, also FLUSH_DISK_TIMEOUT (10): the message is stored, but may not be durable; and
-    FLUSH_SLAVE_TIMEOUT (12): it is stored, but may not be on the replicas that it must be on.
+    """The result of a stored message, which is as durable as the broker's flushDiskType says.
 
-    `message_id`: the property UNIQ_KEY, the same in every retry. `recall_handle`: for
-    `Producer.recall`, of a message with `deliver_at`; else empty. `transaction_id`: of a half
-    message, whose `queue_offset` is that among half messages; else empty.
+    Every other outcome of a send raises an MqError. With FLUSH_DISK_TIMEOUT (10) the message is
+    stored, but may not be durable. With FLUSH_SLAVE_TIMEOUT (12) it is stored, but may be missing
+    on required replicas.
+
+    Attributes:
+        message_id: The property UNIQ_KEY, which is the same in every retry.
+        queue: The message queue that stores the message.
+        queue_offset: The offset in `queue`; for a half message, the offset among half messages.
+        physical_offset: The offset in the commit log of the broker, in bytes.
+        store_host: The address of the broker that stored the message.
+        recall_handle: The argument of `Producer.recall`, for a message with `delay` or
+            `deliver_at`; otherwise empty.
+        transaction_id: The transaction of a half message; otherwise empty.
     """
 
     message_id: str
@@ -30,12 +38,12 @@ class SendResult(NamedTuple):
 
     @property
     def offset_message_id(self) -> str:
-        """Store host and physical offset in upper-case hex; what `get_message` takes."""
+        """Store host and physical offset in upper-case hex: the argument of `get_message`."""
         return ids.offset_message_id(ids.pack_host(self.store_host), self.physical_offset)
 
 
 class TransactionResolution(Enum):
-    """How a transaction ends. UNKNOWN: not now; the broker asks again."""
+    """How a transaction ends. With UNKNOWN it stays open, and the broker asks again."""
 
     COMMIT = auto()
     ROLLBACK = auto()
@@ -43,22 +51,37 @@ class TransactionResolution(Enum):
 
 
 class TransactionSendResult(NamedTuple):
-    """`sent`: of the half message. `resolution`: what the program decided then."""
+    """The result of a send in a transaction.
+
+    Attributes:
+        sent: The result of the half message.
+        resolution: The decision of the program.
+    """
 
     sent: SendResult
     resolution: TransactionResolution
 
 
 class Reply(NamedTuple):
-    """What a consumer replied to a request. `properties`: those that it gave."""
+    """The reply of a consumer to a request.
+
+    Attributes:
+        body: The body of the reply.
+        properties: The properties that the consumer set.
+    """
 
     body: bytes
     properties: Mapping[str, str]
 
 
 class DroppedReplies(NamedTuple):
-    """Replies that nobody waited for: they came after the timeout, or were not the first, or
-    belong to no request of this producer."""
+    """Counts of replies that the producer discarded.
+
+    Attributes:
+        late: Replies that arrived after the timeout of their request.
+        double: Replies to a request that already had a reply.
+        foreign: Replies that belong to none of this producer's requests.
+    """
 
     late: int = 0
     double: int = 0

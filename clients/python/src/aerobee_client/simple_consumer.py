@@ -1,9 +1,9 @@
-"""Receiving messages on lease: the public classes.
+"""Receive messages on lease: the public classes.
 
-A receive brings messages for a while (the invisible duration), from whichever broker has some. Each
-is settled by an acknowledgement or a dead letter, in any order, by any process of the group; what
-is not settled in time is redelivered. No listener, no rebalance and no proxy: for request handlers
-and task runners.
+A receive returns messages of any broker on lease, for the invisible duration. Any process of the
+group settles each of them by an acknowledgement or a dead letter, in any order. Messages that are
+not settled in time are redelivered. There is no listener, no rebalance and no proxy, which suits
+request handlers and task runners.
 """
 
 from __future__ import annotations
@@ -42,12 +42,29 @@ from aerobee_wire.topics import check_topic
 
 
 class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
-    """Receives messages of a consumer group on lease; for asyncio.
+    """Receives messages of a consumer group on lease, for asyncio.
 
-    Any number of receives may wait at a time, and any number of consumers share a group. Keyword
-    arguments: SimpleConsumerOptions. A group either leases, or is consumed by push or pull
-    consumers: these keep another account of what is consumed. `transport` and `clock` are for
-    tests.
+    Any number of receives may wait at the same time, and any number of consumers may share a group.
+    Do not mix it with push or pull consumers in one group: they keep separate records of what is
+    consumed.
+
+    Args:
+        consumer_group: The name of the group.
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        transport: For tests.
+        clock: For tests.
+        settings: The options of SimpleConsumerOptions.
+
+    Raises:
+        MqError: INVALID_PARAMETER for an invalid group name, or an unknown or invalid option.
+
+    Example:
+        async with AsyncSimpleConsumer("billing") as consumer:
+            await consumer.subscribe("orders")
+            for message in await consumer.receive(wait=timedelta(seconds=20)):
+                print(message.body)
+                await consumer.ack(message)
     """
 
     def __init__(
@@ -67,13 +84,23 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         self._subscriptions: dict[str, message_pb2.Subscription] = {}
 
     def subscribe(self, topic: str, expression: str | Sql = ALL) -> Awaitable[None]:
-        """Receives the messages of `topic` whose tag is in `expression`, "a || b"; all with "*"; or
-        those that meet a condition over their properties, `Sql("size > 5")`. What it does not let
-        through is settled for the group.
+        """Receive messages of `topic`. Call it before or after the start.
 
-        Before or after start; the subscription before is replaced. Once started, `await` it for
-        Sql: a broker is asked first, and without the await nothing changes.
-        Raises INVALID_PARAMETER, SUBSCRIPTION_PARSE_FAILED; for Sql before the start, `start` does.
+        The call replaces an earlier subscription of the topic. Messages that do not match the
+        expression count as settled for the group. Once the consumer is started, `await` the result
+        if the expression is Sql: a broker checks it first, and without the await nothing changes.
+
+        Args:
+            topic: The topic to receive from.
+            expression: The tags to receive, such as "a || b"; "*" for all messages; or a condition
+                on their properties, such as `Sql("size > 5")`.
+
+        Returns:
+            An awaitable, which does nothing unless a broker checks the expression.
+
+        Raises:
+            MqError: INVALID_PARAMETER or SUBSCRIPTION_PARSE_FAILED. For Sql before the start,
+                `start` raises it.
         """
         PROCESS.check()
         check_topic(topic)
@@ -84,7 +111,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         return Done()
 
     def unsubscribe(self, topic: str) -> None:
-        """Receives no more of `topic`; what is on lease can still be settled."""
+        """Stop receiving from `topic`. Messages on lease can still be settled."""
         if self._subscriptions.pop(topic, None) is not None and self._member is not None:
             self._member.subscriptions_changed()
 
@@ -100,11 +127,14 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
             self._member.subscriptions_changed()
 
     async def start(self) -> None:
-        """Registers with the brokers. A topic that does not exist yet is received from as soon as
-        it exists.
+        """Register with the brokers.
 
-        Raises NamesrvUnreachable, SUBSCRIPTION_PARSE_FAILED, and a refusal that every broker gives
-        (SUBSCRIPTION_GROUP_NOT_EXIST, …).
+        If a topic does not exist yet, its messages are received as soon as it exists.
+
+        Raises:
+            NamesrvUnreachable: If no name server answers.
+            MqError: SUBSCRIPTION_PARSE_FAILED, or a refusal that every broker gives
+                (SUBSCRIPTION_GROUP_NOT_EXIST, …).
         """
         await self._start()
 
@@ -128,17 +158,30 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         attempt_id: str = "",
         renew: bool = False,
     ) -> list[LeasedMessage]:
-        """Up to 32 messages, for `invisible_duration` (up to 12 h): nobody else of the group gets
-        them until then. All are of one broker; each receive begins at another one.
+        """Receive messages on lease.
 
-        `wait`: for a message of any broker and topic; an empty list when it is over. `topic`: of
-        that one only. `renew`: the leases are renewed until the messages are settled, this consumer
-        is closed, or three hours are over. `attempt_id`, with `fifo`: names this receive; the same
-        name again, of whichever process, brings the same messages while they are on lease. (Without
-        a name, a receive whose answer was lost is repeated so by the next one.)
+        Other consumers of the group do not get them until the lease ends. All messages are of one
+        broker, and each receive begins with another broker.
 
-        Raises INVALID_PARAMETER, SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_PARSE_FAILED, NO_PERMISSION,
-        and what every broker failed with until `wait` was over: TOPIC_NOT_EXIST, BrokerUnreachable…
+        Args:
+            max_messages: The maximum number of messages, 1 to 32.
+            invisible_duration: The duration of the lease, 1 ms to 12 h.
+            wait: How long to wait for a message of any broker and topic, up to 24 h.
+            topic: Receive from this topic only.
+            attempt_id: With `fifo`, the name of this receive. A receive with the same name, in any
+                process, returns the same messages while they are on lease. Without a name, the next
+                receive repeats a receive whose answer was lost.
+            renew: Whether to renew the leases until the messages are settled, this consumer is
+                closed, or three hours have passed.
+
+        Returns:
+            The messages; an empty list if none arrives within `wait`.
+
+        Raises:
+            MqError: INVALID_PARAMETER, SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_PARSE_FAILED,
+                NO_PERMISSION, or the error of every broker until the end of `wait`
+                (TOPIC_NOT_EXIST, …).
+            BrokerUnreachable: If no broker could be reached until the end of `wait`.
         """
         self._running()
         check_receive(max_messages, invisible_duration, wait)
@@ -158,7 +201,7 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
         return await self._receive(asked, renew=renew)
 
     def _subscriptions_of(self, topic: str | None) -> dict[str, message_pb2.Subscription]:
-        """Raises SUBSCRIPTION_NOT_EXIST."""
+        """Return the subscriptions to receive from. Raises SUBSCRIPTION_NOT_EXIST."""
         if topic is None:
             if self._subscriptions:
                 return dict(self._subscriptions)
@@ -172,7 +215,10 @@ class AsyncSimpleConsumer(LeaseConsumer[SimpleMember]):
 
 
 def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb2.Subscription:
-    """Raises SUBSCRIPTION_PARSE_FAILED; not for SQL92, which only a broker can parse."""
+    """Return a subscription. Raises SUBSCRIPTION_PARSE_FAILED.
+
+    Only a broker can parse SQL92, so it is not checked here.
+    """
     kinds = message_pb2.Subscription
     if isinstance(expression, Sql):
         kind, text = kinds.SQL92, expression.expression
@@ -185,10 +231,16 @@ def _subscription(topic: str, expression: str | Sql, version: int) -> message_pb
 
 
 class SimpleConsumer(LeaseFacade[AsyncSimpleConsumer]):
-    """Receives messages of a consumer group on lease; for programs without asyncio. Any thread may
-    use it.
+    """Receives messages of a consumer group on lease. Any thread may use it.
 
-    Arguments and behaviour are those of AsyncSimpleConsumer.
+    For programs without asyncio. Arguments and behaviour are those of AsyncSimpleConsumer.
+
+    Example:
+        with SimpleConsumer("billing") as consumer:
+            consumer.subscribe("orders")
+            for message in consumer.receive():
+                print(message.body)
+                consumer.ack(message)
     """
 
     def __init__(

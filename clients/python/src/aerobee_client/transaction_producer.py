@@ -1,9 +1,9 @@
-"""Sending messages in transactions: the public classes.
+"""Send messages in transactions: the public classes.
 
-A message is stored as a half message, which no consumer sees. Then the program does its own work,
-for example commits a transaction of its database, and the message is committed or rolled back with
-it. Where a broker is not told which, because the process or the connection died, it asks any
-producer of the group (`check`), which may be another process.
+A message is stored as a half message, which is invisible to consumers. Then the program does its
+own work, such as a transaction of its database, and commits or rolls back the message accordingly.
+If the process or the connection dies before the broker gets this decision, the broker asks any
+producer of the group (`check`). That may be another process.
 """
 
 from __future__ import annotations
@@ -39,15 +39,30 @@ Execute = Callable[[Message], TransactionResolution]
 
 
 class AsyncTransactionProducer(AsyncProducer):
-    """A producer that also sends messages in transactions; for asyncio.
+    """A producer that also sends messages in transactions, for asyncio.
 
-    `producer_group`: the producers that can answer for one another's transactions. `check`: a
-    function or a coroutine function of one ReceivedMessage, the half message, that returns a
-    TransactionResolution. It may be asked in another process than the one that sent the message,
-    about a message whose sender was told of a failure, and more than once: so it decides by the
-    message (its body, keys or message id), not by what this process remembers. When it raises or
-    returns UNKNOWN, the broker asks again, every 30 s and 15 times by default; then it gives the
-    message up. A function runs on one of four threads. Other arguments: AsyncProducer.
+    The broker may call `check` in another process than the sender, about a message whose send
+    failed, and more than once. It must therefore decide by the message (its body, keys or message
+    id), not by the memory of this process. If it raises or returns UNKNOWN, the broker asks again:
+    by default every 30 s and up to 15 times. Then the broker discards the message.
+
+    Args:
+        producer_group: The group of producers that can decide about each other's transactions.
+        check: A function or coroutine function that gets the half message as a ReceivedMessage and
+            returns a TransactionResolution. A plain function runs on one of four threads.
+        namesrv: See AsyncProducer.
+        transport: For tests.
+        clock: For tests.
+        settings: See AsyncProducer.
+
+    Example:
+        def check(message):
+            stored = database.has_order(message.keys[0])
+            return TransactionResolution.COMMIT if stored else TransactionResolution.ROLLBACK
+
+        async with AsyncTransactionProducer("orders", check) as producer:
+            async with producer.transaction(Message("paid", b"17", keys="17")):
+                await database.insert_order(17)
     """
 
     _whole_cluster = True
@@ -71,8 +86,11 @@ class AsyncTransactionProducer(AsyncProducer):
         self._checks: TransactionChecks | None = None
 
     async def start(self) -> None:
-        """Raises INVALID_PARAMETER when no name server is given. From now on every broker of the
-        cluster may ask, as soon as it can be reached."""
+        """Start the producer. From now on, every reachable broker of the cluster may call `check`.
+
+        Raises:
+            MqError: INVALID_PARAMETER if no name server is given.
+        """
         await super().start()
         if self._ends is None and self._instance is not None:
             self._ends = TransactionEnds(self._instance, self.producer_group, self._ended)
@@ -84,9 +102,9 @@ class AsyncTransactionProducer(AsyncProducer):
         tell(self._interceptors, "end_transaction", message_id, resolution, error)
 
     async def close(self) -> None:
-        """Waits for sends and ends in flight, not for checks, unregisters and disconnects."""
+        """Wait for sends and decisions in flight, but not for checks; unregister and disconnect."""
         if PROCESS.is_child:
-            return  # what is under way is the parent's
+            return  # the sends in flight belong to the parent process
         ends, self._ends = self._ends, None
         checks, self._checks = self._checks, None
         async with AsyncExitStack() as finally_:
@@ -97,11 +115,22 @@ class AsyncTransactionProducer(AsyncProducer):
                 await ends.drain()
 
     def transaction(self, message: Message, *, timeout: timedelta | None = None) -> Transaction:
-        """`async with producer.transaction(message) as tx:` stores the half message at its
-        beginning, commits at the end of the block, and rolls back when the block raises.
+        """Return a context manager that sends `message` in a transaction.
 
-        `timeout`: of storing it, and again of its end. The block raises MqError like `send` at its
-        beginning, and like Transaction.commit at its end.
+        `async with producer.transaction(message) as tx:` stores the half message at the beginning
+        of the block and commits at its end. If the block raises, it rolls back.
+
+        Args:
+            message: The message to send.
+            timeout: The time limit for storing the half message, and again for ending the
+                transaction.
+
+        Returns:
+            The transaction. Entering the block raises MqError like `send`, and leaving it raises
+            MqError like `Transaction.commit`.
+
+        Raises:
+            ClientClosed: If the producer is not running.
         """
         check_message(message)
         if self._ends is None:
@@ -112,10 +141,21 @@ class AsyncTransactionProducer(AsyncProducer):
     async def send_in_transaction(
         self, message: Message, execute: AsyncExecute, *, timeout: timedelta | None = None
     ) -> TransactionSendResult:
-        """Stores the half message, calls `execute(message)`, and ends the transaction as that
-        returns. When it raises, the transaction is left to the check-back, and so does this.
+        """Store the half message, call `execute(message)`, and end the transaction as it returned.
 
-        `execute`: a coroutine function, or a function, which runs on a thread.
+        If `execute` raises, this call raises the same error, and the check decides later.
+
+        Args:
+            message: The message to send.
+            execute: A coroutine function, or a function, which runs on a thread. It returns a
+                TransactionResolution.
+            timeout: See `transaction`.
+
+        Returns:
+            The result of the half message, and the decision.
+
+        Raises:
+            MqError: See `transaction`.
         """
         async with self.transaction(message, timeout=timeout) as tx:
             try:
@@ -182,8 +222,10 @@ class PlainTransaction:
 
 
 class TransactionProducer(ProducerFacade[AsyncTransactionProducer]):
-    """A producer that also sends messages in transactions; for programs without asyncio. Arguments,
-    results and errors are those of AsyncTransactionProducer."""
+    """A producer that also sends messages in transactions, for programs without asyncio.
+
+    Arguments, results and errors are those of AsyncTransactionProducer.
+    """
 
     def __init__(
         self,
@@ -200,14 +242,33 @@ class TransactionProducer(ProducerFacade[AsyncTransactionProducer]):
     def transaction(
         self, message: Message, *, timeout: timedelta | None = None
     ) -> PlainTransaction:
-        """`with producer.transaction(message) as tx:`, as AsyncTransactionProducer.transaction."""
+        """Return a context manager: `with producer.transaction(message) as tx:`.
+
+        Args:
+            message: The message to send.
+            timeout: See AsyncTransactionProducer.transaction.
+
+        Returns:
+            The transaction.
+        """
         return PlainTransaction(self._client.transaction(message, timeout=timeout), self._loop)
 
     def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout: timedelta | None = None
     ) -> TransactionSendResult:
-        """As AsyncTransactionProducer.send_in_transaction; `execute` runs in the thread of the
-        caller."""
+        """Store the half message, call `execute(message)`, and end the transaction as it returned.
+
+        If `execute` raises, this call raises the same error, and the check decides later.
+
+        Args:
+            message: The message to send.
+            execute: A function that returns a TransactionResolution. It runs in the thread of the
+                caller.
+            timeout: See AsyncTransactionProducer.transaction.
+
+        Returns:
+            The result of the half message, and the decision.
+        """
         with self.transaction(message, timeout=timeout) as tx:
             try:
                 resolution = checked(execute(message), "execute")

@@ -1,1 +1,1 @@
-"""Administering topics, groups, offsets and brokers; dead letters."""
+"""Administer topics, groups, offsets, brokers and dead letters."""

@@ -1,4 +1,4 @@
-"""Message groups in which messages wait behind one that has failed: listed, and let go on."""
+"""List message groups that wait behind a message that has failed, and release them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aerobee_wire.status import Code, MqError
 
 
 async def blocked_message_groups(brokers: Brokers, group: str) -> list[d.BlockedMessageGroup]:
-    """See AsyncAdminClient.blocked_message_groups."""
+    """List blocked message groups: see AsyncAdminClient.blocked_message_groups."""
     answers = await brokers.ask_masters(
         rpcs.LIST_BLOCKED_MESSAGE_GROUPS,
         pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
@@ -28,7 +28,7 @@ async def blocked_message_groups(brokers: Brokers, group: str) -> list[d.Blocked
 async def skip_message(
     brokers: Brokers, group: str, message_id: str, *, reason: str
 ) -> d.BlockedMessageGroup:
-    """See AsyncAdminClient.skip_message."""
+    """Dead-letter the message that blocks a group: see AsyncAdminClient.skip_message."""
     masters = await brokers.masters()
     for blocked in await blocked_message_groups(brokers, group):
         if message_id and blocked.message_id == message_id:

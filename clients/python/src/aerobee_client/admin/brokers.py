@@ -1,4 +1,4 @@
-"""Calling brokers: all masters, those of a topic, or one; which of their failures count."""
+"""Call brokers: all masters, those of a topic, or one; and decide which failures count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_TIMEOUT = timedelta(seconds=5)
 
 
 class Brokers:
-    """The brokers that the name servers know. `timeout_s`: of each call."""
+    """The brokers that the name servers know. `timeout_s`: the time limit of each call."""
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
@@ -39,8 +39,10 @@ class Brokers:
         )
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker name → address, of the masters (of `cluster`). Raises BROKER_NOT_EXIST when there
-        is none."""
+        """Return the masters, optionally of one cluster: broker name → address.
+
+        Raises BROKER_NOT_EXIST if there are none.
+        """
         info = await self.cluster_info()
         masters = {
             data.broker_name: data.addresses[MASTER_ID]
@@ -58,8 +60,11 @@ class Brokers:
         return masters
 
     async def of_topic(self, topic: str, *, reads: bool = False) -> dict[str, str]:
-        """Broker name → address, of the brokers in the route of `topic`. `reads`: for what a slave
-        answers too; its address where there is no master. Raises TOPIC_NOT_EXIST."""
+        """Return the brokers in the route of `topic`: broker name → address.
+
+        `reads`: for requests that a slave answers too. A broker without a master then has the
+        address of a slave. Raises TOPIC_NOT_EXIST.
+        """
         routes = self._instance.routes
         route = await routes.refresh(topic)
         names = {data.broker_name for data in route.queues}
@@ -67,18 +72,23 @@ class Brokers:
         return {name: address_of(name) for name in sorted(names)}
 
     async def ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Asks a broker in the route of `topic` what a slave answers too: its master, or a slave
-        where there is none."""
+        """Send a request that a slave answers too to a broker in the route of `topic`.
+
+        The master answers it, or a slave if there is no master.
+        """
         await self._instance.routes.route(topic)
         address = self._instance.routes.reading_address_of(broker_name)
         try:
             return await self.ask(broker_name, address, rpc, request)
         except BrokerUnreachable:
-            self._instance.routes.forget(topic)  # fetched again by the next call
+            self._instance.routes.forget(topic)  # the next call fetches the route again
             raise
 
     async def ask_named(self, broker: str, rpc: Rpc[Q, R], request: Q) -> R:
-        """Asks a master by its name, or a broker by its address. Raises BROKER_NOT_EXIST."""
+        """Send a request to a master by its name, or to a broker by its address.
+
+        Raises BROKER_NOT_EXIST.
+        """
         address = broker
         if ":" not in broker:
             info = await self.cluster_info()
@@ -102,7 +112,10 @@ class Brokers:
         *,
         timeout_s: float | None = None,
     ) -> R:
-        """Asks one broker. A refusal names it. `timeout_s`: None, that of each call."""
+        """Send a request to one broker. A refusal names the broker.
+
+        `timeout_s`: None for the default time limit.
+        """
         if timeout_s is None:
             timeout_s = self._timeout_s
         try:
@@ -115,7 +128,7 @@ class Brokers:
     async def ask_masters(
         self, rpc: Rpc[Q, R], request: Q, *, absent: Collection[Code] = ()
     ) -> dict[str, R]:
-        """`ask_each` of all masters."""
+        """Send a request to all masters: see `ask_each`."""
         return await self.ask_each(await self.masters(), rpc, request, absent=absent)
 
     async def ask_each(
@@ -127,9 +140,12 @@ class Brokers:
         absent: Collection[Code] = (),
         silent: list[MqError] | None = None,
     ) -> dict[str, R]:
-        """Asks `brokers` (name → address) at once; returns the answers by name. A broker that
-        refuses with a code of `absent` is left out, unless all do. Any other failure is raised, or
-        collected in `silent` when that is given and another broker answers."""
+        """Send a request to `brokers` (name → address) at once. Return the answers by broker name.
+
+        A broker that refuses with a code in `absent` is left out, unless all of them do. Any other
+        failure is raised. If `silent` is given and another broker answers, the failure is appended
+        to `silent` instead.
+        """
         answers = await asyncio.gather(
             *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
             return_exceptions=True,
@@ -153,7 +169,10 @@ class Brokers:
     async def ask_having(
         self, brokers: Mapping[str, str], rpc: Rpc[Q, R], request: Q, *, absent: Code
     ) -> dict[str, R]:
-        """`ask_each`, without those that refuse with the code `absent`; empty when all do."""
+        """Send a request as `ask_each` does, without brokers that refuse with the code `absent`.
+
+        If all of them do, the result is empty.
+        """
         try:
             return await self.ask_each(brokers, rpc, request, absent=(absent,))
         except MqError as error:
@@ -163,13 +182,13 @@ class Brokers:
 
 
 def _without_master(names: Sequence[str]) -> str:
-    """What follows the names of brokers of which only slaves are registered."""
+    """Return the text after the names of brokers that have only slaves."""
     verb = "has" if len(names) == 1 else "have"
     return f"{verb} no master at the moment: see aerobee broker ha-status {names[0]}"
 
 
 class BrokerAdmin(AsyncClient):
-    """What the parts of an admin client have in common. `timeout`: of each call to a broker."""
+    """Base of the parts of an admin client. `timeout`: the time limit of each call to a broker."""
 
     def __init__(
         self,
@@ -187,8 +206,7 @@ class BrokerAdmin(AsyncClient):
 
 @contextmanager
 def numbers_fit() -> Iterator[None]:
-    """Raises INVALID_PARAMETER when the block gives a field of protobuf a number that it cannot
-    hold."""
+    """Raise INVALID_PARAMETER if the block sets a protobuf field to a number out of its range."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Administering topics, groups, offsets and brokers, and reading messages; for asyncio.
+"""Administer topics, groups, offsets and brokers, and read messages; for asyncio.
 
 Reading changes nothing: browsing needs no consumer group and commits no offset. Changes go to every
 master of the cluster, because each broker has its own topics and groups.
@@ -26,10 +26,20 @@ from aerobee_wire.status import Code, MqError
 
 
 class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
-    """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
+    """Administers a cluster, for asyncio. `async with AsyncAdminClient(...) as admin:` closes it.
 
-    `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,
+    Closing it ends its connections. Every method raises MqError: NamesrvUnreachable,
     BrokerUnreachable, RequestTimeout, or the refusal of a broker, which the message names.
+
+    Args:
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        timeout: The time limit of each call to a broker.
+        transport: For tests.
+
+    Example:
+        async with AsyncAdminClient("127.0.0.1:9876") as admin:
+            await admin.create_topic("orders", queues=8)
     """
 
     # ---- cluster ----
@@ -40,29 +50,55 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
     async def broker_status(
         self, broker: str, *, physical_offsets: Sequence[int] = ()
     ) -> d.BrokerStatus:
-        """`broker`: its name, or its address. `physical_offsets`: of records whose expiry is asked
-        for, at most 4096."""
+        """Return the state and counters of a broker.
+
+        Args:
+            broker: The name or address of the broker.
+            physical_offsets: The physical offsets of at most 4,096 records whose expiry times to
+                return.
+
+        Returns:
+            The status of the broker.
+        """
         request = admin_pb2.GetBrokerStatusRequest(physical_offsets=physical_offsets)
         return d.BrokerStatus.of(
             await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
         )
 
     async def broker_times_ms(self) -> dict[str, int]:
-        """Return each master's clock as it answers, milliseconds since the epoch, by broker name.
-        Store times are by these clocks."""
+        """Return the current time of each master by broker name, in milliseconds since the epoch.
+
+        Store times are by these clocks.
+        """
         request = admin_pb2.GetBrokerStatusRequest()
         answers = await self._brokers.ask_masters(rpcs.GET_BROKER_STATUS, request)
         return {name: answer.now_timestamp_ms for name, answer in answers.items()}
 
     async def drain_broker(self, broker: str, *, draining: bool = True) -> bool:
-        """Has a broker (name or address) take no more messages of producers, until `draining` is
-        taken back; it keeps that through restarts. False: it was so already."""
+        """Make a broker refuse messages of producers, until `draining` is set to False.
+
+        The broker keeps the setting through restarts.
+
+        Args:
+            broker: The name or address of the broker.
+            draining: False to accept messages again.
+
+        Returns:
+            False if the setting did not change.
+        """
         request = admin_pb2.SetDrainingRequest(draining=draining)
         answer = await self._brokers.ask_named(broker, rpcs.SET_DRAINING, request)
         return answer.changed
 
     async def broker_backlog(self, broker: str) -> d.BrokerBacklog:
-        """What has yet to leave a broker (name or address) before it can be removed."""
+        """Return what must leave a broker before it can be removed.
+
+        Args:
+            broker: The name or address of the broker.
+
+        Returns:
+            The messages that the broker still holds.
+        """
         request = admin_pb2.GetBacklogRequest()
         return d.BrokerBacklog.of(
             broker, await self._brokers.ask_named(broker, rpcs.GET_BACKLOG, request)
@@ -81,8 +117,20 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         max_bytes: int = 0,
         address: str | None = None,
     ) -> d.Browsed:
-        """Reads a queue from `queue_offset` on; consumes nothing. `max_bytes`: 0 = 256 KiB.
-        `address`: of the broker, when it is known; then no route is asked for."""
+        """Read a queue without consuming its messages.
+
+        Args:
+            topic: The topic to read.
+            broker_name: The broker of the queue.
+            queue_id: The id of the queue.
+            queue_offset: The offset of the first message.
+            max_messages: The maximum number of messages.
+            max_bytes: The maximum number of bytes; 0 for 256 KiB.
+            address: The address of the broker, if it is known. Then no route is requested.
+
+        Returns:
+            The messages, and where to continue.
+        """
         with numbers_fit():
             request = message_pb2.PullRequest(
                 topic=topic,
@@ -99,9 +147,20 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         return d.Browsed.of(broker_name, answer)
 
     async def get_message(self, offset_message_id: str) -> ReceivedMessage:
-        """The record that an offset message id names. The host in it may be an earlier master's:
-        where nobody answers there, every broker is asked for a record of that host. Raises
-        QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
+        """Return the record with an offset message id.
+
+        The id contains the address of a host, which may belong to an earlier master. If that host
+        does not answer, every broker is asked for a record of that host.
+
+        Args:
+            offset_message_id: The id of the record.
+
+        Returns:
+            The message.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
+        """
         address, _ = parse_offset_message_id(offset_message_id)
         brokers = (await self._brokers.cluster_info()).brokers
         name = next(
@@ -121,8 +180,11 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         brokers: Sequence[namesrv_pb2.BrokerData],
         unreachable: MqError,
     ) -> ReceivedMessage:
-        """Of the broker whose log has the record of that host: an offset alone names one in each
-        log. Raises `unreachable` where none has it."""
+        """Return the message of the broker whose log contains the record of that host.
+
+        An offset alone names one record in each log. Raises `unreachable` if no broker has the
+        record.
+        """
         others = {
             each.broker_name: each.addresses[min(each.addresses)]
             for each in brokers
@@ -155,9 +217,21 @@ class AsyncAdminClient(TopicAdmin, GroupAdmin, LiteAdmin, DivergedAdmin):
         end_timestamp_ms: int = 0,
         damaged: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
-        """Messages by one of their keys or by their message id, newest first; at most
-        `max_messages` of each broker. `damaged`: collects an error for each record that may match
-        but cannot be read."""
+        """Return messages by key or by message id, newest first.
+
+        Args:
+            topic: The topic of the messages.
+            key: One of the keys of a message. Give either `key` or `unique_id`.
+            unique_id: The message id.
+            max_messages: The maximum number of messages of each broker.
+            begin_timestamp_ms: The earliest store time, in milliseconds since the epoch.
+            end_timestamp_ms: The latest store time, in milliseconds since the epoch; 0 for no
+                limit.
+            damaged: Collects an error for each record that may match but cannot be read.
+
+        Returns:
+            The messages.
+        """
         if bool(key) == bool(unique_id):
             raise MqError(Code.INVALID_PARAMETER, "give either a key or a unique_id to look for")
         with numbers_fit():

@@ -1,5 +1,6 @@
-"""The dead letters of a consumer group: reading, counting, purging. They are read by queue offset,
-which consumes nothing.
+"""Read, count and purge the dead letters of a consumer group.
+
+They are read by queue offset, which does not consume them.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.descriptions import Browsed, QueueStatus
     from aerobee_client.message import ReceivedMessage
 
-# Of one read: messages at most, and bytes at most, whichever is reached first.
+# Limits of one read: messages and bytes, whichever is reached first.
 PAGE_MESSAGES = 1_024
 PAGE_BYTES = 4 * 1024 * 1024
-# A broker that goes away in the middle is waited for. The name servers forget one that has died.
+# If a broker becomes unavailable in the middle, wait for it. The name servers drop a broker that
+# has died.
 PATIENCE_S = 30.0
 AWAY = frozenset({Code.TOPIC_NOT_EXIST, Code.BROKER_NOT_EXIST})
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead letters. An empty field selects all. `ids`: message ids or offset message ids;
-    `reason`: the failure reason, e.g. the class of an exception. `since_ms`, `until_ms`: stored at
-    or after the one and before the other, ms since the epoch."""
+    """The selection of dead letters. An empty field selects all.
+
+    `ids` are message ids or offset message ids. `reason` is the failure reason, such as the class
+    of an exception. `since_ms` and `until_ms` limit the store time, in milliseconds since the
+    epoch: at or after the first, and before the second.
+    """
 
     ids: frozenset[str] = frozenset()
     tag: str = ""
@@ -52,15 +57,15 @@ class Selection:
 class DeadLetters:
     """The dead letters of one group, broker by broker, queue by queue, oldest first.
 
-    `corrupted`, `expired`: how many records could not be read so far, because they failed their
-    check or were deleted by retention meanwhile. `scanned`, `total`: how many records the current
-    read has passed, and how many there are to pass.
+    `corrupted` counts records that failed their check so far. `expired` counts records that
+    retention deleted before they were read. `scanned` and `total` count the records that the
+    current read has passed, and all of its records.
     """
 
     def __init__(
         self, admin: AsyncAdminClient, consumer_group: str, selection: Selection = Selection()
     ) -> None:
-        """Raises INVALID_PARAMETER for an illegal group name."""
+        """Prepare to read. Raises INVALID_PARAMETER for an invalid group name."""
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.topic = dead_letter_topic(consumer_group)
@@ -75,21 +80,21 @@ class DeadLetters:
 
     @property
     def complete(self) -> bool:
-        """Whether every record could be read so far."""
+        """True if every record could be read so far."""
         return not self.corrupted and not self.expired
 
     async def queues(self) -> list[QueueStatus]:
-        """The bounds of their queues; [] when nothing was ever dead-lettered.
+        """Return the bounds of their queues; [] if the group never had a dead letter.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST when the group does not exist either, TOPIC_NOT_EXIST
-        when a broker has the topic but no name server knows it.
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST if the group does not exist either, and TOPIC_NOT_EXIST
+        if a broker has the topic but no name server knows it.
         """
         try:
             return await self._admin.topic_status(self.topic)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-        # An interrupted purge has deleted the route, which the next registration restores.
+        # An interrupted purge has deleted the route. The next registration restores it.
         for topic in await self._admin.list_topics(include_derived=True):
             if topic.topic == self.topic:
                 names = ", ".join(broker.broker_name for broker in topic.brokers)
@@ -103,16 +108,19 @@ class DeadLetters:
         return []
 
     async def count(self) -> int:
-        """How many there are, whatever the selection. Raises like `queues`."""
+        """Return the number of all dead letters, ignoring the selection. Raises like `queues`."""
         return sum(queue.max_offset - queue.min_offset for queue in await self.queues())
 
     async def purge(self) -> bool:
-        """Deletes all of them, whatever the selection, on every broker. False: there were none."""
+        """Delete all dead letters on every broker, ignoring the selection. False: none existed."""
         return await self._admin.delete_topic(self.topic)
 
     async def read(self) -> AsyncGenerator[ReceivedMessage]:
-        """Those of the selection that are stored now; from the second call on, those that were
-        added since the last one. Raises like `queues`."""
+        """Yield the stored dead letters of the selection.
+
+        From the second call on, it yields those that were added since the last call. Raises like
+        `queues`.
+        """
         async with aclosing(self._pages()) as pages:
             async for page in pages:
                 for message in page.messages:
@@ -122,8 +130,11 @@ class DeadLetters:
                 self._pass(page.wanted, page.next_offset)
 
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage]]:
-        """As `read`, in lists of up to PAGE_MESSAGES; the next one is read while the caller has
-        one. A list counts as read once the next one is asked for."""
+        """Yield dead letters as `read` does, in lists of up to PAGE_MESSAGES.
+
+        The next list is read while the caller processes one. A list counts as read when the next
+        one is requested.
+        """
         selects = None if self._selection == Selection() else self._selection.selects
         async with aclosing(self._pages()) as pages:
             async for page in pages:
@@ -146,8 +157,11 @@ class DeadLetters:
                     yield page
 
     async def _range(self, queue: QueueStatus) -> _Range:
-        """What of a queue is to be read. Store times do not fall in a queue, unless a clock was set
-        back; messages out of this order are selected by their own time within the range."""
+        """Return the range of a queue to read.
+
+        Store times do not decrease in a queue, unless a clock was set back. Messages out of order
+        are selected by their own time within the range.
+        """
         key = (queue.broker_name, queue.queue_id)
         start = self._next_offsets.get(key, queue.min_offset)
         end = queue.max_offset
@@ -160,7 +174,7 @@ class DeadLetters:
         return _Range(*key, start, end, self.total)
 
     async def _pages_of(self, wanted: _Range) -> AsyncGenerator[_Page]:
-        """Of one queue; each is asked for before the caller has the one before it."""
+        """Yield the pages of one queue. Each is requested before the previous one is yielded."""
         where = (wanted.broker_name, wanted.queue_id)
 
         def ask(offset: int) -> asyncio.Task[Browsed]:
@@ -181,15 +195,15 @@ class DeadLetters:
                     next_offset = messages[-1].queue_offset + 1 if messages else asked
                     self.expired += max(0, page.min_offset - next_offset)
                     next_offset = max(next_offset, page.next_begin_offset)
-                    # Without progress the topic was deleted and created again meanwhile: what it
-                    # holds now was added since this call began.
+                    # Without progress, the topic was deleted and created again in the meantime. Its
+                    # records were then added after this call began.
                     ends = page.status == "NO_NEW_MESSAGE" or next_offset == asked
                     asking = None if ends or next_offset >= wanted.end else ask(next_offset)
                     asked = next_offset
                 yield _Page(wanted, messages, next_offset)
         finally:
             if asking is not None:
-                asking.cancel()  # also of one that has failed: its error is not logged then
+                asking.cancel()  # also if it has failed: its error is not logged then
 
 
 async def page_of(  # noqa: PLR0917
@@ -200,8 +214,10 @@ async def page_of(  # noqa: PLR0917
     queue_offset: int,
     most: int = PAGE_MESSAGES,
 ) -> Browsed:
-    """At most `most` records from an offset on. A broker that does not answer, and did when the
-    read began, is asked again for PATIENCE_S. Raises MqError."""
+    """Return at most `most` records from an offset on. Raises MqError.
+
+    If a broker stops answering, the request is retried for PATIENCE_S.
+    """
     loop = asyncio.get_running_loop()
     deadline, backoff = loop.time() + PATIENCE_S, Backoff(0.1, 2.0)
     while True:
@@ -218,8 +234,10 @@ async def page_of(  # noqa: PLR0917
 
 
 class _Range(NamedTuple):
-    """Queue offsets of one queue, from `start` to before `end`. `before`: records of the ranges
-    that are read before it."""
+    """Queue offsets of one queue, from `start` to before `end`.
+
+    `before`: the number of records in the ranges that are read before it.
+    """
 
     broker_name: str
     queue_id: int
@@ -229,7 +247,7 @@ class _Range(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """Records of a range. `next_offset`: what follows them."""
+    """Records of a range. `next_offset`: the offset after them."""
 
     wanted: _Range
     messages: list[ReceivedMessage]

@@ -1,4 +1,4 @@
-"""Messages as JSON objects, and the export of dead letters: a file of JSON lines."""
+"""Convert messages to JSON objects, and export dead letters as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
 
 
 def summary(message: ReceivedMessage) -> dict[str, Any]:
-    """Everything about a message but its body and properties.
+    """Return everything about a message except its body and properties.
 
-    "message_id" is the producer's, which a dead letter keeps; "origin_message_id" is the offset
-    message id of the record that was first consumed. "lite_topic": that it was sent to; "": none.
-    "reason" and "description" say why a message was last rejected; "" for one that was not.
+    "message_id" is the producer's, which a dead letter keeps. "origin_message_id" is the offset
+    message id of the record that was first consumed. "lite_topic" is the lite topic of the send; ""
+    for none. "reason" and "description" say why a message was last rejected; "" if it was not.
     """
     return {
         "message_id": message.message_id,
@@ -46,9 +46,11 @@ def summary(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def full(message: ReceivedMessage) -> dict[str, Any]:
-    """The summary, "properties", and the body: as text under "body", or in base64 under
-    "body_base64" when it is not UTF-8. A body that cannot be decompressed is given as it is stored;
-    "body_problem" then says why."""
+    """Return the summary, the "properties" and the body.
+
+    The body is text under "body", or base64 under "body_base64" if it is not UTF-8. If a body
+    cannot be decompressed, the stored bytes are used, and "body_problem" gives the reason.
+    """
     item = summary(message) | {"properties": dict(message.properties)}
     try:
         body = message.body
@@ -62,7 +64,7 @@ def full(message: ReceivedMessage) -> dict[str, Any]:
 
 
 async def export(dead_letters: DeadLetters, write: Callable[[str], object]) -> int:
-    """Writes one line of JSON for each dead letter that `dead_letters` reads. Returns how many."""
+    """Write one line of JSON for each dead letter. Return their number."""
     count = 0
     async for message in dead_letters.read():
         write(json.dumps(full(message), ensure_ascii=False) + "\n")
@@ -72,9 +74,11 @@ async def export(dead_letters: DeadLetters, write: Callable[[str], object]) -> i
 
 @contextmanager
 def replacing(out: Path) -> Iterator[TextIO]:
-    """A text file that takes the place of `out` once it is written and on the disk; when the block
-    raises, `out` stays as it was: after a purge it may be the only copy. A pipe or a device is
-    written directly. Raises OSError."""
+    """Open a text file that replaces `out` once it is written and on the disk.
+
+    If the block raises, `out` does not change: after a purge it may be the only copy. A pipe or
+    device is written directly. Raises OSError.
+    """
     target = out.resolve()
     if out.exists() and not (out.is_file() and target.exists() and target.samefile(out)):
         with out.open("w", encoding="utf-8") as file:

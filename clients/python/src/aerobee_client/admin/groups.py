@@ -1,4 +1,4 @@
-"""Administering consumer groups: part of AsyncAdminClient. Changes go to every master."""
+"""Administer consumer groups: part of AsyncAdminClient. Changes go to every master."""
 
 from __future__ import annotations
 
@@ -35,16 +35,29 @@ class GroupAdmin(BrokerAdmin):
         attributes: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> list[d.Created]:
-        """Creates a consumer group on every master. With `dry_run` it only says where it would.
+        """Create a consumer group on every master.
 
-        `max_attempts`: deliveries of a message before it is dead-lettered (default 17).
-        `retry_delays`: before each retry; the last one repeats. Empty: the broker's delay levels
-        from level 3 on. `exponential_retry`: in place of them. `order`: of consumers that pop, that
-        is of the official SDKs; AUTO consumes topics of the type FIFO in order. They begin at the
-        end of a topic that they have not consumed yet without `consume_from_min_enable`.
+        Args:
+            group: The name of the group.
+            max_attempts: Deliveries of a message before it is dead-lettered. Default: 17.
+            retry_delays: The delay before each retry; the last one repeats. Empty: the broker's
+                delay levels from level 3 on.
+            exponential_retry: Replaces `retry_delays`.
+            order: The order for consumers that pop, such as the official SDKs. AUTO consumes topics
+                of the type FIFO in order.
+            consume_enable: Whether the group may consume.
+            consume_from_min_enable: Whether consumers that pop begin at the first message of a new
+                topic. False: they begin at its end.
+            attributes: Additional attributes of the group.
+            dry_run: Only return where the group would be created.
 
-        Raises AlreadyExists (SUBSCRIPTION_GROUP_EXIST_ALREADY) when a broker has it with other
-        settings: then nothing is changed on any. `update_group` changes settings.
+        Returns:
+            The group on each master, and whether it was created there.
+
+        Raises:
+            AlreadyExists: SUBSCRIPTION_GROUP_EXIST_ALREADY if a broker has the group with other
+                settings. Then nothing is changed on any broker. Use `update_group` to change
+                settings.
         """
         check_group(group)
         attempts = DEFAULT_MAX_ATTEMPTS if max_attempts is None else max_attempts
@@ -63,7 +76,7 @@ class GroupAdmin(BrokerAdmin):
                 **_order(order),
             )
         masters = await self._brokers.masters()
-        # One broker changes nothing when it has the group: it need not be asked first.
+        # With one broker, asking first is unnecessary: it changes nothing if it has the group.
         ask_first = dry_run or len(masters) > 1
         existing = await self._group_configs(masters, group) if ask_first else {}
         _check_same(config, existing.items())
@@ -71,7 +84,7 @@ class GroupAdmin(BrokerAdmin):
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutGroupRequest(group=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)
-        # Somebody else may have created it since.
+        # Another client may have created it in the meantime.
         found = {name: answer.group for name, answer in answers.items() if answer.HasField("group")}
         _check_same(config, found.items())
         return [d.Created(name, masters[name], answer.created) for name, answer in answers.items()]
@@ -89,11 +102,27 @@ class GroupAdmin(BrokerAdmin):
         attributes: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> d.Update:
-        """Changes the settings that are given, and no others, on each master that has the group; as
-        `create_group` says, but `retry_delays` and `exponential_retry` replace each other. An
-        attribute with an empty value is removed. With `dry_run` it only says what it would change.
+        """Change the given settings on each master that has the group.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        `retry_delays` and `exponential_retry` replace each other. For the other settings see
+        `create_group`.
+
+        Args:
+            group: The name of the group.
+            max_attempts: See `create_group`.
+            retry_delays: See `create_group`.
+            exponential_retry: See `create_group`.
+            order: See `create_group`.
+            consume_enable: See `create_group`.
+            consume_from_min_enable: See `create_group`.
+            attributes: The attributes to change. An attribute with an empty value is removed.
+            dry_run: Only return what would change.
+
+        Returns:
+            The changes on each master.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
         given: dict[str, Any] = {}
         if max_attempts is not None or retry_delays is not None or exponential_retry is not None:
@@ -112,7 +141,7 @@ class GroupAdmin(BrokerAdmin):
             config = admin_pb2.GroupConfig(consumer_group=group, **given)
         request = admin_pb2.UpdateGroupRequest(group=config, fields=list(given), dry_run=True)
         masters = await self._brokers.masters()
-        # First all of them are asked what would change: either all do it, or none.
+        # Ask all of them first what would change, so that either all apply it or none.
         would = await self._brokers.ask_each(
             masters, rpcs.UPDATE_GROUP, request, absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,)
         )
@@ -128,7 +157,11 @@ class GroupAdmin(BrokerAdmin):
         return d.Update(tuple(changes))
 
     async def get_group(self, group: str) -> d.GroupDescription:
-        """Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
+        """Return the settings of a group.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
+        """
         answers = await self._brokers.ask_masters(
             rpcs.GET_GROUP,
             admin_pb2.GetGroupRequest(consumer_group=group),
@@ -138,7 +171,7 @@ class GroupAdmin(BrokerAdmin):
         return d.GroupDescription.of(first.group, list(answers))
 
     async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
-        """Sorted by name; the settings are those of the first broker that has the group."""
+        """Return all groups, sorted by name, with the settings of the first broker."""
         request = admin_pb2.ListGroupsRequest(include_system=include_system)
         answers = await self._brokers.ask_masters(rpcs.LIST_GROUPS, request)
         configs: dict[str, admin_pb2.GroupConfig] = {}
@@ -152,8 +185,14 @@ class GroupAdmin(BrokerAdmin):
     async def groups_of_brokers(
         self, *, silent: list[MqError] | None = None
     ) -> dict[str, list[d.GroupDescription]]:
-        """Broker name → the groups that it has, with the settings that they have there. `silent`:
-        as `list_topics` says."""
+        """Return the groups of each broker, with their settings there.
+
+        Args:
+            silent: See `list_topics`.
+
+        Returns:
+            Broker name → its groups.
+        """
         masters = await self._brokers.masters()
         request = admin_pb2.ListGroupsRequest()
         answers = await self._brokers.ask_each(masters, rpcs.LIST_GROUPS, request, silent=silent)
@@ -163,7 +202,15 @@ class GroupAdmin(BrokerAdmin):
         }
 
     async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
-        """From every master. False: there was none."""
+        """Delete a group on every master.
+
+        Args:
+            group: The name of the group.
+            remove_offsets: Whether to delete its consumer offsets too.
+
+        Returns:
+            False if no master had the group.
+        """
         request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
         answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request)
         return any(answer.deleted for answer in answers.values())
@@ -171,9 +218,16 @@ class GroupAdmin(BrokerAdmin):
     async def list_clients(
         self, group: str = "", topic: str = "", *, silent: list[MqError] | None = None
     ) -> list[d.ClientDescription]:
-        """The connected clients, classic ones and those of the official SDKs, sorted by id; only
-        those of `group`, and those that subscribe or publish to `topic`, when given. `silent`: as
-        `list_topics` says."""
+        """Return the connected clients, classic ones and those of the official SDKs, sorted by id.
+
+        Args:
+            group: Only clients of this group.
+            topic: Only clients that subscribe or publish to this topic.
+            silent: See `list_topics`.
+
+        Returns:
+            The clients.
+        """
         request = client_pb2.ListClientsRequest(group=group)
         masters = await self._brokers.masters()
         answers = await self._brokers.ask_each(masters, rpcs.LIST_CLIENTS, request, silent=silent)
@@ -192,10 +246,17 @@ class GroupAdmin(BrokerAdmin):
         ]
 
     async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:
-        """The consumer offset and lag of `group` in each queue, its retry topic included (only in
-        `topic`, when given).
+        """Return the consumer offset and lag of a group in each queue, including its retry topic.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST.
+        Args:
+            group: The name of the group.
+            topic: Only this topic.
+
+        Returns:
+            The progress in each queue.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
         """
         answers = await self._brokers.ask_masters(
             rpcs.GET_CONSUME_STATS,
@@ -208,29 +269,55 @@ class GroupAdmin(BrokerAdmin):
             for queue in answer.queues
         ]
         if topic and not progress:
-            await self._brokers.of_topic(topic)  # raises: an absent topic is no empty list
+            # raises: an absent topic is an error, not an empty list
+            await self._brokers.of_topic(topic)
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
 
     async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
-        """Message groups in which messages wait behind one that `group` failed to consume; first
-        those that wait the longest, at most 1,000 of each broker.
+        """Return message groups that wait behind a message that the group failed to consume.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        The longest wait comes first. Each broker returns at most 1,000.
+
+        Args:
+            group: The name of the consumer group.
+
+        Returns:
+            The blocked message groups.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
         return await blocked.blocked_message_groups(self._brokers, group)
 
     async def skip_message(
         self, group: str, message_id: str, *, reason: str = "Skipped"
     ) -> d.BlockedMessageGroup:
-        """Dead-letters the message that a message group waits for; returns what it held up. Raises
-        QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST."""
+        """Dead-letter the message that blocks a message group.
+
+        Args:
+            group: The name of the consumer group.
+            message_id: The message id of that message.
+            reason: The failure reason to store.
+
+        Returns:
+            The message group that it blocked.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND or SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
         return await blocked.skip_message(self._brokers, group, message_id, reason=reason)
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:
-        """Stores offsets of `group` as one of its consumers would: (topic, broker name, queue id) →
-        the queue offset of its next message, also backwards. A broker stores all or none.
+        """Store offsets of a group as one of its consumers would, also backwards.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, BROKER_NOT_EXIST.
+        Each broker stores all of its offsets or none.
+
+        Args:
+            group: The name of the group.
+            offsets: (topic, broker name, queue id) → the queue offset of the next message.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST or BROKER_NOT_EXIST.
         """
         requests: dict[str, offset_pb2.UpdateConsumerOffsetsRequest] = {}
         for (topic, broker_name, queue_id), offset in offsets.items():
@@ -259,12 +346,24 @@ class GroupAdmin(BrokerAdmin):
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
     ) -> list[d.QueueOffset]:
-        """Moves the offsets of `group` in every queue of `topic`: to a store time (below 0: the
-        end) or to a queue offset. A queue that ends before `queue_offset` is moved to its end. A
-        running consumer follows at its next pull.
+        """Move the offsets of a group in every queue of a topic.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, INVALID_PARAMETER (every queue ends
-        before `queue_offset`).
+        A running consumer follows at its next pull.
+
+        Args:
+            group: The name of the group.
+            topic: The name of the topic.
+            timestamp_ms: The store time to move to, in milliseconds since the epoch; negative for
+                the end. Give either this or `queue_offset`.
+            queue_offset: The queue offset to move to. A queue that ends before it is moved to its
+                end.
+
+        Returns:
+            The new offset of each queue.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, or INVALID_PARAMETER if every
+                queue ends before `queue_offset`.
         """
         if (timestamp_ms is None) == (queue_offset is None):
             raise MqError(
@@ -290,8 +389,11 @@ class GroupAdmin(BrokerAdmin):
     async def _check_within(
         self, brokers: Mapping[str, str], topic: str, queue_offset: int
     ) -> None:
-        """Raises INVALID_PARAMETER: more likely a time, or another topic's offset, than a wish to
-        skip every message."""
+        """Raise INVALID_PARAMETER if every queue ends before the offset.
+
+        Such a number is more likely a time, or an offset of another topic, than a request to skip
+        every message.
+        """
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True)
         answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
         end = max(
@@ -308,19 +410,29 @@ class GroupAdmin(BrokerAdmin):
     async def forget_offsets(
         self, group: str, topic: str, *, dry_run: bool = False
     ) -> list[d.QueueOffset]:
-        """Drops the offsets of `group` in a topic that it has left, on every master: it begins
-        there as a new group does. Returns what was dropped, with `dry_run` what would be; [] when
-        there was nothing.
+        """Delete the offsets of a group in a topic that it no longer consumes, on every master.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST, ILLEGAL_OPERATION while a member consumes the topic,
-        INVALID_PARAMETER for a parent of lite topics and the group's own retry topic.
+        If it consumes the topic again, it begins there as a new group does.
+
+        Args:
+            group: The name of the group.
+            topic: The name of the topic.
+            dry_run: Only return what would be deleted.
+
+        Returns:
+            The deleted offsets; [] if there were none.
+
+        Raises:
+            MqError: SUBSCRIPTION_GROUP_NOT_EXIST, ILLEGAL_OPERATION while a member consumes the
+                topic, or INVALID_PARAMETER for a parent of lite topics and for the group's own
+                retry topic.
         """
         masters = await self._brokers.masters()
         absent = (Code.SUBSCRIPTION_GROUP_NOT_EXIST,)
         request = offset_pb2.ForgetConsumerOffsetsRequest(
             consumer_group=group, topic=topic, dry_run=True
         )
-        # First all of them are asked: either all do it, or none.
+        # Ask all of them first, so that either all do it or none.
         answers = await self._brokers.ask_each(
             masters, rpcs.FORGET_CONSUMER_OFFSETS, request, absent=absent
         )
@@ -337,7 +449,7 @@ class GroupAdmin(BrokerAdmin):
     async def _group_configs(
         self, brokers: Mapping[str, str], group: str
     ) -> dict[str, admin_pb2.GroupConfig]:
-        """By the names of the brokers that have it."""
+        """Return the settings of a group by the names of the brokers that have it."""
         request = admin_pb2.GetGroupRequest(consumer_group=group)
         answers = await self._brokers.ask_having(
             brokers, rpcs.GET_GROUP, request, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -350,8 +462,10 @@ def _retries(
     retry_delays: Sequence[timedelta] | None,
     exponential_retry: ExponentialRetryPolicy | None,
 ) -> dict[str, Any]:
-    """The fields of GroupConfig that say when and how often to retry; those of None stay out, but
-    delays and exponential retry go together. Raises INVALID_PARAMETER."""
+    """Return the fields of GroupConfig for retries. None leaves a field out.
+
+    Delays and exponential retry are set together. Raises INVALID_PARAMETER.
+    """
     fields: dict[str, Any] = {}
     if max_attempts is not None:
         if max_attempts < 1:
@@ -379,7 +493,7 @@ def _order(order: ConsumeOrder) -> dict[str, Any]:
 def _check_same(
     wanted: admin_pb2.GroupConfig, found: Iterable[tuple[str, admin_pb2.GroupConfig]]
 ) -> None:
-    """Raises AlreadyExists. `found`: broker names and what is there."""
+    """Raise AlreadyExists if settings differ. `found`: broker names, and the settings there."""
     different = [change for name, there in found for change in _differences(name, there, wanted)]
     if different:
         code = Code.SUBSCRIPTION_GROUP_EXIST_ALREADY

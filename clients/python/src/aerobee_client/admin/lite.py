@@ -1,4 +1,4 @@
-"""Looking at lite topics: part of AsyncAdminClient. Asks the brokers of the parent's route."""
+"""List lite topics and their clients, at the parent's brokers: part of AsyncAdminClient."""
 
 from __future__ import annotations
 
@@ -21,13 +21,25 @@ class LiteAdmin(BrokerAdmin):
         lite_topic: str = "",
         silent: list[MqError] | None = None,
     ) -> d.LiteTopics:
-        """At most `limit` (1 to 1,000) lite topics of a topic of the type LITE, and how many have
-        messages: those with the most messages first; with a `group` that is bound to it, those of
-        which it has the most to settle. `lite_topic`: only this one. `silent`: as `list_topics`
-        says.
+        """Return lite topics of a topic of the type LITE, and the number of those with messages.
 
-        Raises TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (the topic is not of
-        the type LITE, the group is not bound to it, the limit).
+        The lite topics with the most messages come first; with a group, those with the most
+        unsettled messages.
+
+        Args:
+            parent: The topic of the type LITE.
+            group: A group that is bound to the topic.
+            limit: The maximum number of lite topics, 1 to 1,000.
+            lite_topic: Only this lite topic.
+            silent: See `list_topics`.
+
+        Returns:
+            The lite topics, and their total number.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, or INVALID_PARAMETER if the
+                topic is not of the type LITE, the group is not bound to it, or the limit is
+                invalid.
         """
         with numbers_fit():
             request = lite_pb2.ListLiteTopicsRequest(
@@ -51,9 +63,19 @@ class LiteAdmin(BrokerAdmin):
     async def list_lite_clients(
         self, parent: str, lite_topic: str = "", *, silent: list[MqError] | None = None
     ) -> list[d.LiteClientDescription]:
-        """The clients that subscribe to lite topics of `parent`, sorted by group and id; only those
-        that get `lite_topic`, when given. `silent`: as `list_topics` says. Raises TOPIC_NOT_EXIST,
-        INVALID_PARAMETER (it is not of the type LITE)."""
+        """Return the clients that subscribe to lite topics of `parent`, sorted by group and id.
+
+        Args:
+            parent: The topic of the type LITE.
+            lite_topic: Only clients that get this lite topic.
+            silent: See `list_topics`.
+
+        Returns:
+            The clients.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST, or INVALID_PARAMETER if the topic is not of the type LITE.
+        """
         request = lite_pb2.ListLiteClientsRequest(parent=parent, lite_topic=lite_topic)
         brokers = await self._brokers.of_topic(parent)
         answers = await self._brokers.ask_each(

@@ -1,4 +1,4 @@
-"""Rebalancing: a topic is created on the brokers that lack it, with the groups that read it."""
+"""Rebalance a topic: create it on brokers that lack it, with the groups that read it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from aerobee_wire.topics import check_topic
 
 
 async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Rebalanced]:
-    """See AsyncAdminClient.rebalance_topic. Where brokers differ in the topic's settings, those
-    with the most queues to write are taken. Groups come first: a message must not find a group
-    there that a client made with the default settings.
+    """Rebalance a topic: see AsyncAdminClient.rebalance_topic.
+
+    If brokers differ in the settings of the topic, the settings with the most write queues are
+    used. Groups are created first. Otherwise a consumer of a new message could find a group that a
+    client created with the default settings.
     """
     check_topic(topic)
     masters = await brokers.masters()
@@ -55,7 +57,7 @@ async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Re
 async def topic_configs(
     brokers: Brokers, masters: Mapping[str, str], topic: str
 ) -> dict[str, namesrv_pb2.TopicConfig]:
-    """By the names of the brokers that have it."""
+    """Return the settings of a topic by the names of the brokers that have it."""
     request = admin_pb2.GetTopicRequest(topic=topic)
     answers = await brokers.ask_having(
         masters, rpcs.GET_TOPIC, request, absent=Code.TOPIC_NOT_EXIST
@@ -66,8 +68,10 @@ async def topic_configs(
 async def _missing_groups(
     brokers: Brokers, masters: Mapping[str, str], having: list[str], lacking: list[str]
 ) -> dict[str, list[admin_pb2.GroupConfig]]:
-    """Broker name, of those lacking the topic → the groups that those having it have beyond its
-    own."""
+    """Return the groups to create: name of a broker that lacks the topic → its missing groups.
+
+    A group is missing if a broker that has the topic has the group.
+    """
     if not lacking:
         return {}
     asked = {name: masters[name] for name in (*having, *lacking)}

@@ -1,4 +1,4 @@
-"""Looking at the replicas of a broker, and making one of them master: part of AsyncAdminClient."""
+"""List the replicas of a broker, and promote one of them to master: part of AsyncAdminClient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee_client.admin.brokers import BrokerAdmin
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
-PROMOTION_S = 60.0  # the replicas catch up, and the new master restores what it delivers
+PROMOTION_S = 60.0  # the replicas catch up, and the new master restores its delivery state
 
 Statuses = list[replica_pb2.GetReplicationStatusResponse]
 
@@ -21,9 +21,19 @@ class ReplicaAdmin(BrokerAdmin):
     async def replicas(
         self, broker_name: str, *, silent: list[MqError] | None = None
     ) -> list[d.ReplicaDescription]:
-        """The replicas of a broker that name servers know, by replica id; none where it keeps one
-        copy. `silent`: collects the errors of those that do not answer; without it, or when none
-        answers, they are raised. Raises BROKER_NOT_EXIST."""
+        """Return the replicas of a broker that name servers know, by replica id.
+
+        Args:
+            broker_name: The name of the broker.
+            silent: Collects the errors of replicas that do not answer. Without it, or if no replica
+                answers, the first error is raised.
+
+        Returns:
+            The replicas; empty for a broker that keeps one copy.
+
+        Raises:
+            MqError: BROKER_NOT_EXIST if no such broker is registered.
+        """
         addresses = await self._addresses_of(broker_name)
         statuses = await self._statuses(broker_name, addresses, silent)
         master = _master(statuses)
@@ -31,9 +41,19 @@ class ReplicaAdmin(BrokerAdmin):
         return sorted(found, key=lambda each: each.replica_id)
 
     async def replica(self, broker: str) -> d.ReplicaDescription | None:
-        """`broker`: its name, for its master, or the address of a replica. None: it keeps one
-        copy. What only the master knows is told where this is the master. Raises BROKER_NOT_EXIST,
-        SERVICE_NOT_AVAILABLE (its store opens)."""
+        """Return the description of one replica.
+
+        Facts that only the master knows are included if this is the master.
+
+        Args:
+            broker: The name of a broker, for its master; or the address of a replica.
+
+        Returns:
+            The description; None if the broker keeps one copy.
+
+        Raises:
+            MqError: BROKER_NOT_EXIST, or SERVICE_NOT_AVAILABLE while its store opens.
+        """
         request = replica_pb2.GetReplicationStatusRequest()
         try:
             status = await self._brokers.ask_named(broker, rpcs.GET_REPLICATION_STATUS, request)
@@ -46,12 +66,22 @@ class ReplicaAdmin(BrokerAdmin):
     async def promote_replica(
         self, broker_name: str, *, to: int | None = None, unclean: bool = False
     ) -> d.PromotionResult:
-        """Makes a replica master, and returns once it serves. `to`: its replica id; None: the one
-        in sync, besides the master, whose log goes furthest. A master that can be reached hands
-        over: no send fails. `unclean`: though acknowledged messages may be lost.
+        """Make a replica master, and return once it serves.
 
-        Raises BROKER_NOT_EXIST, ILLEGAL_OPERATION (there is no such replica, or messages might be
-        lost), FLUSH_SLAVE_TIMEOUT (the replicas do not catch up).
+        If the master can be reached, it hands over, and no send fails.
+
+        Args:
+            broker_name: The name of the broker.
+            to: The replica id. Default: the in-sync replica with the longest log, besides the
+                master.
+            unclean: Whether to promote it even if acknowledged messages may be lost.
+
+        Returns:
+            The new master.
+
+        Raises:
+            MqError: BROKER_NOT_EXIST, ILLEGAL_OPERATION if the replica does not exist or messages
+                might be lost, or FLUSH_SLAVE_TIMEOUT if the replicas do not catch up.
         """
         found = await self.replicas(broker_name, silent=[])
         target = _chosen(broker_name, found, to)
@@ -97,7 +127,7 @@ class ReplicaAdmin(BrokerAdmin):
                 found.append(answer)
             elif not isinstance(answer, MqError):
                 raise answer
-            elif answer.code is not Code.REQUEST_CODE_NOT_SUPPORTED:  # a broker of one copy
+            elif answer.code is not Code.REQUEST_CODE_NOT_SUPPORTED:  # a broker that keeps one copy
                 failed.append(answer)
         if failed and (silent is None or not found):
             raise failed[0]
@@ -107,7 +137,7 @@ class ReplicaAdmin(BrokerAdmin):
 
 
 def _master(statuses: Statuses) -> replica_pb2.GetReplicationStatusResponse | None:
-    """The one of the highest epoch: an earlier one may not have heard yet."""
+    """Return the master with the highest epoch: an earlier one may not know of it yet."""
     masters = [each for each in statuses if each.role == "master"]
     return max(masters, key=lambda each: each.replica.epoch, default=None)
 
@@ -115,7 +145,7 @@ def _master(statuses: Statuses) -> replica_pb2.GetReplicationStatusResponse | No
 def _chosen(
     broker_name: str, found: Sequence[d.ReplicaDescription], to: int | None
 ) -> d.ReplicaDescription:
-    """Raises ILLEGAL_OPERATION."""
+    """Return the replica to promote. Raises ILLEGAL_OPERATION."""
     if not found:
         reason = f"broker {broker_name} keeps one copy: there is no other one to be made master"
         raise MqError(Code.ILLEGAL_OPERATION, reason)

@@ -1,4 +1,4 @@
-"""Administering topics, groups, offsets and brokers, and reading messages; without asyncio."""
+"""Administer topics, groups, offsets and brokers, and read messages; without asyncio."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from aerobee_client.runtime.facade import Facade, blocking
 
 
 class AdminClient(Facade[AsyncAdminClient]):
-    """`with AdminClient(...) as admin:`, or call `close()`. Any thread may use it.
+    """Administers a cluster. Use `with AdminClient(...) as admin:`, or call `close()`.
 
-    Arguments, results and errors are those of AsyncAdminClient. To be made after a fork, not
-    before: its thread and its connections do not survive one.
+    Any thread may use it. Arguments, results and errors are those of AsyncAdminClient. Make it
+    after a fork, not before: its thread and connections do not survive a fork.
+
+    Args:
+        namesrv: The addresses of the name servers, "host:port;host:port" or a sequence. Default:
+            NAMESRV_ADDR of the environment.
+        timeout: The time limit of each call to a broker.
+
+    Example:
+        with AdminClient("127.0.0.1:9876") as admin:
+            admin.create_topic("orders", queues=8)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Administering topics: part of AsyncAdminClient. Changes go to every master of the cluster."""
+"""Administer topics: part of AsyncAdminClient. Changes go to every master of the cluster."""
 
 from __future__ import annotations
 
@@ -36,11 +36,26 @@ class TopicAdmin(BrokerAdmin):
         cluster: str | None = None,
         dry_run: bool = False,
     ) -> list[d.Created]:
-        """Creates a topic with `queues` queues, or `read_queues` and `write_queues`, on each master
-        (of `cluster`). With `dry_run` it only says what it would create.
+        """Create a topic on each master.
 
-        Raises AlreadyExists (TOPIC_EXIST_ALREADY) when a broker has it with other settings: then
-        nothing is changed on any. `update_topic` changes settings.
+        Args:
+            topic: The name of the topic.
+            queues: The number of queues on each broker.
+            read_queues: The number of readable queues. Default: `queues`.
+            write_queues: The number of writable queues. Default: `queues`.
+            permission: Bits: 4 read, 2 write.
+            message_type: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE or MIXED.
+            order: The `order` setting of RocketMQ.
+            attributes: Additional attributes of the topic.
+            cluster: Only masters of this cluster.
+            dry_run: Only return where the topic would be created.
+
+        Returns:
+            The topic on each master, and whether it was created there.
+
+        Raises:
+            AlreadyExists: TOPIC_EXIST_ALREADY if a broker has the topic with other settings. Then
+                nothing is changed on any broker. Use `update_topic` to change settings.
         """
         check_topic(topic)
         _check_type(message_type)
@@ -54,17 +69,17 @@ class TopicAdmin(BrokerAdmin):
                 attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
         masters = await self._brokers.masters(cluster)
-        # One broker changes nothing when it has the topic: it need not be asked first.
+        # With one broker, asking first is unnecessary: it changes nothing if it has the topic.
         ask_first = dry_run or len(masters) > 1
         existing = await topic_configs(self._brokers, masters, topic) if ask_first else {}
-        if not is_system(topic):  # which the brokers refuse
+        if not is_system(topic):  # the brokers refuse system topics
             _check_same(config, existing.items())
         if dry_run:
             return [d.Created(name, masters[name], name not in existing) for name in masters]
         request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
         answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
         self._instance.routes.forget(topic)
-        # Somebody else may have created it since.
+        # Another client may have created it in the meantime.
         found = {name: answer.topic for name, answer in answers.items() if answer.HasField("topic")}
         _check_same(config, found.items())
         return [
@@ -87,12 +102,27 @@ class TopicAdmin(BrokerAdmin):
         dry_run: bool = False,
         force: bool = False,
     ) -> d.Update:
-        """Changes the settings that are given, and no others, on each master (of `cluster`) that
-        has the topic. `queues`: to read and to write. An attribute with an empty value is removed.
-        With `dry_run` it only says what it would change.
+        """Change the given settings on each master that has the topic.
 
-        Raises TOPIC_NOT_EXIST, and ILLEGAL_OPERATION when messages would become unreadable and
-        `force` is not set: then nothing is changed on any broker.
+        Args:
+            topic: The name of the topic.
+            queues: The number of readable and writable queues.
+            read_queues: The number of readable queues.
+            write_queues: The number of writable queues.
+            permission: Bits: 4 read, 2 write.
+            message_type: See `create_topic`.
+            order: See `create_topic`.
+            attributes: The attributes to change. An attribute with an empty value is removed.
+            cluster: Only masters of this cluster.
+            dry_run: Only return what would change.
+            force: Whether to apply changes that make messages unreadable.
+
+        Returns:
+            The changes on each master, and the queues that become unreadable.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST, or ILLEGAL_OPERATION if messages would become unreadable
+                without `force`. Then nothing is changed on any broker.
         """
         read = queues if read_queues is None else read_queues
         write = queues if write_queues is None else write_queues
@@ -114,7 +144,7 @@ class TopicAdmin(BrokerAdmin):
             config = namesrv_pb2.TopicConfig(topic=topic, **given)
         request = admin_pb2.UpdateTopicRequest(topic=config, fields=list(given), dry_run=True)
         masters = await self._brokers.masters(cluster)
-        # First all of them are asked what would change: either all do it, or none.
+        # Ask all of them first what would change, so that either all apply it or none.
         would = await self._brokers.ask_each(
             masters, rpcs.UPDATE_TOPIC, request, absent=(Code.TOPIC_NOT_EXIST,)
         )
@@ -144,8 +174,17 @@ class TopicAdmin(BrokerAdmin):
         include_derived: bool = False,
         silent: list[MqError] | None = None,
     ) -> list[d.TopicDescription]:
-        """Sorted by name. `include_derived`: retry and dead-letter topics too. `silent`: collects
-        the errors of brokers that do not answer; without it such an error is raised."""
+        """Return all topics, sorted by name.
+
+        Args:
+            include_system: Whether to include topics of the system.
+            include_derived: Whether to include retry and dead-letter topics.
+            silent: Collects the errors of brokers that do not answer. Without it, such an error is
+                raised.
+
+        Returns:
+            The topics.
+        """
         masters = await self._brokers.masters()
         request = admin_pb2.ListTopicsRequest(include_system=include_system)
         answers = await self._brokers.ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
@@ -158,8 +197,16 @@ class TopicAdmin(BrokerAdmin):
         return [d.TopicDescription.of(topic, found[topic]) for topic in sorted(found)]
 
     async def topic_names(self, *, include_derived: bool = False) -> list[str]:
-        """Of the topics that a name server knows, sorted; without those of the system, and only
-        with `include_derived` with retry and dead-letter topics. No broker is asked."""
+        """Return the names of the topics that a name server knows, sorted, without system topics.
+
+        This call does not ask brokers.
+
+        Args:
+            include_derived: Whether to include retry and dead-letter topics.
+
+        Returns:
+            The names.
+        """
         call, scopes = self._instance.namesrv.call, namesrv_pb2.ListTopicsRequest
         known = await call(rpcs.LIST_TOPIC_ROUTES, scopes(scope=scopes.ALL))
         system = await call(rpcs.LIST_TOPIC_ROUTES, scopes(scope=scopes.SYSTEM))
@@ -172,19 +219,37 @@ class TopicAdmin(BrokerAdmin):
         ]
 
     async def routed_topics(self, broker_name: str) -> list[str]:
-        """The topics whose routes name a broker, as a name server has them: sorted, and with those
-        of the system. One call for all of them. Raises NO_PERMISSION: the list is turned off
-        (enableTopicList)."""
+        """Return the topics whose routes contain a broker, sorted, including system topics.
+
+        A name server answers with one call for all of them.
+
+        Args:
+            broker_name: The name of the broker.
+
+        Returns:
+            The names of the topics.
+
+        Raises:
+            MqError: NO_PERMISSION if the list is turned off (enableTopicList).
+        """
         scopes = namesrv_pb2.ListTopicsRequest
         request = scopes(scope=scopes.BROKER, broker_name=broker_name)
         return list((await self._instance.namesrv.call(rpcs.LIST_TOPIC_ROUTES, request)).topics)
 
     async def topic_route(self, topic: str) -> d.RouteDescription:
-        """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""
+        """Return the current route of a topic from a name server.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST if the topic has no route.
+        """
         return d.RouteDescription.of(topic, await self._instance.routes.refresh(topic))
 
     async def topic_status(self, topic: str) -> list[d.QueueStatus]:
-        """The bounds of each queue. Raises TOPIC_NOT_EXIST."""
+        """Return the bounds of each queue of a topic.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST if the topic has no route.
+        """
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
         brokers = await self._brokers.of_topic(topic, reads=True)
         answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
@@ -200,9 +265,17 @@ class TopicAdmin(BrokerAdmin):
     async def topic_bounds(
         self, places: Iterable[tuple[str, str]], addresses: Mapping[str, str]
     ) -> dict[tuple[str, str], d.TopicBounds | MqError]:
-        """The bounds of all queues of each place (topic, broker name), or why they are not known:
-        one call for each place, all at once. `addresses`: broker name → address, as `cluster` has
-        them; no name server is asked."""
+        """Return the bounds of all queues of each place, or why they are unknown.
+
+        It makes one call for each place, all at once, and does not ask a name server.
+
+        Args:
+            places: (topic, broker name) of each place.
+            addresses: Broker name → address, as `cluster` returns them.
+
+        Returns:
+            The bounds or the error of each place.
+        """
 
         async def asked(topic: str, broker_name: str) -> d.TopicBounds | MqError:
             request = offset_pb2.GetQueueOffsetsRequest(topic=topic, without_timestamps=True)
@@ -220,11 +293,16 @@ class TopicAdmin(BrokerAdmin):
         return dict(zip(keys, answers, strict=True))
 
     async def delete_topic(self, topic: str) -> bool:
-        """From every name server and every master, with the consumer offsets. False: no broker had
-        it.
+        """Delete a topic, with its consumer offsets, from every name server and every master.
 
-        The routes are deleted first: when a send creates the topic again meanwhile, its broker
-        registers it with the name servers at once, and that route must stay.
+        The routes are deleted first. If a send creates the topic again in the meantime, its broker
+        registers the topic at once, and that route must stay.
+
+        Args:
+            topic: The name of the topic.
+
+        Returns:
+            False if no broker had the topic.
         """
         masters = await self._brokers.masters()
         await self._instance.namesrv.call_each(
@@ -236,11 +314,19 @@ class TopicAdmin(BrokerAdmin):
         return any(answer.deleted for answer in answers.values())
 
     async def rebalance_topic(self, topic: str, *, dry_run: bool = False) -> list[d.Rebalanced]:
-        """Creates the topic on the masters that lack it, with the settings that it has elsewhere,
-        and there the consumer groups that they lack; draining brokers are left out. Returns what
-        each new broker got, with `dry_run` what it would get.
+        """Create a topic on the masters that lack it, with its settings on other brokers.
 
-        Raises TOPIC_NOT_EXIST when no broker has the topic.
+        The consumer groups that are missing there are created too. Draining brokers are left out.
+
+        Args:
+            topic: The name of the topic.
+            dry_run: Only return what would be created.
+
+        Returns:
+            The topic and groups that each new broker got.
+
+        Raises:
+            MqError: TOPIC_NOT_EXIST if no broker has the topic.
         """
         made = await rebalance(self._brokers, topic, dry_run=dry_run)
         self._instance.routes.forget(topic)
@@ -255,8 +341,18 @@ class TopicAdmin(BrokerAdmin):
         *,
         upper: bool = False,
     ) -> int:
-        """The first offset stored at or after a time (the maximum when all are older); with
-        `upper`, the last stored at or before it."""
+        """Return the first offset that was stored at or after a time.
+
+        Args:
+            topic: The name of the topic.
+            broker_name: The broker of the queue.
+            queue_id: The id of the queue.
+            timestamp_ms: The time, in milliseconds since the epoch.
+            upper: Return the last offset that was stored at or before the time instead.
+
+        Returns:
+            The queue offset; the maximum offset if all messages are older.
+        """
         boundary = (
             offset_pb2.SearchOffsetRequest.UPPER if upper else offset_pb2.SearchOffsetRequest.LOWER
         )
@@ -274,15 +370,17 @@ def _check_type(message_type: str) -> None:
     if message_type not in MESSAGE_TYPES:
         raise MqError(
             Code.INVALID_PARAMETER,
-            f"{message_type!r} is no message type: choose one of {', '.join(MESSAGE_TYPES)}",
+            f"invalid message type {message_type!r}: choose one of {', '.join(MESSAGE_TYPES)}",
         )
 
 
 def _check_same(
     wanted: namesrv_pb2.TopicConfig, found: Iterable[tuple[str, namesrv_pb2.TopicConfig]]
 ) -> None:
-    """Raises AlreadyExists, or TOPIC_EXIST_ALREADY for the topic of a broker's own name. `found`:
-    broker names and what is there."""
+    """Raise AlreadyExists if settings differ. `found`: broker names, and the settings there.
+
+    Raises TOPIC_EXIST_ALREADY for the topic that has a broker's own name.
+    """
     different = [change for name, there in found for change in _differences(name, there, wanted)]
     if any(change.broker_name == wanted.topic for change in different):
         raise MqError(

@@ -1,1 +1,1 @@
-"""Name servers and brokers as a client sees them."""
+"""Find and call name servers and brokers."""

@@ -1,8 +1,8 @@
-"""The registration of a client with one broker: heartbeats, and a stream of notices whose end tells
-the broker that the client is gone.
+"""Register a client with one broker: heartbeats, and a stream of notices.
 
-A broken link is opened again until it is closed. By then the broker has unregistered the client, so
-every link starts with a heartbeat.
+When the stream ends, the broker knows that the client has disconnected. A broken link is reopened
+until it is closed. By then the broker has unregistered the client, so every link starts with a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-# (address of the broker, notice)
+# (address of the broker, notice).
 OnNotice = Callable[[str, client_pb2.ClientNotice], None]
-# Address; whether the link to it is up, or has broken.
+# (address of the broker, whether the link is up or has broken).
 OnLink = Callable[[str, bool], None]
 
 
@@ -35,16 +35,22 @@ def ignore_link(_address: str, _is_up: bool) -> None: ...
 
 HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
-STEADY_S = 10.0  # a link that broke earlier is opened again ever more slowly
+STEADY_S = 10.0  # a link that broke earlier is reopened after increasing pauses
 
 
 class BrokerLink:
-    """`heartbeat` makes the current heartbeat. `on_notice`: None for a client that takes no
-    notices; no stream is held open before `watch`. `refusal`: why the last heartbeat failed.
-    `capabilities`: what the broker said at the last one. `clock_ahead_ms`: its time of day then,
-    minus this client's. `is_watching`: the stream is open.
-    `on_link` is called with the address and True when the stream is open, and with False when it
-    has ended."""
+    """A link to one broker.
+
+    Attributes:
+        heartbeat: Makes the current heartbeat.
+        on_notice: None for a client without notices. No stream is held open before `watch`.
+        on_link: Called with the address and True when the stream is open, and with False when it
+            has ended.
+        refusal: Why the last heartbeat failed.
+        capabilities: The capabilities in the broker's last response.
+        clock_ahead_ms: The broker's time minus this client's, at the last heartbeat.
+        is_watching: Whether the stream is open.
+    """
 
     def __init__(
         self,
@@ -73,34 +79,32 @@ class BrokerLink:
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def until_tried(self) -> None:
-        """Returns after the first heartbeat, failed (see `refusal`) or not, or when the link is
-        closed."""
+        """Wait until the first heartbeat has ended (see `refusal`), or the link closes."""
         await self._tried.wait()
 
     def watch(self) -> None:
-        """Holds a stream of notices open from now on."""
+        """Hold a stream of notices open from now on."""
         self._watches.set()
         if self.refusal is not None:
             self._watch_tried.set()
 
     async def until_watching(self) -> None:
-        """Returns when a stream is open (see `is_watching`) or could not be opened, or when the
-        link is closed."""
+        """Wait until a stream is open (see `is_watching`) or has failed, or the link closes."""
         await self._watch_tried.wait()
 
     async def beat(self) -> None:
-        """One heartbeat now. Raises MqError."""
+        """Send one heartbeat now. Raises MqError."""
         began_ms = self._clock.now_ms()
         response = await self._transport.call(
             self.address, rpcs.HEARTBEAT, self._heartbeat(), timeout_s=CALL_TIMEOUT_S
         )
         self.capabilities = frozenset(response.capabilities)
-        if response.now_timestamp_ms:  # an older broker does not say
+        if response.now_timestamp_ms:  # an older broker does not report it
             middle_ms = (began_ms + self._clock.now_ms()) // 2
             self.clock_ahead_ms = response.now_timestamp_ms - middle_ms
 
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
-        """Closes the link; sends `unregister`, when given, to the broker if that can be reached."""
+        """Close the link. If the broker is reachable, send it `unregister`, if given."""
         self._task.cancel()
         self._tried.set()
         self._watch_tried.set()
@@ -142,7 +146,7 @@ class BrokerLink:
             await asyncio.sleep(backoff.next_s())
 
     async def _hold_open(self) -> None:
-        """Runs until the link breaks, then raises MqError."""
+        """Run until the link breaks, then raise MqError."""
         parts = [asyncio.create_task(self._beat_forever())]
         if self._on_notice is not None:
             parts.append(asyncio.create_task(self._watch(self._on_notice)))
@@ -169,14 +173,15 @@ class BrokerLink:
                 async for notice in notices:
                     if notice.HasField("watching"):
                         if self._has_watched:
-                            # The broker forgets a client when its stream ends, and may have seen
-                            # the end of the last one after the heartbeat that came with this one.
+                            # The broker forgets a client when its stream ends. It may have noticed
+                            # the end of the last stream after the heartbeat that came with this
+                            # one.
                             await self.beat()
                         self._has_watched = self.is_watching = True
                         self._watch_tried.set()
                         self._on_link(self.address, True)
                     on_notice(self.address, notice)
-            finally:  # before the broker learns of it
+            finally:  # before the broker notices
                 self.is_watching = False
                 self._on_link(self.address, False)
         raise BrokerUnreachable(self.address, "it ended the stream of notices")

@@ -1,5 +1,7 @@
-"""Hears of new masters from every name server, without asking. Asking goes on as before: where no
-stream is open, a failed call or the next refresh finds the new master.
+"""Receive notices of new masters from every name server.
+
+Queries continue as before: without an open stream, a failed call or the next refresh finds the new
+master.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class BrokerWatch:
         self._routes = routes
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             for address in self._addresses:
                 group.create_task(self._follow(address), name=f"brokers by {address}")
@@ -58,5 +60,5 @@ class BrokerWatch:
         name, address = members.broker_name, members.addresses[0]
         log.info("the master of %s is now at %s (epoch %d)", name, address, members.epoch)
         if former:
-            # What is under way there may hang, or be answered by a master that was deposed.
+            # Calls in flight there may hang, or be answered by a deposed master.
             await self._transport.drop(former)

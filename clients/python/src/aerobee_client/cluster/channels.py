@@ -1,6 +1,6 @@
-"""The channels of one client: every one is made here, one for each address.
+"""Make the gRPC channels of one client, one for each address.
 
-The place for TLS (`connect`) and for credentials (`metadata`); today all of them are in plaintext.
+All channels are plaintext today. TLS (`connect`) and credentials (`metadata`) would be added here.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import grpc
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Rpc
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; the servers take as much
+# enough for a batch of large messages; the servers have the same limit
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A broker that restarts on the same port is found again within a second (default: 120 s).
+    # A broker that restarts on the same port is reached again within a second (default: 120 s).
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # How long one attempt to connect may take (default: 20 s).
+    # The time limit of one attempt to connect (default: 20 s).
     ("grpc.min_reconnect_backoff_ms", 3_000),
-    # A peer that is frozen or cut off is noticed after 40 s; by TCP alone, never.
+    # A frozen or disconnected peer is detected after 40 s. TCP alone never detects it.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -34,11 +35,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# How long the calls of a channel that was replaced may take; a long poll takes 30 s.
+# The time limit for calls of a replaced channel. A long poll takes 30 s.
 DRAIN_S = 60.0
 
 Connect = Callable[[str], grpc.aio.Channel]
-# Metadata of a call, from its path, "/package.Service/Method", and its serialized request.
+# Returns the metadata of a call, from its path "/package.Service/Method" and its serialized
+# request.
 CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
 
@@ -47,8 +49,11 @@ def plaintext(address: str) -> grpc.aio.Channel:
 
 
 class Channels:
-    """`connect`: makes a channel to an address. `metadata`: of each call; None: there is none, and
-    a request is serialized by gRPC. To be used and closed on one event loop."""
+    """The channels of one client. Use and close it on one event loop.
+
+    `connect` makes a channel to an address. `metadata` makes the metadata of each call; None for no
+    metadata; gRPC then serializes the requests.
+    """
 
     def __init__(self, connect: Connect = plaintext, metadata: CallMetadata | None = None) -> None:
         self._connect = connect
@@ -58,13 +63,18 @@ class Channels:
         self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
-        """What calls an RPC: `method(request, timeout=…)`. `kind`: "unary_unary" or
-        "unary_stream". Raises ILLEGAL_OPERATION where the fork rule forbids clients."""
+        """Return a function that calls an RPC: `method(request, timeout=…)`.
+
+        `kind` is "unary_unary" or "unary_stream". Raises ILLEGAL_OPERATION where the fork rule
+        forbids clients.
+        """
         return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
 
     def replace(self, address: str) -> None:
-        """Calls from now on take a new channel, with a new certificate for example. Those under way
-        end on the old one, within DRAIN_S."""
+        """Use a new channel from now on, for example with a new certificate.
+
+        Calls in flight end on the old one, within DRAIN_S.
+        """
         channel = self._take(address)
         if channel is None:
             return
@@ -73,7 +83,7 @@ class Channels:
         draining.add_done_callback(self._replaced.pop)
 
     async def drop(self, address: str) -> None:
-        """Calls from now on take a new channel; those under way are cancelled."""
+        """Use a new channel from now on, and cancel calls in flight."""
         channel = self._take(address)
         if channel is not None:
             await channel.close(None)
@@ -115,7 +125,7 @@ class Channels:
 def _with_metadata(
     method: Callable[..., Any], path: str, metadata: CallMetadata
 ) -> Callable[..., Any]:
-    """`method`, which takes bytes, for requests; with metadata in each call."""
+    """Wrap `method`, which accepts bytes, to accept requests and send metadata with each call."""
 
     def call(request: Any, timeout: float | None = None) -> Any:
         serialized = request.SerializeToString()

@@ -1,6 +1,4 @@
-"""What producers, consumers and admin clients have in common: transport, name servers, routes, and
-a link to each broker of these routes.
-"""
+"""Provide what all clients share: transport, name servers, routes, and links to brokers."""
 
 from __future__ import annotations
 
@@ -29,12 +27,12 @@ from aerobee_wire.rpcs import Rpc
 log = logging.getLogger(__name__)
 
 ROUTE_REFRESH_INTERVAL_S = 30.0
-# While a broker that a route named is expected back, and in the first minute, whose routes may come
-# from a name server that has just started and does not know every broker. Members of a group whose
-# routes differ divide different queues among them, and some of these would have no owner until the
-# next refresh.
+# The interval while a broker of a route is expected back, and in the first minute. In the first
+# minute, routes may come from a name server that has just started and does not know every broker.
+# Members of a group with different routes divide different queues, and some of these would have no
+# owner until the next refresh.
 EXPECTANT_REFRESH_INTERVAL_S = 2.0
-# The interval is that for so many topics, and grows with them: a refresh is a call for each.
+# The interval holds for this number of topics and grows with it: a refresh is one call per topic.
 EXPECTANT_TOPICS = 20
 FIRST_MS = 60_000
 CLUSTER_RETRY_S = 1.0  # while no name server answers
@@ -42,12 +40,12 @@ LANGUAGE = "python"
 
 
 def expectant_interval_s(topic_count: int) -> float:
-    """Between two refreshes of so many routes while a broker is expected back."""
+    """Return the interval for this number of routes while a broker is expected back."""
     return EXPECTANT_REFRESH_INTERVAL_S * max(1.0, topic_count / EXPECTANT_TOPICS)
 
 
 def local_ip() -> str:
-    """The address from which this machine reaches others; "127.0.0.1" without a network."""
+    """Return the address from which this machine reaches others; "127.0.0.1" without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
@@ -58,14 +56,16 @@ def local_ip() -> str:
 
 
 def new_client_id(room: str = "") -> str:
-    """ "ip@pid#nanoseconds", with "@room" behind it when a room is given; unique among live
-    clients."""
+    """Return "ip@pid#nanoseconds", with the suffix "@room" if a room is given.
+
+    It is unique among live clients.
+    """
     client_id = f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
     return f"{client_id}@{room}" if room else client_id
 
 
 class ClientInstance:
-    """To be started, used and closed on one event loop."""
+    """The shared part of a client. Start, use and close it on one event loop."""
 
     def __init__(
         self,
@@ -115,10 +115,13 @@ class ClientInstance:
         watches: bool = True,
         whole_cluster: bool = False,
     ) -> None:
-        """Registers this client, from now on, with the master of every cached route, or with every
-        master of the `whole_cluster`: `heartbeat` makes each heartbeat; without `on_notice` the
-        client takes no notices. `watches`: whether from now on, or from the first `watch`.
-        `on_link`: as of BrokerLink. `on_routes` is called when a route is new or has changed."""
+        """Register this client with brokers from now on.
+
+        The brokers are the masters of every cached route, or every master of the `whole_cluster`.
+        `heartbeat` makes each heartbeat. Without `on_notice`, the client gets no notices.
+        `watches`: whether it gets notices from now on, or from the first `watch`. `on_link`: see
+        BrokerLink. `on_routes` is called when a route is new or has changed.
+        """
         self._heartbeat = heartbeat
         self._on_notice = on_notice
         self._on_link = on_link
@@ -132,15 +135,17 @@ class ClientInstance:
     def call_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
     ) -> Coroutine[Any, Any, R]:
-        """Calls the master of a broker. Raises MqError, BROKER_NOT_EXIST when no route names it."""
+        """Call the master of a broker. Raises MqError; BROKER_NOT_EXIST if no route contains it."""
         address = self.routes.address_of(broker_name)
         return self.transport.call(address, rpc, request, timeout_s=timeout_s)
 
     async def ask_broker(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
     ) -> R:
-        """Asks the master of a broker what a slave can answer too, and a slave while there is no
-        master. Raises as `call_broker`."""
+        """Send a request that a slave answers too to the master, or to a slave without a master.
+
+        Raises like `call_broker`.
+        """
         call, routes = self.transport.call, self.routes
         address = routes.reading_address_of(broker_name)
         try:
@@ -153,23 +158,27 @@ class ClientInstance:
         return await call(other, rpc, request, timeout_s=timeout_s)
 
     def has_capability(self, broker_name: str, capability: client_pb2.Capability) -> bool:
-        """Whether the master of a broker said so at the last heartbeat; not before the first one.
-        Raises BROKER_NOT_EXIST when no route names it."""
+        """Return whether the master of a broker reported a capability at the last heartbeat.
+
+        False before the first heartbeat. Raises BROKER_NOT_EXIST if no route contains the broker.
+        """
         link = self._links.get(self.routes.address_of(broker_name))
         return link is not None and capability in link.capabilities
 
     def clock_ahead_ms(self, broker_name: str) -> int:
-        """The time of day of a broker minus this client's, as of its last heartbeat. What a broker
-        says of times, such as the end of a lease, is compared with its own clock."""
+        """Return the time of a broker minus this client's, as of its last heartbeat.
+
+        Times from a broker, such as the end of a lease, are compared with the broker's clock.
+        """
         link = self.link_of(broker_name)
         return 0 if link is None else link.clock_ahead_ms
 
     def now_ms_at(self, broker_name: str) -> int:
-        """The time of day by the clock of a broker, in milliseconds since the epoch."""
+        """Return the time by the clock of a broker, in milliseconds since the epoch."""
         return self.clock.now_ms() + self.clock_ahead_ms(broker_name)
 
     def link_of(self, broker_name: str) -> BrokerLink | None:
-        """The link to the master of a broker; None: there is none yet, or no such broker."""
+        """Return the link to the master of a broker; None if there is none yet."""
         return next(
             (
                 link
@@ -180,9 +189,11 @@ class ClientInstance:
         )
 
     async def watch(self, topic: str) -> list[str]:
-        """Takes notices from now on. Returns the names of the brokers that the topic can be written
-        to, once a stream to each is open; those that cannot be reached are not waited for. Raises
-        what asking for the route raises."""
+        """Get notices from now on, and wait until the streams to the brokers of `topic` are open.
+
+        Returns the names of the brokers that accept messages of the topic. Unreachable brokers are
+        not waited for. Raises the errors of the route query.
+        """
         info = await self.routes.publish_info(topic)
         if not self._watches:
             self._watches = True
@@ -196,8 +207,11 @@ class ClientInstance:
         return names
 
     async def announce(self) -> None:
-        """Sends a heartbeat to every broker of the routes now. A broker that does not answer is
-        tried again in the background. Raises MqError when every broker refuses the client."""
+        """Send a heartbeat to every broker of the routes now.
+
+        A broker that does not answer is retried in the background. Raises MqError if every broker
+        refuses the client.
+        """
         known = set(self._links)
         self._match_links()
         links = list(self._links.values())
@@ -211,10 +225,12 @@ class ClientInstance:
             raise refusals[0]
 
     async def close(self) -> None:
-        """Unregisters from every broker and closes the connections. Runs to its end also when it is
-        cancelled: every step has its own timeout, and a client that is still registered keeps its
-        queues from other members. May be called twice. In a forked child it does nothing: what is
-        open is the parent's."""
+        """Unregister from every broker and close the connections. May be called twice.
+
+        It also runs to its end if it is cancelled: every step has its own timeout, and a client
+        that stays registered keeps its queues from other members. In a forked child it does
+        nothing, because the connections belong to the parent.
+        """
         if PROCESS.is_child:
             return
         leaving = asyncio.ensure_future(self._leave())
@@ -228,7 +244,7 @@ class ClientInstance:
             raise cancelled
 
     async def _leave(self) -> None:
-        self._heartbeat = None  # a route that is fetched from now on opens no link
+        self._heartbeat = None  # routes that are fetched from now on open no link
         for task in (self._refresher, self._broker_watcher):
             if task is not None:
                 task.cancel()
@@ -246,8 +262,10 @@ class ClientInstance:
         self._on_routes()
 
     def _match_links(self) -> None:
-        """Opens a link to each master of the cached routes, and closes the other links; those of
-        brokers that are expected back stay."""
+        """Open a link to each master of the cached routes, and close other links.
+
+        Links to brokers that are expected back stay.
+        """
         if self._heartbeat is None:
             return
         wanted = self.routes.linked_addresses()
@@ -278,12 +296,12 @@ class ClientInstance:
             )
             try:
                 await self.routes.refresh_all()
-                self._match_links()  # a broker may not be expected back any more
+                self._match_links()  # a broker may no longer be expected back
             except Exception:
                 log.exception("routes not refreshed")
 
     async def _until_refresh(self, interval_s: float) -> None:
-        """Waits so long, or for less while routes may lack a broker."""
+        """Wait for the interval, or less while routes may lack a broker."""
         if not self._is_expectant():
             self._broker_left.clear()
             with suppress(TimeoutError):

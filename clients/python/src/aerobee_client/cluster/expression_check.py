@@ -1,4 +1,4 @@
-"""Whether brokers understand an SQL92 expression: the client has no parser, so one is asked."""
+"""Check SQL92 expressions at a broker, because the client has no parser."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ CALL_TIMEOUT_S = 3.0
 async def check_expression(
     instance: ClientInstance, subscription: message_pb2.Subscription
 ) -> None:
-    """Asks the brokers for a message that matches, until one answers. Raises
-    SUBSCRIPTION_PARSE_FAILED; when no broker can be asked, nothing: the members of a group find out
-    later."""
+    """Ask brokers for a message that matches, until one answers.
+
+    Raises SUBSCRIPTION_PARSE_FAILED. If no broker answers, it returns: the members of a group will
+    get the error later.
+    """
     request = message_pb2.PullRequest(
         topic=subscription.topic, subscription=subscription, max_messages=1, browse=True
     )
@@ -32,14 +34,14 @@ async def check_expression(
         except MqError as error:
             if error.code is Code.SUBSCRIPTION_PARSE_FAILED:
                 raise
-            if error.code is not Code.TOPIC_NOT_EXIST:  # known only after the expression was read
+            if error.code is not Code.TOPIC_NOT_EXIST:  # the broker reads the expression first
                 log.info("expression not checked at %s: %s", address, error)
                 continue
         return
 
 
 async def _masters(instance: ClientInstance) -> list[str]:
-    """Of the routes that are known, else of the cluster."""
+    """Return the masters of the known routes, otherwise of the cluster."""
     known = instance.routes.master_addresses()
     if known:
         return sorted(known)

@@ -1,4 +1,4 @@
-"""Warns of a group that consumes a topic of the type FIFO in no order."""
+"""Warn of a group that consumes a topic of the type FIFO without order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MESSAGE_TYPE, FIFO = "message.type", "FIFO"
 
 
 class FifoWarning:
-    """To be called with the queues that a concurrent consumer has got. Warns of each topic once."""
+    """Logs one warning per topic. Call it with the queues that a concurrent consumer acquired."""
 
     def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
         self._instance = instance

@@ -1,8 +1,7 @@
-"""Asks brokers that could not be reached whether they are back, so that a producer uses them before
-their isolation ends: RocketMQ's detector.
+"""Probe unreachable brokers, so that a producer uses them before their isolation ends.
 
-It ends no isolation of a broker that answered slowly: a heartbeat that is fast says nothing of a
-disk that is slow.
+This is RocketMQ's detector. It does not end the isolation of a broker that answered slowly: a fast
+heartbeat does not prove that a slow disk has recovered.
 """
 
 from __future__ import annotations
@@ -22,8 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class LatencyDetector:
-    """Of one producer. `heartbeat` makes what a broker is asked with, every `interval_s`; it is
-    back when it answers within `timeout_s` and a name server names it."""
+    """The detector of one producer.
+
+    `heartbeat` makes the request, which is sent every `interval_s`. A broker is back if it answers
+    within `timeout_s` and is in a route.
+    """
 
     def __init__(
         self,
@@ -50,7 +52,8 @@ class LatencyDetector:
             await asyncio.sleep(self._interval_s)
             try:
                 if names := self._fault.unreachable():
-                    await self._instance.routes.refresh_all()  # it may be back elsewhere
+                    # the broker may be back at another address
+                    await self._instance.routes.refresh_all()
                     await asyncio.gather(*map(self._ask, names))
             except Exception:
                 log.exception("brokers that are away were not asked")

@@ -1,4 +1,4 @@
-"""Which brokers a producer avoids for a while, by the latency of their answers. Off by default.
+"""Decide which brokers a producer avoids for a while, by their latency. Off by default.
 
 Pure: no clock, no I/O. Source: RocketMQ's MQFaultStrategy.
 """
@@ -12,14 +12,14 @@ from itertools import chain
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import NOT_AVAILABLE_MS
 
-# A request that failed counts as this latency, hence 10,000 ms of isolation.
+# A request that failed counts as this latency, which isolates the broker for 10,000 ms.
 ISOLATION_LATENCY_MS = 10_000
 
 LatencyTable = Sequence[tuple[int, int]]
 
 
 def not_available_ms(latency_ms: int, table: LatencyTable = NOT_AVAILABLE_MS) -> int:
-    """For how long a broker that took `latency_ms` is avoided."""
+    """Return how long to avoid a broker that took `latency_ms`, in milliseconds."""
     return next((pause for bound, pause in table if latency_ms >= bound), 0)
 
 
@@ -30,8 +30,10 @@ class _Fault:
 
 
 class LatencyFault:
-    """The last latency of each broker, by name. `now_ms` is of a monotonic clock. `table`: as
-    NOT_AVAILABLE_MS, the longest latency first."""
+    """The last latency of each broker, by name.
+
+    `now_ms` is of a monotonic clock. `table`: see NOT_AVAILABLE_MS; longest latency first.
+    """
 
     def __init__(self, table: LatencyTable = NOT_AVAILABLE_MS) -> None:
         self._table = table
@@ -40,7 +42,7 @@ class LatencyFault:
     def record(
         self, broker_name: str, latency_ms: int, now_ms: int, *, failed: bool = False
     ) -> None:
-        """A request took `latency_ms`, or failed."""
+        """Record a request that took `latency_ms` or failed."""
         pause = not_available_ms(ISOLATION_LATENCY_MS if failed else latency_ms, self._table)
         self._faults[broker_name] = _Fault(now_ms + pause, reachable=not failed)
 
@@ -53,18 +55,21 @@ class LatencyFault:
         return fault is None or fault.reachable
 
     def unreachable(self) -> list[str]:
-        """The brokers whose last request failed."""
+        """Return the brokers whose last request failed."""
         return [name for name, fault in self._faults.items() if not fault.reachable]
 
     def reached(self, broker_name: str) -> None:
-        """A broker that was not reachable answers again: it is avoided no longer."""
+        """Note that an unreachable broker answers again: it is no longer avoided."""
         self._faults.pop(broker_name, None)
 
     def choose(
         self, candidates: Sequence[MessageQueue], now_ms: int, avoid: str | None
     ) -> MessageQueue:
-        """The first of `candidates` (in order of preference, not empty) whose broker is available
-        and not `avoid`; else one that is reachable; else the first."""
+        """Return the best of `candidates`, which are in order of preference and not empty.
+
+        It is the first one whose broker is available and not `avoid`, otherwise one that is
+        reachable, otherwise the first.
+        """
         others = (queue for queue in candidates if queue.broker_name != avoid)
         available = (queue for queue in others if self.is_available(queue.broker_name, now_ms))
         reachable = (queue for queue in candidates if self.is_reachable(queue.broker_name))

@@ -1,8 +1,8 @@
-"""Calling name servers: the first of the list that answers will do.
+"""Call name servers: the first one that answers is used.
 
 Name servers share nothing: one that has just started may not know a topic yet that another knows.
-So TOPIC_NOT_EXIST counts only when all that answer say it; it is retryable when one of them has
-seen a broker of the topic go.
+TOPIC_NOT_EXIST therefore counts only if all that answer report it. It is retryable if one of them
+has seen a broker of the topic disconnect.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ R = TypeVar("R", bound=Message)
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CALL_TIMEOUT_S = 3.0
-NEXT_S = 0.3  # without an answer, until the next name server is asked too
+NEXT_S = 0.3  # the wait for an answer before the next name server is asked too
 MAX_PORT = 65_535
-# Of a URL, or of several addresses with the separator of other systems.
+# Characters of a URL, or of a list with the separator of other systems.
 _NOT_OF_A_HOST = frozenset(",/ ")
 
 
 def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The addresses of "host:port;host:port", of a list of these, or of NAMESRV_ADDR when None.
+    """Return the addresses of "host:port;host:port", or of a list; None for NAMESRV_ADDR.
 
-    Raises MqError INVALID_PARAMETER when there is none or one is not "host:port".
+    Raises MqError INVALID_PARAMETER if there is no address or if one is not "host:port".
     """
     given = os.environ.get(NAMESRV_VARIABLE, "") if namesrv is None else namesrv
     parts = given.split(";") if isinstance(given, str) else given
@@ -62,7 +62,7 @@ def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 class NamesrvClient:
-    """Calls name servers: starts with a random one, and stays with one that answers."""
+    """Calls name servers. It starts with a random one, and keeps one that answers."""
 
     def __init__(self, transport: Transport, addresses: Sequence[str]) -> None:
         self.addresses = tuple(addresses)
@@ -70,10 +70,13 @@ class NamesrvClient:
         self._current = random.randrange(len(self.addresses))
 
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
-        """The response of the first that answers. One that hangs, or whose machine is lost, keeps
-        its time of CALL_TIMEOUT_S, and the next one is asked beside it after NEXT_S. Raises
-        NamesrvUnreachable, a refusal, or ILLEGAL_OPERATION in a forked child."""
-        PROCESS.check()  # whose loop starts no task
+        """Return the response of the first name server that answers.
+
+        A name server that hangs or is unreachable has CALL_TIMEOUT_S to answer. After NEXT_S
+        without an answer, the next one is asked in parallel. Raises NamesrvUnreachable, a refusal,
+        or ILLEGAL_OPERATION in a forked child.
+        """
+        PROCESS.check()  # in a forked child, the loop would not start a task
         count = len(self.addresses)
         others = iter([(self._current + step) % count for step in range(count)])
         asked: dict[asyncio.Task[R], int] = {}
@@ -102,7 +105,7 @@ class NamesrvClient:
                 call.cancel()
 
     async def call_each(self, rpc: Rpc[Q, R], request: Q) -> list[R]:
-        """Calls every name server, for changes: they share nothing. Raises as soon as one fails."""
+        """Call every name server, for changes: they share nothing. Raises the first failure."""
         return [
             await self._transport.call(address, rpc, request, timeout_s=CALL_TIMEOUT_S)
             for address in self.addresses
@@ -110,14 +113,17 @@ class NamesrvClient:
 
 
 class _Answers:
-    """What name servers said that did not answer a call: why, and that there is no such topic."""
+    """The failures of name servers in a call: the reason, and whether the topic does not exist."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.refusal: MqError | None = None
 
     def is_one(self, call: asyncio.Task[R]) -> bool:
-        """Whether this one did. Raises what no other would answer otherwise."""
+        """Return whether this call succeeded.
+
+        Raises errors that are the same at other name servers.
+        """
         error = call.exception()
         if error is None:
             return True

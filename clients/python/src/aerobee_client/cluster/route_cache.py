@@ -1,10 +1,11 @@
-"""Routes: which queues a topic has on which broker, and the addresses of the brokers. Cached;
-refreshed every 30 s and on demand (by ClientInstance every 2 s while a broker is expected back, and
-more seldom with more than 20 topics).
+"""Cache routes: the queues of a topic on each broker, and the addresses of the brokers.
 
-Rules, as in RocketMQ's TopicPublishInfo: a producer writes to the queues of brokers that are
-writable and have a master; a consumer reads every readable queue. A producer whose topic is unknown
-uses the route of the default topic, and the broker then creates the topic.
+Routes are refreshed every 30 s and on demand. While a broker is expected back, ClientInstance
+refreshes them every 2 s, and less often with more than 20 topics.
+
+The rules are those of RocketMQ's TopicPublishInfo. A producer writes to the queues of brokers that
+are writable and have a master. A consumer reads every readable queue. A producer whose topic is
+unknown uses the route of the default topic, and the broker then creates the topic.
 """
 
 from __future__ import annotations
@@ -42,15 +43,17 @@ MASTER_ID = 0
 PRIORITY_TOPIC = "PRIORITY"  # the value of a topic's attribute message.type
 # The route of one topic is fetched at most this often, except by `refresh` and `refresh_now`.
 MIN_REFRESH_INTERVAL_MS = 500
-# A broker that went away is expected back for so long: it restarts, nearly always.
+# A broker that disappears is expected back for this time: it nearly always restarts.
 EXPECTED_BACK_MS = 60_000
 
 TopicRoute = namesrv_pb2.TopicRoute
 
 
 def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues that a producer may choose from, grouped by broker; those of brokers whose master
-    is being elected only where there are no others."""
+    """Return the queues that a producer may choose from, grouped by broker.
+
+    Queues of brokers whose master is being elected are included only if there are no others.
+    """
     config = route.order_topic_config
     counts = order_topic_counts(config) if config else writable_counts(route)
     electing = being_elected(route)
@@ -63,7 +66,7 @@ def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues that a group reads, sorted."""
+    """Return the queues that a group reads, sorted."""
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)
         for data in route.queues
@@ -73,7 +76,7 @@ def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
-    """The route of the default topic, with at most `queue_count` queues on each broker."""
+    """Return the route of the default topic, with at most `queue_count` queues on each broker."""
     copy = TopicRoute()
     copy.CopyFrom(route)
     for data in copy.queues:
@@ -83,9 +86,11 @@ def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
 
 
 class PublishInfo:
-    """The queues that a producer may write to, chosen round robin from a random start.
-    `group_queues`: those of message groups and selectors. `by_priority`: whether a queue of the
-    topic stands for a priority."""
+    """The queues that accept messages, chosen round robin from a random start.
+
+    `group_queues`: the queues for message groups and selectors. `by_priority`: whether each queue
+    of the topic represents a priority.
+    """
 
     def __init__(
         self,
@@ -104,19 +109,21 @@ class PublishInfo:
         self._next = random.randrange(len(queues)) if queues else 0
 
     def queues_in_order(self, now_ms: int) -> Sequence[MessageQueue]:
-        """Sorted; also those of brokers that have just gone away. `now_ms` is of a monotonic
-        clock."""
+        """Return the sorted queues, including those of brokers that have just disappeared.
+
+        `now_ms` is of a monotonic clock.
+        """
         return self.queues if self._group_queues is None else self._group_queues.at(now_ms)
 
     def queue_of_group(self, message: Message, now_ms: int) -> MessageQueue:
-        """The queue of its message group or lite topic, which the proxy would choose too."""
+        """Return the queue of its message group or lite topic. The proxy chooses the same one."""
         queues = self.queues_in_order(now_ms)
         if self.by_priority:
             queues = queues_of_priority(queues, message.priority or 0)
         return queue_of_group(message.order_key, queues)
 
     def of_priority(self, priority: int | None) -> PublishInfo:
-        """The queues that stand for a priority. A message without one has the lowest."""
+        """Return the queues of a priority. A message without one has the lowest."""
         queues = queues_of_priority(self.queues, priority or 0)
         key = tuple(queues)
         info = self._of_priority.get(key)
@@ -125,7 +132,7 @@ class PublishInfo:
         return info
 
     def has_other(self, broker_name: str) -> bool:
-        """Whether there are queues of another broker too."""
+        """Return whether there are queues of another broker too."""
         return len(self.one_of_each_broker) > 1 or (
             self.one_of_each_broker[0].broker_name != broker_name
         )
@@ -133,7 +140,7 @@ class PublishInfo:
     def choose(
         self, avoid: str | None = None, fault: LatencyFault | None = None, now_ms: int = 0
     ) -> MessageQueue:
-        """The next queue, on another broker than `avoid` when there is one."""
+        """Return the next queue, of another broker than `avoid` if possible."""
         start = self._next
         self._next = (start + 1) % len(self.queues)
         if avoid is None and fault is None:
@@ -153,10 +160,10 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class RouteCache:
-    """Routes by topic and addresses by broker name.
+    """Routes by topic, and addresses by broker name.
 
-    `default_queue_count`: how many queues a topic gets that is created by the first send to it.
-    `on_change` is called when a route is new or has changed.
+    `default_queue_count`: the number of queues of a topic that the first send creates. `on_change`
+    is called when a route is new or has changed.
     """
 
     namesrv: NamesrvClient
@@ -167,15 +174,15 @@ class RouteCache:
     _addresses: dict[str, dict[int, str]] = field(default_factory=dict, init=False)
     _asked_ms: dict[str, int] = field(default_factory=dict, init=False)
     _pending: dict[str, asyncio.Task[TopicRoute]] = field(default_factory=dict, init=False)
-    # Names of all brokers; None: only those of routes count.
+    # Names of all brokers; None if only brokers of routes count.
     _cluster: set[str] | None = field(default=None, init=False)
     _group_queues: dict[str, GroupQueues[MessageQueue]] = field(default_factory=dict, init=False)
-    # Brokers that a route named until then, by name, in ms of the monotonic clock.
+    # Brokers that disappeared from routes: name → time in ms of the monotonic clock.
     _away_since_ms: dict[str, int] = field(default_factory=dict, init=False)
     _epochs: NewestEpochs = field(default_factory=NewestEpochs, init=False)
 
     def is_known(self, topic: str) -> bool:
-        """Whether `publish_info` answers without asking a name server."""
+        """Return whether `publish_info` answers without asking a name server."""
         entry = self._entries.get(topic)
         return entry is not None and not entry.is_default
 
@@ -184,7 +191,7 @@ class RouteCache:
         self._group_queues.pop(topic, None)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """The "host:port" of a broker. Raises BROKER_NOT_EXIST when no route names it."""
+        """Return the "host:port" of a broker. Raises BROKER_NOT_EXIST if no route contains it."""
         address = self._addresses.get(broker_name, {}).get(broker_id)
         if address is None:
             raise MqError(
@@ -196,25 +203,28 @@ class RouteCache:
         return address
 
     def addresses_of(self, broker_name: str) -> Mapping[int, str]:
-        """Id → "host:port" of the replicas that the routes name; a broker alone has the id 0."""
+        """Return id → "host:port" of the replicas in the routes. A single broker has the id 0."""
         return self._addresses.get(broker_name, {})
 
     def reading_address_of(self, broker_name: str) -> str:
-        """Of the master, or of a slave while there is none. Raises as `address_of`."""
+        """Return the address of the master, or of a slave without a master.
+
+        Raises like `address_of`.
+        """
         known = self.addresses_of(broker_name)
         return self.address_of(broker_name, min(known, default=MASTER_ID))
 
     def learn(self, members: namesrv_pb2.BrokerMembers) -> str | None:
-        """Takes what a name server tells of a broker without being asked. Returns the address that
-        its master had before, if it has another now.
+        """Apply a notice of a name server about a broker.
 
-        A master that is gone keeps its address until a call fails: it may be gone for that name
-        server only.
+        Returns the former address of its master if that has changed. A master that has disappeared
+        keeps its address until a call fails, because it may have disappeared only for that name
+        server.
         """
         name, address = members.broker_name, members.addresses.get(MASTER_ID)
         if not self._epochs.believes(name, members.epoch, self.clock.monotonic_ms()):
             return None
-        known = self._addresses.get(name)  # only of brokers that this client has to do with
+        known = self._addresses.get(name)  # only brokers that this client uses
         if known is None or address is None:
             return None
         former = known.get(MASTER_ID, "")
@@ -229,7 +239,7 @@ class RouteCache:
         return former
 
     def _believe(self, brokers: Iterable[namesrv_pb2.BrokerData]) -> list[str]:
-        """Takes the addresses in an answer; returns the names of those that others know better."""
+        """Apply addresses. Return brokers for which another name server reported a newer epoch."""
         now_ms, outdated = self.clock.monotonic_ms(), []
         for data in brokers:
             name = data.broker_name
@@ -240,22 +250,24 @@ class RouteCache:
         return outdated
 
     async def refresh_broker(self, broker_name: str) -> None:
-        """Asks a name server for every route that names the broker."""
+        """Ask a name server for every route that contains the broker."""
         for topic, entry in list(self._entries.items()):
             if any(data.broker_name == broker_name for data in entry.route.brokers):
                 await self.refresh_now(topic)
 
     def broker_at(self, address: str) -> str:
-        """The name of the broker whose master this is; "" when no route names it."""
+        """Return the name of the broker with this master address; "" if no route contains it."""
         for name, addresses in self._addresses.items():
             if addresses.get(MASTER_ID) == address:
                 return name
         return ""
 
     def linked_addresses(self) -> set[str]:
-        """`master_addresses`, and of brokers that are expected back: one that lives may be missing
-        in the routes of a name server that has just started, and keeps the locks of this client as
-        long as its link is up."""
+        """Return the addresses of masters, and of brokers that are expected back.
+
+        A live broker may be missing in the routes of a name server that has just started. It keeps
+        the locks of this client while its link is up.
+        """
         expected = (self._addresses.get(name, {}).get(MASTER_ID) for name in self._expected())
         return self.master_addresses() | {address for address in expected if address}
 
@@ -271,8 +283,10 @@ class RouteCache:
         return {address for address in found if address}
 
     def expects_broker(self) -> bool:
-        """Whether a broker has gone from the routes within EXPECTED_BACK_MS, and is not in them
-        again."""
+        """Return whether a broker has disappeared from routes within EXPECTED_BACK_MS.
+
+        False once it is in the routes again.
+        """
         return bool(self._expected())
 
     def _expected(self) -> set[str]:
@@ -288,14 +302,17 @@ class RouteCache:
             del self._away_since_ms[name]
 
     async def route(self, topic: str) -> TopicRoute:
-        """From the cache, else from a name server. Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
+        """Return a route from the cache or a name server.
+
+        Raises TOPIC_NOT_EXIST or NamesrvUnreachable.
+        """
         entry = self._entries.get(topic)
         if entry is not None and not entry.is_default:
             return entry.route
         return await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Asks a name server now. Single flight: concurrent callers share one request."""
+        """Ask a name server now. Single flight: concurrent callers share one request."""
         task = self._pending.get(topic)
         if task is None:
             task = asyncio.ensure_future(self._fetch(topic))
@@ -309,28 +326,32 @@ class RouteCache:
             task.exception()  # retrieved here, in case every caller was cancelled
 
     async def close(self) -> None:
-        """Cancels the requests in flight."""
+        """Cancel the requests in flight."""
         pending = list(self._pending.values())
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
     async def refresh_soon(self, topic: str) -> None:
-        """Asks a name server, unless it was asked within MIN_REFRESH_INTERVAL_MS. Without an answer
-        the cached route stays."""
+        """Ask a name server, unless it was asked within MIN_REFRESH_INTERVAL_MS.
+
+        Without an answer, the cached route stays.
+        """
         if self._may_ask(topic):
             await self.refresh_now(topic)
 
     async def refresh_now(self, topic: str) -> None:
-        """Asks a name server now. Without an answer the cached route stays."""
+        """Ask a name server now. Without an answer, the cached route stays."""
         try:
             await self.refresh(topic)
         except MqError as error:
             log.debug("route of %s not refreshed: %s", topic, error)
 
     async def follow_cluster(self) -> bool:
-        """All brokers of the cluster count from now on, whether a route names them or not. False:
-        no name server answers, so what was known stays."""
+        """Include all brokers of the cluster from now on, whether a route contains them or not.
+
+        Returns False if no name server answers; then nothing changes.
+        """
         request = namesrv_pb2.GetClusterInfoRequest()
         try:
             response = await self.namesrv.call(rpcs.GET_CLUSTER_INFO, request)
@@ -349,8 +370,10 @@ class RouteCache:
             await self.refresh_soon(topic)
 
     async def publish_info(self, topic: str) -> PublishInfo:
-        """The queues that `topic` can be written to. Raises TOPIC_NOT_EXIST, NO_PERMISSION (no
-        writable queue), NamesrvUnreachable."""
+        """Return the queues of `topic` that accept messages.
+
+        Raises TOPIC_NOT_EXIST, NO_PERMISSION (no writable queue), or NamesrvUnreachable.
+        """
         entry = self._entries.get(topic)
         if entry is None or (entry.is_default and self._may_ask(topic)):
             entry = await self._publish_entry(topic)
@@ -380,14 +403,14 @@ class RouteCache:
         )
 
     def known_publish_info(self, topic: str) -> PublishInfo | None:
-        """What `publish_info` answers at once; None: it would ask a name server, or raise."""
+        """Return the result of `publish_info`; None if it would ask a name server or raise."""
         entry = self._entries.get(topic)
         if entry is None or (entry.is_default and self._may_ask(topic)):
             return None
         return entry.publish if entry.publish is not None and entry.publish.queues else None
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues, sorted; raises like `route`."""
+        """Return the readable queues, sorted. Raises like `route`."""
         return readable_queues(topic, await self.route(topic))
 
     def _may_ask(self, topic: str) -> bool:
@@ -398,7 +421,7 @@ class RouteCache:
         try:
             await self.refresh(topic)
         except MqError as error:
-            if topic in self._entries:  # the cached route is used on
+            if topic in self._entries:  # keep the cached route
                 log.debug("route of %s not refreshed: %s", topic, error)
             elif error.code is Code.TOPIC_NOT_EXIST and group_of(topic) is None:
                 await self._use_default_route(topic, error)
@@ -407,13 +430,13 @@ class RouteCache:
         return self._entries[topic]
 
     async def _use_default_route(self, topic: str, refusal: MqError) -> None:
-        """`refusal`: of the name servers, for the topic itself."""
+        """Use the route of the default topic. `refusal`: the error for the topic itself."""
         try:
             route = await self.refresh(AUTO_CREATE_TOPIC)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-            if refusal.retryable:  # its brokers are away
+            if refusal.retryable:  # its brokers are unavailable
                 raise refusal from None
             if not await self._is_any_registered():
                 reason = f"no broker is registered, so topic {topic!r} has no queues: start one"
@@ -431,7 +454,7 @@ class RouteCache:
         try:
             return bool((await self.namesrv.call(rpcs.GET_CLUSTER_INFO, request)).brokers)
         except MqError:
-            return True  # nobody tells
+            return True  # unknown: no name server answers
 
     async def _fetch(self, topic: str) -> TopicRoute:
         self._asked_ms[topic] = self.clock.monotonic_ms()

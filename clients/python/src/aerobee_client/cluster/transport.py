@@ -1,6 +1,6 @@
-"""Calls over gRPC: deadlines, failures as MqError. It neither retries nor chooses an address.
+"""Call servers over gRPC: deadlines, and failures as MqError.
 
-Only this module and `channels.py` know grpc.
+It neither retries nor chooses an address. Only this module and `channels.py` use grpc.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ R = TypeVar("R", bound=Message)
 
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
 
-# For failures without one of our codes: grpc itself failed, or the peer is no server of ours.
+# For failures without one of our codes: grpc itself failed, or the peer is another server.
 _CODE_OF_STATUS = {
     grpc.StatusCode.UNIMPLEMENTED: Code.REQUEST_CODE_NOT_SUPPORTED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.MESSAGE_ILLEGAL,  # over 64 MiB, either way
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.MESSAGE_ILLEGAL,  # over 64 MiB, in either direction
     grpc.StatusCode.INVALID_ARGUMENT: Code.INVALID_PARAMETER,
 }
 
 
 class Transport(Protocol):
-    """The network, as the client needs it. Addresses are "host:port"."""
+    """The network that the client needs. Addresses are "host:port"."""
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
-        """Raises MqError: BrokerUnreachable, RequestTimeout, or the refusal of the peer."""
+        """Call an RPC. Raises MqError: BrokerUnreachable, RequestTimeout, or the peer's refusal."""
 
     def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
-        """The responses of a server stream. Raises like `call`, also after some responses."""
+        """Yield the responses of a server stream. Raises like `call`, also after some responses."""
 
     async def drop(self, address: str) -> None:
-        """Calls under way at an address fail with BrokerUnreachable; later ones connect anew."""
+        """Fail calls in flight at an address with BrokerUnreachable. Later calls reconnect."""
 
     async def close(self) -> None: ...
 
 
 class GrpcTransport:
-    """`Transport` over `grpc.aio`. To be used and closed on one event loop."""
+    """`Transport` over `grpc.aio`. Use and close it on one event loop."""
 
     def __init__(self, channels: Channels | None = None) -> None:
         self._channels = channels or Channels()
@@ -89,8 +89,11 @@ class GrpcTransport:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task is cancelled. grpc also raises CancelledError when a channel is closed
-    during a call, although the waiting task is not cancelled."""
+    """Return whether this task is cancelled.
+
+    grpc also raises CancelledError when a channel is closed during a call, although the waiting
+    task is not cancelled.
+    """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

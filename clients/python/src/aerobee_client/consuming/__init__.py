@@ -1,1 +1,1 @@
-"""A member of a consumer group: which queues it owns, and what becomes of their messages."""
+"""Consume as a member of a group: own queues, pull them, and settle their messages."""

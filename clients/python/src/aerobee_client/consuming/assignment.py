@@ -1,6 +1,6 @@
-"""The message queues that this member of a consumer group owns: rebalancing, acquiring, releasing.
+"""Rebalance, acquire and release the message queues that this member of a consumer group owns.
 
-Every member asks for the same two lists, the queues of a topic and the members of the group, and
+Every member fetches the same two lists, the queues of a topic and the members of the group, and
 takes its share by the same strategy. While a list cannot be fetched, the member keeps its queues. A
 broadcasting member owns all queues.
 """
@@ -41,8 +41,11 @@ class _Owned:
 
 
 class Assignment:
-    """`pull(process_queue, queue_offset)` fills a process queue until it is dropped.
-    `request_rebalance` is called when a queue was lost between two rebalances."""
+    """The queues that this member owns.
+
+    `pull(process_queue, queue_offset)` fills a process queue until it is dropped.
+    `request_rebalance` is called when a queue was lost between two rebalances.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Assignment:
         self._strategy = options.allocation()
         self._began_ms = instance.clock.now_ms()
         self._broadcasting = offsets.message_model is MessageModel.BROADCASTING
-        # When the first rebalance ended; 0: it has not.
+        # When the first rebalance ended; 0 if it has not.
         self._joined_ms = 0
         self._pull = pull
         self._request_rebalance = request_rebalance
@@ -80,12 +83,14 @@ class Assignment:
         self._resubscribed: set[str] = set()  # topics whose subscription has changed
 
     def keep_in_order(self, order: OrderedQueues) -> None:
-        """Before the first rebalance: queues are locked before they are pulled, and let go as
-        OrderedQueues says."""
+        """Lock queues before they are pulled, and release them as OrderedQueues does.
+
+        Call before the first rebalance.
+        """
         self._order = order
 
     def tell(self, callbacks: AssignmentCallbacks) -> None:
-        """Before the first rebalance: whom to tell of queues that come and go."""
+        """Register rebalance callbacks. Call before the first rebalance."""
         self._callbacks = callbacks
 
     def queues(self) -> frozenset[MessageQueue]:
@@ -95,14 +100,17 @@ class Assignment:
         return [owned.process_queue for owned in self._owned.values()]
 
     def pause(self, targets: Iterable[str | MessageQueue]) -> None:
-        """Topics and queues, also those that are acquired later."""
+        """Pause topics and queues, including queues that are acquired later."""
         self._paused.update(targets)
         for owned in self._owned.values():
             if self._is_paused(owned.process_queue.queue):
                 owned.process_queue.pause()
 
     def resume(self, targets: Iterable[str | MessageQueue]) -> list[ProcessQueue]:
-        """Those that are not paused any more; a topic with all its queues."""
+        """End the pause of queues, and of topics with all their queues.
+
+        Returns the queues that are no longer paused.
+        """
         for target in targets:
             self._paused.discard(target)
             if isinstance(target, str):
@@ -124,13 +132,16 @@ class Assignment:
         return bool(self._paused) and (queue in self._paused or queue.topic in self._paused)
 
     def process_queue(self, queue: MessageQueue) -> ProcessQueue | None:
-        """Of a queue that is owned; else None."""
+        """Return the process queue of an owned queue; otherwise None."""
         owned = self._owned.get(queue)
         return None if owned is None else owned.process_queue
 
     async def rebalance(self, topics: Collection[str]) -> bool:
-        """Acquires this member's share of `topics` and releases the other queues. False: a route, a
-        list of members or an offset could not be fetched, so rebalance again soon."""
+        """Acquire this member's share of `topics` and release the other queues.
+
+        Returns False if a route, a list of members or an offset could not be fetched; then
+        rebalance again soon.
+        """
         resubscribed, self._resubscribed = self._resubscribed, set()
         await self._release(
             queue
@@ -165,8 +176,11 @@ class Assignment:
         return complete
 
     def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
-        """The broker answered a pull with OFFSET_MOVED (the messages asked for are deleted, or the
-        group's offset was reset): drops what is pulled and pulls from `queue_offset` on."""
+        """Drop what is pulled, and pull from `queue_offset` on.
+
+        The broker answered a pull with OFFSET_MOVED: the requested messages are deleted, or the
+        group's offset was reset.
+        """
         queue = process_queue.queue
         if process_queue.dropped:
             return
@@ -176,14 +190,18 @@ class Assignment:
         self._start_pulling(queue, queue_offset)
 
     async def own(self, queues: Collection[MessageQueue]) -> None:
-        """Acquires `queues`, whoever else reads them, and releases all others. Raises MqError when
-        a queue could not be acquired: call it again soon."""
+        """Acquire `queues`, independently of other readers, and release all others.
+
+        Raises MqError if a queue could not be acquired: call it again soon.
+        """
         await self._release(self.queues().difference(queues))
         await self._acquire([queue for queue in queues if queue not in self._owned])
 
     def move(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Drops what is pulled of `queue` and pulls from `queue_offset` on. A queue that is not
-        owned yet is acquired. The offset to commit stays."""
+        """Drop what is pulled of `queue`, and pull from `queue_offset` on.
+
+        A queue that is not owned yet is acquired. The offset to commit stays.
+        """
         owned = self._owned.get(queue)
         if owned is not None:
             owned.process_queue.drop()
@@ -191,8 +209,11 @@ class Assignment:
         self._start_pulling(queue, queue_offset)
 
     def on_topic_deleted(self, queue: MessageQueue) -> None:
-        """The broker of `queue` no longer has its topic, nor the group's offset in it. If the topic
-        is created again, a rebalance acquires the queue anew and reads it from its start."""
+        """Release a queue whose topic and offset were deleted from its broker.
+
+        If the topic is created again, a rebalance acquires the queue again and reads it from its
+        start.
+        """
         owned = self._owned.pop(queue, None)
         if owned is None:
             return
@@ -204,7 +225,10 @@ class Assignment:
         self._request_rebalance()
 
     def on_lock_lost(self, queue: MessageQueue) -> None:
-        """Another member has the lock of `queue`, and consumes from the committed offset on."""
+        """Release a queue whose lock another member has.
+
+        That member starts at the committed offset.
+        """
         owned = self._owned.pop(queue, None)
         if owned is None:
             return
@@ -220,8 +244,10 @@ class Assignment:
         telling.add_done_callback(self._telling.discard)
 
     async def on_lock_regained(self, queue: MessageQueue) -> None:
-        """The lock of `queue` was free for a while: goes on behind what another member may have
-        committed meanwhile. Raises MqError."""
+        """Continue with a queue whose lock was free for a while. Raises MqError.
+
+        It continues behind the offset that another member may have committed in the meantime.
+        """
         stored = await self._offsets.load(queue.topic, queue.broker_name)
         committed, owned = stored.get(queue.queue_id, -1), self._owned.get(queue)
         known = self._offsets.get(queue)
@@ -231,18 +257,21 @@ class Assignment:
             owned.pulling.cancel()
             self.on_offset_moved(owned.process_queue, committed)
         else:
-            self._offsets.set(queue, known)  # committed again: a broker that restarted may lack it
+            self._offsets.set(queue, known)  # commit again: a broker that restarted may lack it
 
     def on_subscription_changed(self, topic: str) -> None:
-        """Stops pulling `topic` at once. The next rebalance releases its queues and acquires them
-        again, so that pulling resumes from the committed offsets with the new subscription."""
+        """Stop pulling `topic` at once.
+
+        The next rebalance releases its queues and acquires them again, so that pulling resumes from
+        the committed offsets with the new subscription.
+        """
         self._resubscribed.add(topic)
         for queue, owned in self._owned.items():
             if queue.topic == topic:
                 owned.pulling.cancel()
 
     async def stop_pulling(self) -> None:
-        """The queues stay owned: messages that are pulled may still be consumed."""
+        """Stop pulling. The queues stay owned: pulled messages may still be consumed."""
         tasks = [owned.pulling for owned in self._owned.values()]
         for task in tasks:
             task.cancel()
@@ -252,13 +281,15 @@ class Assignment:
         await self._release(self.queues())
         if self._order is not None:
             await self._order.until_gone()
-        await self._offsets.commit()  # also of queues that a cancelled rebalance had released
+        await self._offsets.commit()  # also for queues that a cancelled rebalance had released
 
     async def _share(
         self, topic: str, members_by_address: dict[str, list[str]]
     ) -> list[MessageQueue] | None:
-        """This member's queues. None: it is not among the members yet, or the topic has no readable
-        queue."""
+        """Return this member's queues.
+
+        None: it is not among the members yet, or the topic does not have a readable queue.
+        """
         queues = await self._instance.routes.subscribe_queues(topic)
         if not queues:
             return None
@@ -273,8 +304,11 @@ class Assignment:
     async def _members(
         self, queues: list[MessageQueue], members_by_address: dict[str, list[str]]
     ) -> list[str]:
-        """The client ids of the group, sorted, as listed by the first broker of `queues` that
-        answers: every member asks the same one. Raises MqError when none answers."""
+        """Return the sorted client ids of the group.
+
+        The list comes from the first broker of `queues` that answers. Every member asks the same
+        broker. Raises MqError if none answers.
+        """
         failure: MqError | None = None
         for broker_name in dict.fromkeys(queue.broker_name for queue in queues):
             try:
@@ -312,9 +346,11 @@ class Assignment:
             await self._offsets.release(released)
 
     async def _acquire(self, queues: list[MessageQueue]) -> bool:
-        """Starts pulling `queues`. False: another member still has some, so acquire these again
-        soon. Raises MqError when a broker does not answer or refuses a queue, but only once the
-        others are acquired: a hanging broker must not hold them up."""
+        """Start to pull `queues`. Return False if another member still has some of them.
+
+        Then acquire these again soon. Raises MqError if a broker does not answer or refuses a
+        queue, but only after the others are acquired, so that one broker does not delay them.
+        """
         away: set[str] = set()
         failure: MqError | None = None
         complete = True
@@ -354,7 +390,7 @@ class Assignment:
         return complete
 
     async def _start_offset(self, queue: MessageQueue, taken: Taken) -> int:
-        """The group's committed offset, else where its options say. Raises MqError."""
+        """Return the committed offset, or the start by the options. Raises MqError."""
         queue_offset = taken.offsets.get(queue.queue_id)
         return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
@@ -375,7 +411,7 @@ class Assignment:
         self._owned[queue] = _Owned(process_queue, pulling)
 
     async def _initial_offset(self, queue: MessageQueue) -> int:
-        """Where a group without a committed offset starts. Raises MqError."""
+        """Return the start of a group without a committed offset. Raises MqError."""
         where = self._options.consume_from_where
         if where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
             start_ms = self._options.consume_timestamp_ms
@@ -383,7 +419,7 @@ class Assignment:
                 start_ms = self._by_clock_of(queue, self._began_ms) - DEFAULT_TIMESTAMP_AGE_MS
             return await self._offset_at(queue, start_ms)
         if self._broadcasting and where is ConsumeFromWhere.LAST_OFFSET and self._joined_ms:
-            # The queue came later than this member, which is to miss none of its messages.
+            # The queue was created after this member joined, which must not miss its messages.
             return await self._offset_at(queue, self._by_clock_of(queue, self._joined_ms))
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
         response = await self._instance.ask_broker(
@@ -399,7 +435,7 @@ class Assignment:
         return bounds.min_offset
 
     def _by_clock_of(self, queue: MessageQueue, now_ms: int) -> int:
-        """A time of day of this client, by the clock of the broker that stored the messages."""
+        """Convert a time of this client to the clock of the broker that stored the messages."""
         return now_ms + self._instance.clock_ahead_ms(queue.broker_name)
 
     async def _offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -413,6 +449,6 @@ class Assignment:
 
 
 def _allowance(max_messages: int | None, max_bytes: int | None) -> list[Allowance]:
-    """None when there is no threshold."""
+    """Return an allowance; an empty list if there are no thresholds."""
     unbounded = max_messages is None and max_bytes is None
     return [] if unbounded else [Allowance(max_messages, max_bytes)]

@@ -1,8 +1,8 @@
-"""Consuming the messages of many queues concurrently, in no order: a message that the listener
-consumed advances the offset of its queue, one that it rejected is sent back to the broker.
+"""Consume the messages of many queues concurrently, without any order.
 
-A message that the broker does not take back goes to the listener again, after 5 s or the delay that
-the listener asked for.
+A consumed message advances the offset of its queue. A rejected message is sent back to the broker.
+If the broker does not accept it, it goes to the listener again, after 5 s or the delay that the
+listener asked for.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class ConcurrentConsumption:
         runner = TaskRunner if consume.is_coroutine else ThreadRunner
         self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
         self.tally = self._runner.tally
-        self.settled_failures = 0  # messages that were sent back, or passed over
+        self.settled_failures = 0  # messages that were sent back or skipped
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
-        # Batches of paused queues, which no listener has got.
+        # Batches of paused queues, which were not passed to a listener.
         self._held: dict[ProcessQueue, list[Batch]] = {}
-        # Messages being sent back → what to do when the broker does not take the message.
+        # Messages that are being sent back → what to do if the broker does not accept the message.
         self._rejected: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
         self._sweeper: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class ConcurrentConsumption:
         return task in self._runner.tasks
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Passes `messages`, which are in `process_queue`, to the listener."""
+        """Pass `messages`, which are in `process_queue`, to the listener."""
         for start in range(0, len(messages), self._batch_size):
             batch = Batch(process_queue, list(messages[start : start + self._batch_size]))
             self._open.add(batch)
@@ -78,12 +78,12 @@ class ConcurrentConsumption:
         self._runner.set_concurrency(concurrency)
 
     def resume(self, process_queue: ProcessQueue) -> None:
-        """It was paused, and is not any more."""
+        """Continue with a queue whose pause has ended."""
         for batch in self._held.pop(process_queue, ()):
             self._again(batch)
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for running listeners, and until the messages that they rejected are sent back."""
+        """Wait for running listeners, and until the messages that they rejected are sent back."""
         self._closing = True
         try:
             if self._sweeper is not None:
@@ -133,9 +133,11 @@ class ConcurrentConsumption:
         rejection: Rejection,
         on_refusal: Callable[[], None],
     ) -> None:
-        """Sends `message` back; calls `on_refusal` when the broker does not take it. A message that
-        is being sent back already, because its listener timed out, is not sent a second time: the
-        group would get two retries of it."""
+        """Send `message` back. Call `on_refusal` if the broker does not accept it.
+
+        A message that is being sent back already, because its listener timed out, is not sent a
+        second time. Otherwise the group would get two retries of it.
+        """
         pending = message in self._rejected
         self._rejected[message] = on_refusal
         if pending:
@@ -156,8 +158,10 @@ class ConcurrentConsumption:
     def _consume_later(
         self, process_queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
-        """Passes a rejected message to the listener again, after the delay that it asked for, else
-        after CONSUME_AGAIN_S."""
+        """Pass a rejected message to the listener again after its delay.
+
+        The delay is the one that the listener asked for, or CONSUME_AGAIN_S.
+        """
         if rejection.counted:
             message.count_failure()
         delay_s = CONSUME_AGAIN_S if rejection.delay_ms is None else rejection.delay_ms / 1000
@@ -174,8 +178,10 @@ class ConcurrentConsumption:
             self.sweep()
 
     def sweep(self) -> None:
-        """Sends back the messages whose listener has run longer than the consume timeout; its later
-        answer is ignored. A message that the broker does not take is sent back by the next sweep.
+        """Send back the messages whose listener has run longer than the consume timeout.
+
+        The later verdict of the listener is ignored. If the broker does not accept a message, the
+        next sweep sends it back.
         """
         before_ms = self._clock.monotonic_ms() - int(self._timeout_s * 1000)
         for batch in self._open - self._overdue:

@@ -1,4 +1,4 @@
-"""The records of a pull response as received messages. Pure."""
+"""Decode the records of a pull response into received messages. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def received(
     tags: frozenset[bytes] = frozenset(),
     origin_topics: bool = False,
 ) -> list[ReceivedMessage]:
-    """The messages of concatenated records; those of `tags` only, when there are any.
+    """Return the messages of concatenated records, only those with `tags` if any are given.
 
-    `origin_topics`: messages of a retry topic show their origin topic. Raises MESSAGE_CORRUPTED
-    when a record fails its check.
+    With `origin_topics`, messages of a retry topic show their origin topic. Raises
+    MESSAGE_CORRUPTED if a record fails its check.
     """
     messages = []
     try:

@@ -1,6 +1,7 @@
-"""Calling the user's listener and turning its answer into one verdict for each message. Pure.
+"""Call the application's listener, and turn its result into one verdict per message. Pure.
 
-A listener is a function or a coroutine function of one message, or (batch listener) of a list.
+A listener is a function or coroutine function that gets one message or, as a batch listener, a
+list.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BatchAnswer = ConsumeResult | None | Sequence[ConsumeResult]
 Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
 BatchListener = Callable[[list[ReceivedMessage]], BatchAnswer | Awaitable[BatchAnswer]]
 
-# One verdict for each message; None: consumed.
+# One verdict per message; None if it is consumed.
 Verdicts = list[Rejection | None]
 
 _RECONSUME_LATER = Rejection("RECONSUME_LATER", "the listener returned RECONSUME_LATER")
@@ -46,8 +47,10 @@ _BY_RESULT = {
 
 
 class Consume:
-    """Calls the listener with messages: by `call_async` when it is a coroutine function
-    (`is_coroutine`), else by `call`."""
+    """Calls the listener with messages.
+
+    Use `call_async` if the listener is a coroutine function (`is_coroutine`), otherwise `call`.
+    """
 
     def __init__(
         self,
@@ -69,23 +72,27 @@ class Consume:
         )
 
     def use_time_of(self, now_ms_at: Callable[[str], int]) -> None:
-        """The time of day by the clock of a broker, by its name. Call before the first message."""
+        """Set the function that returns a broker's time of day. Call before the first message."""
         self._now_ms_at = now_ms_at
 
     def call(self, given: list[ReceivedMessage]) -> Verdicts:
-        """Called in a thread. Never raises. Requests whose producers do not wait any more count as
-        consumed."""
+        """Call the listener in a thread. Never raises.
+
+        Requests whose producers no longer wait count as consumed.
+        """
         try:
             messages = self._awaited(given)
-        except Exception as error:  # else the thread would end, and nobody would notice
+        except Exception as error:  # otherwise the thread would end unnoticed
             return self._failed(given, error)
         if len(messages) < len(given):
             return self._spread(given, messages, self._call(messages) if messages else [])
         return self._call(messages)
 
     async def call_async(self, given: list[ReceivedMessage]) -> Verdicts:
-        """Called on the loop. As `call`, but raises CancelledError when the running task is
-        cancelled."""
+        """Call the listener on the event loop: see `call`.
+
+        Raises CancelledError if the running task is cancelled.
+        """
         try:
             messages = self._awaited(given)
         except Exception as error:
@@ -96,26 +103,26 @@ class Consume:
         return await self._call_async(messages)
 
     def _call(self, messages: list[ReceivedMessage]) -> Verdicts:
-        argument = messages[0] if self._single else list(messages)  # a list of its own
+        argument = messages[0] if self._single else list(messages)  # a separate list
         try:
             return verdicts(self._function(argument), len(messages))
         except BaseException as error:  # also SystemExit: the message is not consumed
             return self._failed(messages, error)
 
     async def _call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
-        argument = messages[0] if self._single else list(messages)  # a list of its own
+        argument = messages[0] if self._single else list(messages)  # a separate list
         try:
             return verdicts(await self._function(argument), len(messages))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return self._failed(messages, error)  # something inside the listener was cancelled
+            return self._failed(messages, error)  # a task inside the listener was cancelled
         except Exception as error:
             return self._failed(messages, error)
 
     def _awaited(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Without requests past their TTL. Raises what reading a damaged message raises."""
+        """Return the messages without requests past their TTL. Raises if a message is damaged."""
         for message in messages:
             if message.is_request:
                 break
@@ -132,7 +139,7 @@ class Consume:
     def _spread(
         given: list[ReceivedMessage], called: list[ReceivedMessage], answer: Verdicts
     ) -> Verdicts:
-        """The verdicts for `given` of an answer for those that the listener got."""
+        """Return the verdicts for `given`, from the verdicts for the messages passed on."""
         log.debug("%d requests were past their TTL", len(given) - len(called))
         by_message = dict(zip(called, answer, strict=True))
         return [by_message.get(message) for message in given]
@@ -144,7 +151,7 @@ class Consume:
 
 
 class InterceptedConsume(Consume):
-    """As Consume; tells interceptors of the messages, where the listener runs."""
+    """A Consume that also notifies interceptors, where the listener runs."""
 
     def __init__(
         self,
@@ -185,14 +192,14 @@ def consume_of(
     consumer_group: str,
     interceptors: Sequence[Interceptor],
 ) -> Consume:
-    """Without interceptors, what costs nothing for them."""
+    """Return a Consume. Without interceptors, it has no cost for them."""
     if interceptors:
         return InterceptedConsume(listener, batch_listener, consumer_group, interceptors)
     return Consume(listener, batch_listener)
 
 
 def verdicts(answer: object, count: int) -> Verdicts:
-    """The verdicts that a listener's `answer` for `count` messages stands for. Raises TypeError."""
+    """Return the verdicts that a listener's result for `count` messages means. Raises TypeError."""
     if answer is None:
         return [None] * count
     if isinstance(answer, ConsumeResult):
@@ -208,7 +215,7 @@ def verdicts(answer: object, count: int) -> Verdicts:
 
 
 def rejection_of(error: BaseException) -> Rejection:
-    """The class and text of an exception, and when it asks for the next attempt."""
+    """Return the rejection for an exception: its class and text, and the requested delay."""
     reason, description = type(error).__name__, _text_of(error)
     if isinstance(error, ReconsumeLater):
         delay_ms = None if error.delay is None else -(-error.delay // timedelta(milliseconds=1))
@@ -218,7 +225,7 @@ def rejection_of(error: BaseException) -> Rejection:
 
 
 def _text_of(error: BaseException) -> str:
-    """The text of a user's exception, whose `__str__` may raise."""
+    """Return the text of an exception of the application, whose `__str__` may raise."""
     try:
         return str(error)
     except Exception as failure:

@@ -1,5 +1,6 @@
-"""The membership of one client in a consumer group, from start to close: registers, rebalances,
-pulls and commits periodically. What becomes of the messages is for the consumption to say.
+"""Keep the membership of one client in a consumer group, from start to close.
+
+It registers, rebalances, pulls and commits periodically. The consumption processes the messages.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from aerobee_wire.topics import retry_topic
 log = logging.getLogger(__name__)
 
 REBALANCE_INTERVAL_S = 20.0
-REBALANCE_RETRY_S = 1.0  # after a route or the list of members could not be fetched
+REBALANCE_RETRY_S = 1.0  # after a failure to fetch a route or the list of members
 REBALANCE_PAUSE_S = 0.1  # notices within this time cause one rebalance
 COMMIT_INTERVAL_S = 5.0
 
@@ -38,8 +39,12 @@ C = TypeVar("C", bound=Consumption)
 
 
 class Membership(Generic[C]):
-    """`subscriptions`: by topic; the caller may change them while the membership lasts. `offsets`:
-    what `consumption` may have committed. `on_failure` is called with each pull that fails."""
+    """A membership in a consumer group.
+
+    `subscriptions`: by topic; the caller may change them while the membership lasts. `offsets`: the
+    offsets of messages that `consumption` has processed. `on_failure` is called with each pull that
+    fails.
+    """
 
     def __init__(
         self,
@@ -79,7 +84,7 @@ class Membership(Generic[C]):
         self._tasks: list[asyncio.Task[None]] = []
 
     def keep_in_order(self, order: OrderedQueues) -> None:
-        """Before start: no queue is pulled without its lock."""
+        """Lock queues before they are pulled. Call before start."""
         self._order = order
         self.assignment.keep_in_order(order)
         order.listen(
@@ -89,13 +94,13 @@ class Membership(Generic[C]):
         )
 
     def tell_statistics(self, statistics: Callable[[], ConsumerStatistics]) -> None:
-        """Before start: what each heartbeat tells."""
+        """Set the statistics that each heartbeat reports. Call before start."""
         self._statistics = statistics
 
     async def start(self, commit_interval_s: float | None = None) -> None:
-        """Joins the group and acquires its share. Raises MqError; `close` is still to be called.
+        """Join the group and acquire a share. Raises MqError; call `close` even then.
 
-        `commit_interval_s`: between two commits; None: COMMIT_INTERVAL_S.
+        `commit_interval_s`: the time between two commits; None for COMMIT_INTERVAL_S.
         """
         await self._offsets.open()
         self._instance.start(
@@ -119,11 +124,12 @@ class Membership(Generic[C]):
         self._rebalance_now.set()
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for running listeners, commits the offsets, unregisters. The last two also when
-        this call is cancelled: as long as heartbeats go on, nobody else is given this member's
-        queues.
+        """Wait for running listeners, commit the offsets, and unregister.
+
+        The last two steps also run if this call is cancelled. While heartbeats continue, this
+        member's queues are not given to another one.
         """
-        async with AsyncExitStack() as steps:  # run in reverse order
+        async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._offsets.close)
             steps.push_async_callback(self._instance.close)
             if self._order is not None:
@@ -136,27 +142,31 @@ class Membership(Generic[C]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def check(self, subscription: TopicSubscription) -> None:
-        """Raises SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers do not understand."""
+        """Raise SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers cannot parse."""
         if subscription.is_sql:
             await check_expression(self._instance, subscription.to_proto())
 
     def subscriptions_changed(self, topic: str) -> None:
-        """Stops pulling `topic`, whose old subscription may filter out messages that the new one
-        selects; announces the subscriptions to the brokers and rebalances soon."""
+        """Stop pulling `topic`, announce the subscriptions to the brokers, and rebalance soon.
+
+        The old subscription may filter out messages that the new one selects.
+        """
         self.assignment.on_subscription_changed(topic)
         self._announce = True
         self._rebalance_now.set()
 
     async def _find_routes(self) -> None:
-        """Fetches the routes of the subscribed topics. A topic that does not exist yet is looked up
-        again at every rebalance."""
+        """Fetch the routes of the subscribed topics.
+
+        A topic that does not exist yet is looked up again at every rebalance.
+        """
         for topic in list(self._subscriptions):
             try:
                 await self._instance.routes.route(topic)
             except MqError as error:
                 if error.code is not Code.TOPIC_NOT_EXIST:
                     raise
-                if topic != retry_topic(self._consumer_group):  # created by the first heartbeat
+                if topic != retry_topic(self._consumer_group):  # the first heartbeat creates it
                     log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
 
     def _heartbeat(self) -> client_pb2.HeartbeatRequest:
@@ -173,8 +183,10 @@ class Membership(Generic[C]):
         return request
 
     def _on_notice(self, address: str, notice: client_pb2.ClientNotice) -> None:
-        """The members of the group changed, or a stream to a broker was opened again (a notice that
-        names no group)."""
+        """Rebalance if members changed, or if a stream to a broker was opened again.
+
+        In the second case, the notice names no group.
+        """
         changed = notice.HasField("group_members_changed")
         if not changed or notice.group_members_changed.consumer_group == self._consumer_group:
             self._rebalance_now.set()
@@ -205,12 +217,12 @@ class Membership(Generic[C]):
                 self._announce = True
                 return False
         complete = await self._divide()
-        if self.assignment.unregistered:  # `_announce` may also be set by a subscription meanwhile
+        if self.assignment.unregistered:  # a subscription may also set `_announce` in the meantime
             self._announce = True
         return complete
 
     async def _divide(self) -> bool:
-        """Acquires this member's share. False: rebalance again soon."""
+        """Acquire this member's share. Return False to rebalance again soon."""
         before = self.assignment.queues()
         complete = await self.assignment.rebalance(list(self._subscriptions))
         after = self.assignment.queues()

@@ -1,4 +1,4 @@
-"""The consumer offsets of a group: kept in memory, committed to the brokers in the background."""
+"""Keep the consumer offsets of a group in memory, and commit them to the brokers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
-# Refusals that concern one queue: its topic was deleted, or has fewer queues now, or another member
-# has its lock.
+# Refusals of one queue: its topic was deleted or has fewer queues now, or another member has its
+# lock.
 _QUEUE_CODES = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER, Code.QUEUE_LOCK_NOT_HELD})
 
 
@@ -35,7 +35,7 @@ class OffsetStore(OffsetTable):
         self._consumer_group = consumer_group
         self._committed: dict[MessageQueue, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}  # by broker name
-        # Who locks its queues has them by their locks.
+        # A member that locks its queues does not need handovers.
         self._hands_over = bool(consumer_group) and not locked
 
     def set(self, queue: MessageQueue, queue_offset: int) -> None:
@@ -71,8 +71,11 @@ class OffsetStore(OffsetTable):
         )
 
     async def release(self, queues: Collection[MessageQueue]) -> None:
-        """Then the brokers know that another member may read the offsets: not of a queue whose
-        offset was not committed, because its broker did not answer."""
+        """Commit the offsets of queues and release them.
+
+        Another member may then read the offsets. A queue is not released if its offset was not
+        committed because its broker did not answer.
+        """
         await self.commit(queues)
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
@@ -87,7 +90,7 @@ class OffsetStore(OffsetTable):
                 await self._instance.call_broker(
                     broker_name, rpcs.UPDATE_CONSUMER_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
                 )
-            except MqError as error:  # the next member waits a while, and takes them all the same
+            except MqError as error:  # the next member waits a while, then takes them all the same
                 log.info("queues not released at broker %s: %s", broker_name, error)
 
     def _update(self) -> offset_pb2.UpdateConsumerOffsetsRequest:
@@ -102,7 +105,7 @@ class OffsetStore(OffsetTable):
         queues: Iterable[MessageQueue] | None = None,
         on_topic_deleted: Callable[[MessageQueue], None] = lambda _: None,
     ) -> None:
-        """An offset that a broker does not take is sent again by the next commit."""
+        """Commit the offsets. The next commit retries an offset that a broker refuses."""
         chosen = self._offsets if queues is None else queues
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in chosen:
@@ -130,7 +133,7 @@ class OffsetStore(OffsetTable):
         try:
             await self._send(broker_name, offsets)
         except MqError as error:
-            if error.code in _QUEUE_CODES and len(offsets) > 1:  # the broker took none of them
+            if error.code in _QUEUE_CODES and len(offsets) > 1:  # the broker accepted none of them
                 for queue in offsets:
                     await self._commit_at(broker_name, [queue], on_topic_deleted)
                 return

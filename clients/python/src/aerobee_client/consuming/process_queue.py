@@ -1,5 +1,7 @@
-"""The messages of one message queue that are pulled and not yet consumed: which offset may be
-committed, and whether there is room to pull more. Pure; knows no network.
+"""Keep the messages of one queue that are pulled and not yet consumed.
+
+It determines which offset may be committed, and whether there is room to pull more. Pure; uses no
+network.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from aerobee_client.options.reading import ReadingOptions
 
 
 class Allowance:
-    """Messages and bytes that the process queues of a topic, or all of a consumer, may hold
-    together; None: any number. Those of paused queues do not count."""
+    """Limits the messages and bytes that process queues may hold together.
+
+    It is shared by the queues of a topic, or all queues of a consumer. None: no limit. Paused
+    queues do not count.
+    """
 
     def __init__(self, max_messages: int | None, max_bytes: int | None) -> None:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._messages = self._size_bytes = 0
-        self._queues: set[ProcessQueue] = set()  # that are not dropped
+        self._queues: set[ProcessQueue] = set()  # those that are not dropped
 
     def has_room(self) -> bool:
         return (self._max_messages is None or self._messages <= self._max_messages) and (
@@ -35,7 +40,7 @@ class Allowance:
         self._queues.discard(queue)
 
     def change(self, messages: int, size_bytes: int) -> None:
-        """Adds to what is held. When that makes room, or fills it, all queues are told."""
+        """Change what is held. All queues are notified if there is room now, or none any more."""
         before = self.has_room()
         self._messages += messages
         self._size_bytes += size_bytes
@@ -45,11 +50,13 @@ class Allowance:
 
 
 class ProcessQueue:
-    """One process queue belongs to one acquisition of a message queue. A queue that is released and
-    acquired again gets a new one; `dropped` marks the old one, whose messages are ignored.
+    """The pulled messages of one acquisition of a message queue.
 
-    `pulled_to`: the offset to pull next; at first where pulling starts. `paused`: nothing is
-    pulled, and no listener begins. `allowances`: what it may hold together with others.
+    A queue that is released and acquired again gets a new one. `dropped` marks the old one, whose
+    messages are ignored.
+
+    `pulled_to` is the offset to pull next, initially the start. While `paused`, nothing is pulled,
+    and no listener begins. `allowances` limit what it may hold together with other queues.
     """
 
     def __init__(
@@ -64,7 +71,7 @@ class ProcessQueue:
         self.queue = queue
         self.dropped = False
         self.paused = paused
-        self.is_off = paused  # paused or dropped: no listener gets anything of it
+        self.is_off = paused  # paused or dropped: listeners get none of its messages
         self.pulled_to = pulled_to
         # The end of the message queue, as of the last pull.
         self.max_offset = pulled_to
@@ -87,27 +94,26 @@ class ProcessQueue:
 
     @property
     def size_bytes(self) -> int:
-        """Stored sizes of the messages, summed."""
+        """The sum of the stored sizes of the messages."""
         return self._size_bytes
 
     @property
     def consumed_to(self) -> int:
-        """The offset that may be committed: that of the first message here, or the one to pull next
-        when there is none."""
+        """The offset that may be committed: the first message here, or the next one to pull."""
         return next(iter(self._waiting)) if self._waiting else self.pulled_to
 
     @property
     def span(self) -> int:
-        """Last queue offset minus first."""
+        """The last queue offset minus the first."""
         if not self._waiting:
             return 0
         return self._last_put - next(iter(self._waiting))
 
     def put(self, messages: Sequence[ReceivedMessage], pulled_to: int, max_offset: int = 0) -> None:
-        """Adds `messages`, which are in order of their queue offsets and above all earlier ones.
+        """Add `messages`, which are sorted by queue offset and above all earlier ones.
 
-        `pulled_to`: the offset to pull next. What is below it and is not put was filtered out.
-        `max_offset`: the end of the message queue.
+        `pulled_to` is the offset to pull next. Messages below it that are not added were filtered
+        out. `max_offset` is the end of the message queue.
         """
         before = self._size_bytes
         for message in messages:
@@ -122,7 +128,7 @@ class ProcessQueue:
         self.update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
-        """Removes `messages`, which are consumed. Returns `consumed_to`."""
+        """Remove `messages`, which are consumed. Return `consumed_to`."""
         held, before = len(self._waiting), self._size_bytes
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
@@ -146,7 +152,7 @@ class ProcessQueue:
         )
 
     async def wait_for_room(self) -> None:
-        """Returns once more may be pulled."""
+        """Wait until more may be pulled."""
         await self._room.wait()
 
     def pause(self) -> None:
@@ -173,7 +179,7 @@ class ProcessQueue:
         self._room.set()
 
     def update_room(self) -> None:
-        """After a change of what it may hold."""
+        """Wake or stop pulling after a change of the held messages."""
         if self.has_room() or self.dropped:
             self._room.set()
         else:

@@ -1,5 +1,6 @@
-"""The message queues that a client pulls, and what pulls them: an assignment, and the puller that
-fills its process queues. Which queues these are, a rebalance or the caller says.
+"""Combine an assignment of message queues with the puller that fills their process queues.
+
+A rebalance or the caller determines which queues these are.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ from aerobee_wire.status import MqError
 
 
 class Consumption(Protocol):
-    """What becomes of the messages that are pulled."""
+    """Processes the messages that are pulled."""
 
     def start(self) -> None: ...
 
     def submit(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Takes `messages`, which are in `process_queue`; perhaps none."""
+        """Accept `messages`, which are in `process_queue`; the list may be empty."""
 
     async def close(self, timeout_s: float) -> None:
-        """Ends; waits up to `timeout_s` for what is being consumed."""
+        """End. Wait up to `timeout_s` for messages that are being consumed."""
 
 
 class PulledQueues:
-    """`subscriptions`: by topic; the caller may change them meanwhile. `consumption` gets the
-    messages. `on_failure` is called with each pull that fails, `request_rebalance` when a queue was
-    lost between two rebalances. `failures`: pulls that have failed."""
+    """The queues that a client pulls.
+
+    `subscriptions`: by topic; the caller may change them. `consumption` gets the messages.
+    `on_failure` is called with each pull that fails, and `request_rebalance` when a queue was lost
+    between two rebalances. `failures` counts failed pulls.
+    """
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class PulledQueues:
 def statistics_of(
     tally: Tally, pulled: PulledQueues, *, sent_back: int = 0, passed_over: int = 0
 ) -> ConsumerStatistics:
-    """Of a consumer whose consumption counts by `tally`."""
+    """Return the statistics of a consumer whose consumption counts with `tally`."""
     consumed_per_second, failed_per_second, average_ms = tally.rates()
     held = pulled.assignment.process_queues()
     return ConsumerStatistics(

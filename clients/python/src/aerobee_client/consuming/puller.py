@@ -1,6 +1,7 @@
-"""Pulling one message queue: a loop of long polls that fills its process queue.
+"""Pull one message queue: a loop of long polls that fills its process queue.
 
-Pauses while the process queue is full, and after failures; ends when it is dropped.
+It pauses while the process queue is full, and after failures. It ends when the process queue is
+dropped.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from aerobee_wire.tags import parse_expression
 log = logging.getLogger(__name__)
 
 SUSPEND_TIMEOUT_MS = 15_000  # how long the broker may hold a pull
-# A pull that found nothing and was answered sooner was not held: longPollingEnable is off.
+# If an empty answer arrives sooner, the pull was not held: longPollingEnable is off.
 LEAST_HELD_MS = 500
 CALL_TIMEOUT_S = 30.0
 MAX_BYTES = 256 * 1024
-BUSY_PAUSE_S = 0.02  # unless the broker says how long
+BUSY_PAUSE_S = 0.02  # unless the broker specifies a pause
 FAILURE_PAUSE_S = 3.0
 # While a process queue is full, the broker is asked this often whether the group's offset was
-# reset: it remembers a reset for a minute.
+# reset. It remembers a reset for one minute.
 RESET_CHECK_INTERVAL_S = 20.0
 
 _ABSENT_CODES = frozenset(
@@ -54,8 +55,11 @@ _BUSY_CODES = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL})
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """`tags`: in UTF-8; empty for every message. `version`: when the subscription was made, in ms
-    since the epoch. `is_sql`: the broker alone decides what matches."""
+    """The subscription of a topic.
+
+    `tags` are in UTF-8; empty for every message. `version` is the time of the subscription, in
+    milliseconds since the epoch. With `is_sql`, only the broker decides which messages match.
+    """
 
     topic: str
     expression: str
@@ -65,7 +69,10 @@ class TopicSubscription:
 
     @classmethod
     def of(cls, topic: str, expression: str | Sql, version: int) -> Self:
-        """Raises SUBSCRIPTION_PARSE_FAILED; not for SQL92, which only a broker can parse."""
+        """Parse an expression. Raises SUBSCRIPTION_PARSE_FAILED.
+
+        Only a broker can parse SQL92, so it is not checked here.
+        """
         if isinstance(expression, Sql):
             return cls(topic, expression.expression, frozenset(), version, is_sql=True)
         tags = frozenset(tag.encode() for tag in parse_expression(expression))
@@ -88,16 +95,18 @@ OnFailure = Callable[[MessageQueue, MqError], None]
 
 
 def log_only(_queue: MessageQueue, _error: MqError) -> None:
-    """The puller logs its failures itself."""
+    """Ignore a failure: the puller logs it itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Puller:
-    """`on_messages` is called after each pull, with the messages that were put into a process
-    queue; perhaps none. The loop ends after `on_offset_moved`, called with the offset that the
-    broker moves the queue to, and after `on_topic_deleted`, called when the broker no longer has
-    the topic. `on_failure` is called with each failure. `consumer_group` "": reads without a
-    group."""
+    """Pulls message queues.
+
+    `on_messages` is called after each pull, with the messages that were put into a process queue;
+    the list may be empty. The loop ends after `on_offset_moved`, which gets the new offset that the
+    broker sets. It also ends after `on_topic_deleted`, when the broker no longer has the topic.
+    `on_failure` is called with each failure. `consumer_group` is "" to read without a group.
+    """
 
     instance: ClientInstance
     offsets: OffsetTable
@@ -111,7 +120,7 @@ class Puller:
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
     ) -> None:
-        """Pulls from `queue_offset` on; after a failure again, from the same offset."""
+        """Pull from `queue_offset` on. After a failure, retry from the same offset."""
         backoff = Backoff(0.1, 1.0)
         logged = ""  # the last failure, so that a lasting one is logged once
         source = PullSource(self.instance, process_queue.queue)
@@ -144,7 +153,7 @@ class Puller:
                 await asyncio.sleep(FAILURE_PAUSE_S)
             else:
                 logged = ""
-                # Moved to the same offset: a reset to here, or a queue that cannot be read.
+                # Moved to the same offset: a reset to this offset, or a queue that cannot be read.
                 if moved or source.is_spent:
                     await asyncio.sleep(backoff.next_s())
                 else:
@@ -157,7 +166,10 @@ class Puller:
         queue_offset: int,
         room: bool,
     ) -> message_pb2.PullRequest:
-        """Without `room`, one message at most and no long poll: only to learn of OFFSET_MOVED."""
+        """Return a request. Without `room`, it only checks for OFFSET_MOVED.
+
+        Such a request asks for one message and does not poll.
+        """
         queue = process_queue.queue
         return message_pb2.PullRequest(
             consumer_group=self.consumer_group,
@@ -181,7 +193,7 @@ class Puller:
         response: message_pb2.PullResponse,
         queue_offset: int,
     ) -> int:
-        """Puts the messages into the process queue; returns the offset to pull next."""
+        """Put the messages into the process queue. Return the offset to pull next."""
         if process_queue.dropped:
             return queue_offset
         queue = process_queue.queue
@@ -205,8 +217,11 @@ class Puller:
 
 
 class PullSource:
-    """Where one message queue is pulled from: the master of its broker, or a slave. `is_spent`:
-    there was nothing more, and the broker did not wait for it; a slave may not have."""
+    """The replica from which one message queue is pulled: the master of its broker, or a slave.
+
+    `is_spent`: the last answer was empty, and the broker did not wait for messages; a slave may not
+    wait.
+    """
 
     def __init__(self, instance: ClientInstance, queue: MessageQueue) -> None:
         self.is_spent = False
@@ -217,8 +232,10 @@ class PullSource:
     async def pull(
         self, request: message_pb2.PullRequest, *, only_master: bool
     ) -> message_pb2.PullResponse:
-        """Of the first replica that serves it. Raises MqError of the master, BROKER_NOT_EXIST where
-        there is none."""
+        """Pull from the first replica that serves the queue.
+
+        Raises MqError of the master, and BROKER_NOT_EXIST if there is no master.
+        """
         instance, queue, choice = self._instance, self._queue, self._choice
         while True:
             known = instance.routes.addresses_of(queue.broker_name)
@@ -241,14 +258,16 @@ class PullSource:
             nothing = response.status == message_pb2.NO_NEW_MESSAGE
             by_slave, held = replica != MASTER_ID, now_ms - asked_ms >= LEAST_HELD_MS
             self.is_spent = nothing and (by_slave or (request.suspend_timeout_ms > 0 and not held))
-            if nothing and by_slave:  # by now there may be a master again
+            if nothing and by_slave:  # there may be a master again by now
                 await instance.routes.refresh_soon(queue.topic)
             return response
 
 
 async def _has_room(process_queue: ProcessQueue) -> bool:
-    """True as soon as there is room, or the process queue is dropped; False after
-    RESET_CHECK_INTERVAL_S without room."""
+    """Wait for room, up to RESET_CHECK_INTERVAL_S. Return False if there is still no room.
+
+    It returns True at once if the process queue is dropped.
+    """
     if process_queue.has_room():
         return True
     with suppress(TimeoutError):

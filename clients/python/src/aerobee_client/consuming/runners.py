@@ -1,7 +1,7 @@
-"""Runners of the listener: on threads, or in tasks on the loop; at most `concurrency` at a time.
+"""Run the listener on threads, or in tasks on the event loop, at most `concurrency` at a time.
 
-A runner takes batches and reports each with its verdicts, on the loop. It knows neither offsets nor
-brokers.
+A runner accepts batches and reports each with its verdicts, on the loop. It uses neither offsets
+nor brokers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from aerobee_client.runtime.clock import Clock
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The messages of one call of the listener, all of one queue."""
+    """The messages of one listener call, all of one queue."""
 
     process_queue: ProcessQueue
     messages: list[ReceivedMessage]
-    # When the listener started, in ms of the monotonic clock; 0: it has not. Set by the runner.
+    # When the listener started, in ms of the monotonic clock; 0 if it has not. Set by the runner.
     started_ms: int = 0
     ended_ms: int = 0
 
@@ -38,12 +38,12 @@ class Batch:
         return await consume.call_async(self.messages)
 
 
-# Called on the loop; verdicts None: the batch was skipped.
+# Called on the loop. The verdicts are None if the batch was skipped.
 OnDone = Callable[[Batch, Verdicts | None], None]
 
 
 class Runner(ABC):
-    # What runs listeners: threads for plain functions, else tasks.
+    # Listeners run on threads if they are plain functions, otherwise in tasks.
     threads: list[threading.Thread]
     tasks: list[asyncio.Task[None]]
 
@@ -54,24 +54,24 @@ class Runner(ABC):
         self._concurrency = concurrency
         self._clock = clock
         self.tally = Tally(clock)
-        # Since the last turn of the loop.
+        # Counts since the last turn of the loop.
         self._calls = self._elapsed_ms = self._messages = self._consumed = 0
         self._on_done = on_done
-        self._closing = False  # then batches that have not started are skipped
+        self._closing = False  # if set, batches that have not started are skipped
 
     def start(self) -> None:
-        """On the loop."""
+        """Start the runner. Runs on the loop."""
         self.set_concurrency(self._concurrency)
 
     @abstractmethod
     def set_concurrency(self, concurrency: int) -> None:
-        """From now on; listeners that run beyond it end first. On the loop."""
+        """Change the concurrency. Surplus listeners end first. Runs on the loop."""
 
     @abstractmethod
     def submit(self, batch: Batch) -> None: ...
 
     def _finished(self, batch: Batch, verdicts: Verdicts | None) -> None:
-        """On the loop."""
+        """Count a batch and report it. Runs on the loop."""
         if verdicts is not None:
             if not self._calls:  # counted together, once per turn of the loop
                 asyncio.get_running_loop().call_soon(self._count)
@@ -88,13 +88,17 @@ class Runner(ABC):
 
     @abstractmethod
     async def close(self, timeout_s: float) -> bool:
-        """Skips the batches that have not started and waits for those that run. False: some still
-        run after `timeout_s`."""
+        """Skip the batches that have not started, and wait for those that run.
+
+        Returns False if some still run after `timeout_s`.
+        """
 
 
 class ThreadRunner(Runner):
-    """Runs plain functions. The threads are daemons: a listener that never returns does not keep
-    the program from ending."""
+    """Runs plain functions.
+
+    The threads are daemons: a listener that never returns does not keep the program from ending.
+    """
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
         super().__init__(consume, concurrency, clock, on_done)
@@ -102,7 +106,7 @@ class ThreadRunner(Runner):
         self._done: deque[tuple[Batch, Verdicts | None]] = deque()
         self._wake_pending = False
         self._open = 0
-        self._lock = threading.Lock()  # around `threads` and the concurrency
+        self._lock = threading.Lock()  # protects `threads` and the concurrency
         self._idle = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -119,10 +123,10 @@ class ThreadRunner(Runner):
         for thread in new:
             thread.start()
         for _ in range(surplus):
-            self._batches.put(None)  # wakes one that waits
+            self._batches.put(None)  # wakes a thread that waits
 
     def _is_surplus(self) -> bool:
-        """Whether this thread is to end, because there are more than the concurrency."""
+        """Return whether this thread must end, because there are more than the concurrency."""
         if len(self.threads) <= self._concurrency:
             return False
         with self._lock:
@@ -196,7 +200,7 @@ class TaskRunner(Runner):
         for number in range(len(self.tasks), concurrency):
             self.tasks.append(asyncio.create_task(self._work(), name=f"listener {number}"))
         for _ in range(surplus):
-            self._batches.put_nowait(None)  # wakes one that waits
+            self._batches.put_nowait(None)  # wakes a task that waits
 
     def submit(self, batch: Batch) -> None:
         self._batches.put_nowait(batch)

@@ -1,8 +1,9 @@
-"""Sending rejected messages back to their broker, in batches of those that wait.
+"""Send rejected messages back to their broker, in batches of those that wait.
 
-The broker copies each, delayed, to the retry topic of the group, or to the dead-letter topic once
-its attempts are used up. It copies its own record; when it can no longer read that (expired,
-damaged), the client sends its copy to the retry topic instead, as RocketMQ's clients do.
+The broker copies each message to the retry topic of the group, with a delay. After the last
+attempt, it copies the message to the dead-letter topic. The broker copies its own record. If it can
+no longer read that (expired, damaged), the client sends its copy to the retry topic, as RocketMQ's
+clients do.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
 CONSUME_TIMEOUT = "ConsumeTimeout"  # the reason of a rejection
 MAX_ENTRIES = 128
-# What the broker keeps of each (contract: Failure).
+# The maximum bytes that the broker stores of each (contract: Failure).
 REASON_BYTES = 256
 DESCRIPTION_BYTES = 1_024
 # Refusals of an entry whose record the broker cannot read.
@@ -55,38 +56,41 @@ _DROPPED = (
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a message is sent back. `delay_level`: 0 = by the retry policy of the group; 1 to 18 =
-    this one; below 0 = to the dead-letter topic now. `delay_ms`: a delay in place of a level; None:
-    there is none. Not `counted`: the message keeps its reconsume times."""
+    """Why a message is sent back.
+
+    `delay_level`: 0 for the retry policy of the group; 1 to 18 for this level; negative for the
+    dead-letter topic now. `delay_ms` is a delay in place of a level; None for a level. If it is not
+    `counted`, the message keeps its reconsume times.
+    """
 
     reason: str
     description: str = ""
     delay_level: int = 0
     delay_ms: int | None = None
     counted: bool = True
-    # Failures of the message, by the count of a consumer that tried it in place; 0: it did not.
+    # Failures of the message that a consumer counted while it retried in place; 0 if it did not.
     reconsume_times: int = 0
 
     @property
     def needs_send_back_delay(self) -> bool:
-        """Whether only a broker that says SEND_BACK_DELAY does what this asks for."""
+        """True if the request needs a broker with the capability SEND_BACK_DELAY."""
         return self.delay_ms is not None or not self.counted
 
 
 class Rejections(ABC):
-    """What becomes of the messages that a listener rejects."""
+    """Handles the messages that a listener rejects."""
 
     @abstractmethod
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """True: the member need not keep the message; False: it is to try the message again."""
+        """Handle a message. The result is True to drop the message, and False to retry it."""
 
     @abstractmethod
     async def drain(self) -> None:
-        """Returns once no message waits."""
+        """Wait until no message is pending."""
 
 
 class ToldRejections(Rejections):
-    """As `rejections`; tells interceptors what the broker was told."""
+    """Notifies interceptors of what `rejections` reported to the broker."""
 
     def __init__(
         self, rejections: Rejections, consumer_group: str, interceptors: Sequence[Interceptor]
@@ -115,7 +119,7 @@ class ToldRejections(Rejections):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """`done`: True when the broker has stored the retry or dead letter."""
+    """A message to send back. `done`: True when the broker has stored the retry or dead letter."""
 
     message: ReceivedMessage
     rejection: Rejection
@@ -134,8 +138,7 @@ class SendBack(Rejections):
         self._draining = False
 
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Starts sending. True: the broker has stored the retry or dead letter; False: it has
-        not."""
+        """Start to send. The result is True if the broker has stored the retry or dead letter."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         broker_name = message.broker_name
         self._waiting.setdefault(broker_name, deque()).append(_Entry(message, rejection, done))
@@ -144,8 +147,11 @@ class SendBack(Rejections):
         return done
 
     async def drain(self) -> None:
-        """Returns once no message waits. From now on the first failure of a broker ends the wait of
-        all its messages: they are redelivered anyway, to the next owner of their queues."""
+        """Wait until no message is pending.
+
+        From now on, the first failure of a broker ends the wait of all its messages. They are
+        redelivered anyway, to the next owner of their queues.
+        """
         self._draining = True
         while self._senders:
             await asyncio.gather(*self._senders.values())
@@ -173,7 +179,7 @@ class SendBack(Rejections):
             batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_ENTRIES))]
             try:
                 accepted = await self._send(broker_name, batch)
-            except Exception as error:  # any failure: these messages are not sent back
+            except Exception as error:  # for any failure: these messages are not sent back
                 log.warning(
                     "%d messages not sent back to broker %s: %r", len(batch), broker_name, error
                 )
@@ -189,10 +195,10 @@ class SendBack(Rejections):
         del self._senders[broker_name]
 
     async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
-        """Whether the broker has stored each entry. Raises MqError.
+        """Return for each entry whether the broker has stored it. Raises MqError.
 
-        An older broker would ignore a delay, and that a failure was no attempt: such messages stay
-        here, so that both hold as long as this member lives.
+        An older broker would ignore a delay, and would count a failure as an attempt. Such messages
+        stay here, so that both hold while this member lives.
         """
         if any(entry.rejection.needs_send_back_delay for entry in batch) and not (
             self._instance.has_capability(broker_name, client_pb2.SEND_BACK_DELAY)
@@ -238,8 +244,10 @@ class SendBack(Rejections):
         return accepted
 
     async def _send_copy(self, address: str, entry: _Entry) -> bool:
-        """Sends the client's copy to the retry topic of the group. The broker dead-letters it when
-        its attempts are used up."""
+        """Send the client's copy to the retry topic of the group.
+
+        After the last attempt, the broker dead-letters it.
+        """
         request = message_pb2.SendRequest(messages=[self._copy(entry)])
         try:
             await self._instance.transport.call(
@@ -260,7 +268,7 @@ class SendBack(Rejections):
         kept[names.DLQ_REASON_DESCRIPTION] = description
         limit = self._max_reconsume_times
         if rejection.delay_level < 0:
-            limit = 0  # reached by now: the broker dead-letters the message
+            limit = 0  # reached already: the broker dead-letters the message
         if limit is not None:
             kept[names.MAX_RECONSUME_TIMES] = str(limit)
         if rejection.delay_ms is not None:

@@ -1,1 +1,1 @@
-"""Messages on lease: receiving from every broker of a topic, settling, renewing."""
+"""Receive messages on lease from every broker of a topic, settle them, and renew leases."""

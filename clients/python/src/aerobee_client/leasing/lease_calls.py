@@ -1,9 +1,9 @@
-"""What is done with leases at their brokers, in requests that many callers share: acknowledgements,
-changes of invisible durations, dead letters.
+"""Settle and change leases at their brokers, in requests that many callers share.
 
-Each kind has one request under way at a broker. A request that fails and may be repeated is
-repeated until its time is over, because most brokers that do not answer are restarting. What a
-repetition finds already done was done by the attempt whose answer was lost.
+The kinds of requests are acknowledgements, changes of invisible durations, and dead letters. Each
+kind has one request in flight per broker. A request that fails and is safe to retry is retried
+until its time is over, because most brokers that do not answer are restarting. If a retry finds the
+work already done, the attempt whose answer was lost has done it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ O = TypeVar("O")  # noqa: E741  # outcome; an MqError among others
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-MAX_LEASES = 4_096  # of one request
+MAX_LEASES = 4_096  # per request
 PAUSE_S, MAX_PAUSE_S = 0.1, 0.5  # between two attempts
-# The request may have been carried out although it failed so.
+# The request may have been executed despite these failures.
 ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
-# None: done.
+# None on success.
 Outcome = MqError | None
 
 
 class Change(NamedTuple):
-    """`duration_ms` None: the retry delay of the group. `unless_changed`: refused when the lease
-    ends at another time than the handle says."""
+    """A change of a lease.
+
+    `duration_ms`: None for the retry delay of the group. `unless_changed`: refuse the change if the
+    lease ends at another time than the handle says.
+    """
 
     handle: ReceiptHandle
     duration_ms: int | None
@@ -57,7 +60,7 @@ class DeadLetterEntry(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """From when on the duration counts, in milliseconds since the epoch, and the duration."""
+    """The start of the new duration, in milliseconds since the epoch, and the duration."""
 
     pop_time_ms: int
     invisible_duration_ms: int
@@ -65,11 +68,11 @@ class Changed(NamedTuple):
 
 class Answered(NamedTuple, Generic[R]):
     response: R
-    repeated: bool  # an earlier attempt may have been carried out
+    repeated: bool  # an earlier attempt may have been executed
 
 
 class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
-    """Broker name → its batcher, made at first use."""
+    """A batcher for each broker name, made at first use."""
 
     def __init__(self, send: Callable[[str, Sequence[I]], Awaitable[Sequence[O]]]) -> None:
         super().__init__()
@@ -81,7 +84,7 @@ class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
 
 
 class LeaseCalls:
-    """`timeout_s`: of a call, its repetitions included."""
+    """Calls about leases. `timeout_s`: the time limit of a call, including retries."""
 
     def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
         self._instance = instance
@@ -91,7 +94,10 @@ class LeaseCalls:
         self._dead_letters: _Batchers[DeadLetterEntry, Outcome] = _Batchers(self._dead_letter)
 
     async def acknowledge(self, handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
-        """INVALID_RECEIPT_HANDLE where a lease has ended. An outcome of each."""
+        """Acknowledge leases and return the outcome of each.
+
+        The outcome is INVALID_RECEIPT_HANDLE if a lease has ended.
+        """
         return await self._share(self._acks, handles, handles)
 
     async def change(self, changes: Sequence[Change]) -> Sequence[Changed | MqError]:
@@ -101,7 +107,7 @@ class LeaseCalls:
         return await self._share(self._dead_letters, entries, [one.handle for one in entries])
 
     async def drain(self) -> None:
-        """Returns once every request has its answer."""
+        """Wait until every request has its answer."""
         every = (self._acks, self._changes, self._dead_letters)
         batchers = [batcher for kind in every for batcher in kind.values()]
         await asyncio.gather(*(batcher.drain() for batcher in batchers))
@@ -133,7 +139,7 @@ class LeaseCalls:
     async def _share_at(
         self, first: ReceiptHandle, batchers: _Batchers[I, O], items: Sequence[I]
     ) -> Sequence[O]:
-        """At the broker of `first`, the handle of an item."""
+        """Submit items to the broker of `first`, the handle of an item."""
         broker_name = first.broker_name
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -146,8 +152,11 @@ class LeaseCalls:
         return cast("Sequence[O]", [failure] * len(items))
 
     async def _find(self, broker_name: str, topic: str) -> None:
-        """Makes sure that a broker is known: a handle that another process received may be of one
-        that no route of this client names yet, or of none that there is. Raises MqError."""
+        """Ensure that a broker is known. Raises MqError.
+
+        A handle from another process may belong to a broker that is not in this client's routes
+        yet, or to one that does not exist.
+        """
         routes = self._instance.routes
         if not routes.addresses_of(broker_name):
             await routes.route(topic)
@@ -156,7 +165,7 @@ class LeaseCalls:
         routes.address_of(broker_name)
 
     async def call(self, broker_name: str, topic: str, rpc: Rpc[Q, R], request: Q) -> Answered[R]:
-        """`topic`: whose route says where the broker is. Raises MqError."""
+        """Call a broker, which the route of `topic` locates. Raises MqError."""
         time = asyncio.get_running_loop().time
         deadline_s, backoff, repeated = (
             time() + self._timeout_s,
@@ -176,7 +185,8 @@ class LeaseCalls:
                     raise
                 repeated = repeated or error.code in ANSWER_LOST
             await asyncio.sleep(pause_s)
-            await self._instance.routes.refresh_soon(topic)  # it may be back at another address
+            # the broker may be back at another address
+            await self._instance.routes.refresh_soon(topic)
 
     # ---- requests ----
 
@@ -246,13 +256,13 @@ class LeaseCalls:
         return outcomes
 
     def _was_done(self, handle: ReceiptHandle, failure: MqError) -> bool:
-        """Whether a lease ended before its time: by the attempt whose answer was lost."""
+        """Return whether a lease ended early because of the attempt whose answer was lost."""
         ended = failure.code is Code.INVALID_RECEIPT_HANDLE
         return ended and handle.expires_ms > self._instance.now_ms_at(handle.broker_name)
 
 
 def _routed_topic(handle: ReceiptHandle) -> str:
-    """The topic, or the parent of the lite topic, that name servers know."""
+    """Return the topic, or the parent of the lite topic, that name servers know."""
     lite_topic = lite_topic_of(handle.topic)
     return lite_topic.parent if lite_topic is not None else handle.topic
 

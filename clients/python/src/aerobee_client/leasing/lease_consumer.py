@@ -1,4 +1,4 @@
-"""What all consumers on lease have in common: their life, one receive, settling and renewing."""
+"""Provide what all consumers on lease share: start and close, receive, settle and renew."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from aerobee_wire.handles import receipt_handle
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group
 
-# What the broker keeps of a failure (contract: Failure).
+# Limits of the broker for the description of a failure (contract: Failure).
 REASON_BYTES = 256
 DESCRIPTION_BYTES = 1_024
 
-# A message, or the receipt handle of one that another process received.
+# A message, or the receipt handle of a message that another process received.
 MessageOrHandle = LeasedMessage | str
 
 POLL = timedelta(seconds=20)
@@ -41,7 +41,7 @@ INVISIBLE_DURATION = timedelta(seconds=60)
 
 
 class Member(Protocol):
-    """A consumer in its group, from start to close."""
+    """A consumer as a member of its group, from start to close."""
 
     @property
     def settlements(self) -> Settlements: ...
@@ -84,15 +84,17 @@ class LeaseConsumer(Replier, Generic[M]):
             self._member = None
             await member.close()
             raise
-        if self._member is not member:  # closed meanwhile
+        if self._member is not member:  # it was closed meanwhile
             await member.close()
             raise ClientClosed("consumer")
 
     async def close(self) -> None:
-        """Ends waiting receives, which raise ClientClosed, waits for settlements that are under way
-        and unregisters. What is on lease stays so until its lease ends. May be called twice."""
+        """End waiting receives, wait for settlements in flight and unregister. May be called twice.
+
+        Waiting receives raise ClientClosed. Leases stay valid until they end.
+        """
         if PROCESS.is_child:
-            return  # the registration is the parent's
+            return  # the registration belongs to the parent process
         member, self._member, self._instance = self._member, None, None
         if member is not None:
             await member.close()
@@ -104,9 +106,11 @@ class LeaseConsumer(Replier, Generic[M]):
         return self._member
 
     def statistics(self) -> ConsumerStatistics:
-        """What this consumer has done since its start: `consumed` is what it acknowledged,
-        `waiting` what it has on lease. Each heartbeat tells the brokers, and `aerobee group
-        members` shows it. Zeros while it is not started."""
+        """Return what this consumer has counted since its start; zeros while it is not started.
+
+        `consumed` counts acknowledged messages, and `waiting` counts messages on lease. Each
+        heartbeat reports the counts to the brokers, and `aerobee group members` shows them.
+        """
         return ConsumerStatistics() if self._member is None else self._member.statistics()
 
     async def _receive(self, asked: Receive, *, renew: bool) -> list[LeasedMessage]:
@@ -120,21 +124,30 @@ class LeaseConsumer(Replier, Generic[M]):
         return messages
 
     def _take_back(self, messages: Sequence[LeasedMessage]) -> None:
-        """Give back messages that a receive returned and its caller did not get: they are visible
-        to the group at once, and this delivery is none of their attempts."""
+        """Return messages that did not reach the caller of a receive to the group.
+
+        They are visible to the group at once, and this delivery does not count as an attempt.
+        """
         if messages and self._member is not None:
             self._member.take_back(messages)
 
     def add_interceptor(self, interceptor: Interceptor) -> None:
-        """It is told from now on, after those that are there."""
+        """Add an interceptor behind the existing ones. It is notified from now on."""
         self._interceptors = (*self._interceptors, interceptor)
 
     async def ack(self, messages: MessageOrHandle | Sequence[MessageOrHandle]) -> None:
-        """Acknowledges: these messages are consumed; durable when it returns. Again is a success.
+        """Acknowledge messages as consumed. The acknowledgement is durable when the call returns.
 
-        Acknowledgements of one loop turn share a request. Raises INVALID_RECEIPT_HANDLE when the
-        lease is over, so that the message is or was redelivered; for a sequence LeaseFailures,
-        which says of which message what.
+        A repeated acknowledgement succeeds. Acknowledgements of the same event loop turn share a
+        request.
+
+        Args:
+            messages: One message or receipt handle, or a sequence of them.
+
+        Raises:
+            MqError: INVALID_RECEIPT_HANDLE if the lease has ended, so that the message is or was
+                redelivered.
+            LeaseFailures: For a sequence, with the failure of each message.
         """
         settlements, leased = self._leased(messages)
         began_s = now_s()
@@ -147,11 +160,17 @@ class LeaseConsumer(Replier, Generic[M]):
         *,
         counted: bool = True,
     ) -> None:
-        """Messages become visible to the group after `invisible_duration` from now (0 s to 12 h);
-        None: after the retry delay of the group. Their renewal ends.
+        """Make messages visible to the group after a time. Their renewal ends.
 
-        0 s gives them back at once; with `counted=False` this delivery is none of the attempts.
-        Raises as `ack`.
+        Args:
+            messages: One message or receipt handle, or a sequence of them.
+            invisible_duration: The time from now, 0 s to 12 h. 0 s returns the messages at once.
+                None: the retry delay of the group.
+            counted: False if this delivery does not count as an attempt.
+
+        Raises:
+            MqError: See `ack`.
+            LeaseFailures: See `ack`.
         """
         duration_ms = None
         if invisible_duration is not None:
@@ -169,8 +188,19 @@ class LeaseConsumer(Replier, Generic[M]):
         reason: str | BaseException,
         description: str = "",
     ) -> None:
-        """Moves messages to the dead-letter topic of the group now, with the reason; of an
-        exception its class and text. Durable when it returns. Raises as `ack`."""
+        """Move messages to the dead-letter topic of the group.
+
+        The dead letters are durable when the call returns.
+
+        Args:
+            messages: One message or receipt handle, or a sequence of them.
+            reason: The reason, or an exception, whose class and text are stored.
+            description: A description of the failure.
+
+        Raises:
+            MqError: See `ack`.
+            LeaseFailures: See `ack`.
+        """
         if isinstance(reason, BaseException):
             reason, description = type(reason).__name__, description or str(reason)
         failure = message_pb2.Failure(
@@ -189,7 +219,7 @@ class LeaseConsumer(Replier, Generic[M]):
         outcomes: Sequence[MqError | None],
         began_s: float,
     ) -> None:
-        """Tells interceptors of the messages, not of mere handles. Raises as `ack`."""
+        """Notify interceptors of the messages, but not of receipt handles. Raises like `ack`."""
         error: MqError | None = None
         try:
             _raise_failures(messages, outcomes)
@@ -204,9 +234,22 @@ class LeaseConsumer(Replier, Generic[M]):
 
     @contextmanager
     def renewing(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Iterator[Renewal]:
-        """`with consumer.renewing(message):` renews the lease while the block runs, three hours at
-        most; settling a message ends its renewal. `lost` of what it gives: messages whose lease
-        ended all the same."""
+        """Renew leases while the block runs, for at most three hours.
+
+        Settling a message ends its renewal.
+
+        Args:
+            messages: One message or a sequence of messages.
+
+        Yields:
+            A Renewal. Its `lost` lists the messages whose lease has ended in spite of the renewal.
+
+        Example:
+            with consumer.renewing(message) as renewal:
+                await work(message)
+            if not renewal.lost:
+                await consumer.ack(message)
+        """
         renewal = self._renew(messages)
         try:
             yield renewal
@@ -225,7 +268,7 @@ class LeaseConsumer(Replier, Generic[M]):
     def _leased(
         self, messages: MessageOrHandle | Sequence[MessageOrHandle]
     ) -> tuple[Settlements, list[Leased]]:
-        """Raises INVALID_RECEIPT_HANDLE, also for one of another group."""
+        """Decode receipt handles. Raises INVALID_RECEIPT_HANDLE, also for another group."""
         settlements = self._running().settlements
         found: list[Leased] = []
         for one in [messages] if isinstance(messages, LeasedMessage | str) else messages:
@@ -242,7 +285,7 @@ class LeaseConsumer(Replier, Generic[M]):
 
 
 def now_s() -> float:
-    """By the clock of the loop."""
+    """Return the time of the event loop in seconds."""
     return asyncio.get_running_loop().time()
 
 
@@ -256,7 +299,7 @@ def _raise_failures(
 
 
 class LeaseFacade(StartedFacade[C]):
-    """Of a plain class."""
+    """Base of the plain classes of consumers on lease."""
 
     @property
     def consumer_group(self) -> str:
@@ -273,7 +316,14 @@ class LeaseFacade(StartedFacade[C]):
 
     @contextmanager
     def renewing(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Iterator[Renewal]:
-        """As of the asyncio class: while the block runs, the client's thread renews."""
+        """Renew leases in the client's thread while the block runs, for at most three hours.
+
+        Args:
+            messages: One message or a sequence of messages.
+
+        Yields:
+            A Renewal. Its `lost` lists the messages whose lease has ended in spite of the renewal.
+        """
         renewal = self._renew(messages)
         try:
             yield renewal

@@ -1,5 +1,7 @@
-"""A member of a consumer group that receives messages on lease: its registration with brokers, its
-receives and settlements, and its end. What it receives, and how brokers know it, its kind says.
+"""Register a member of a consumer group that receives messages on lease.
+
+It receives and settles until it is closed. Its subclasses define what it receives, and how it
+registers with brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from aerobee_client.observing.statistics import ConsumerStatistics
 
 
 class LeaseMember:
-    """`subscriptions`: by topic, as brokers are told."""
+    """A member of a group. `subscriptions`: by topic, as reported to brokers."""
 
     def __init__(
         self,
@@ -36,9 +38,8 @@ class LeaseMember:
         self._receiver = receiver
 
     async def close(self) -> None:
-        """Waits for receives and settlements that are under way, then unregisters, also when it is
-        cancelled."""
-        async with AsyncExitStack() as steps:  # run in reverse order
+        """Wait for receives and settlements in flight, then unregister, even if cancelled."""
+        async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._instance.close)
             steps.push_async_callback(self.settlements.close)
             steps.push_async_callback(self._receiver.close)
@@ -47,13 +48,13 @@ class LeaseMember:
         messages = await self._receiver.receive(asked)
         if messages and messages[0].handle.lease_id == messages[-1].handle.lease_id:
             self.settlements.received(messages)
-        else:  # each lite topic has a lease id of its own
+        else:  # each lite topic has its own lease id
             for _, of_one in itertools.groupby(messages, lambda one: one.handle.lease_id):
                 self.settlements.received(list(of_one))
         return messages
 
     def take_back(self, messages: Sequence[LeasedMessage]) -> None:
-        """Give back messages that a receive returned; `close` waits until this is done."""
+        """Return messages that did not reach the caller to the group. `close` waits for this."""
         self._receiver.run(self._give_back(messages))
 
     async def _give_back(self, messages: Sequence[LeasedMessage]) -> None:

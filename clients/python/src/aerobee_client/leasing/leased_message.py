@@ -1,4 +1,4 @@
-"""A message on lease: what was received, and the right to it for a while."""
+"""Define a message on lease: a received message, and the right to settle it for a while."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
 
 
 class LeasedMessage(ReceivedMessage):
-    """A received message that nobody else of its group gets until its lease ends.
+    """A received message that other consumers of its group do not get until its lease ends.
 
-    `handle`: the lease as it is now; renewals give it another end. `is_settled`: it was
-    acknowledged or dead-lettered by this client. `reconsume_times`: deliveries before this one.
+    Attributes:
+        handle: The current lease. A renewal changes its end.
+        is_settled: Whether this client has acknowledged or dead-lettered the message.
+        reconsume_times: The number of deliveries before this one.
+        until_ms: When the lease ends, in milliseconds of the client's monotonic clock.
     """
 
     __slots__ = ("handle", "is_settled", "until_ms")
 
     def __init__(self, record: Record, handle: ReceiptHandle, until_ms: int) -> None:
-        """`until_ms`: when the lease ends, of the client's monotonic clock."""
+        """Make a message on lease. `until_ms` is of the client's monotonic clock."""
         super().__init__(record, handle.broker_name)
         self.reconsume_times = handle.delivery_attempt - 1
         self.handle = handle
@@ -32,22 +35,24 @@ class LeasedMessage(ReceivedMessage):
 
     @property
     def delivery_attempt(self) -> int:
-        """1 at the first delivery."""
+        """The number of this delivery, from 1."""
         return self.handle.delivery_attempt
 
     @property
     def receipt_handle(self) -> str:
-        """The lease as text: another process of the group may settle it, or the proxy's clients."""
+        """The lease as text, with which another process or a proxy client may settle it."""
         return receipt_handle.encode(self.handle)
 
     @property
     def leased_until(self) -> datetime:
-        """When the lease ends, by the broker's clock."""
+        """When the lease ends, by the broker's clock, in UTC."""
         return datetime.fromtimestamp(self.handle.expires_ms / 1_000, UTC)
 
     def extend(self, pop_time_ms: int, invisible_duration_ms: int, until_ms: int) -> None:
-        """The lease has another end: `invisible_duration_ms` after `pop_time_ms` of the broker's
-        clock, `until_ms` of the client's monotonic clock."""
+        """Change the end of the lease to `invisible_duration_ms` after `pop_time_ms`.
+
+        `pop_time_ms` is of the broker's clock, and `until_ms` of the client's monotonic clock.
+        """
         self.handle = self.handle._replace(
             pop_time_ms=pop_time_ms, invisible_duration_ms=invisible_duration_ms
         )

@@ -1,7 +1,6 @@
-"""What a simple consumer counts: messages that it received, those it has settled, and those that it
-still has on lease.
+"""Count the messages that a simple consumer received, settled, and still has on lease.
 
-Kept for each pop, not for each message. A lease that ends unsettled leaves by its time.
+Counts are kept per pop, not per message. A lease that ends unsettled is removed at its end.
 """
 
 from __future__ import annotations
@@ -14,12 +13,15 @@ from aerobee_client.observing.statistics import ConsumerStatistics, Tally
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 
-FORGET_INTERVAL_MS = 10_000  # between two looks for leases that have ended
+FORGET_INTERVAL_MS = 10_000  # between two checks for leases that have ended
 
 
 @dataclass(slots=True)
 class _Pop:
-    """Messages of one pop that are on lease. Times are monotonic; `until_ms`: of the last lease."""
+    """Messages of one pop that are on lease.
+
+    Times are of the monotonic clock. `until_ms` is the end of the last lease.
+    """
 
     since_ms: int
     until_ms: int
@@ -33,7 +35,7 @@ class _Pop:
 
     @property
     def left_bytes(self) -> int:
-        """As if all messages had the same size."""
+        """The remaining bytes, as if all messages had the same size."""
         return self.received_bytes * self.left // self.received
 
 
@@ -46,7 +48,7 @@ class OnLease:
         self._forgot_ms = clock.monotonic_ms()
 
     def received(self, messages: Sequence[LeasedMessage]) -> None:
-        """Of one pop, which may be split among several receives."""
+        """Count messages of one pop, which may be split among several receives."""
         first, now_ms = messages[0], self._clock.monotonic_ms()
         if now_ms - self._forgot_ms >= FORGET_INTERVAL_MS:
             self._forgot_ms = now_ms
@@ -56,19 +58,22 @@ class OnLease:
         pop.received_bytes += sum(message.store_size for message in messages)
 
     def extended(self, handle: ReceiptHandle, until_ms: int) -> None:
-        """A lease ends at `until_ms` now."""
+        """Note that a lease now ends at `until_ms`."""
         pop = self._pops.get(_key(handle))
         if pop is not None:
             pop.until_ms = max(pop.until_ms, until_ms)
 
     def consumed(self, handles: Iterable[ReceiptHandle]) -> None:
-        """They are acknowledged."""
+        """Count acknowledged messages."""
         elapsed_ms, calls = self._settled(handles)
         self.tally.add(calls, 0, elapsed_ms, calls=calls)
 
     def failed(self, handles: Iterable[ReceiptHandle], *, sent_back: bool) -> None:
-        """They are given back for another attempt, or are dead letters (`sent_back`); or their
-        lease was over when they were to be settled."""
+        """Count messages that were not consumed.
+
+        They were returned for another attempt or dead-lettered (`sent_back`), or their lease had
+        ended before they were settled.
+        """
         elapsed_ms, calls = self._settled(handles)
         self.tally.add(0, calls, elapsed_ms, calls=calls)
         self._sent_back += calls if sent_back else 0
@@ -76,8 +81,11 @@ class OnLease:
     def changed(
         self, handles: Iterable[ReceiptHandle], *, duration_ms: int | None, counted: bool
     ) -> None:
-        """They have another invisible duration: above 0 they are still on lease. Given back
-        uncounted they are neither consumed nor failed."""
+        """Count messages with a changed invisible duration.
+
+        With a duration above 0 they are still on lease. Returned without counting, they are neither
+        consumed nor failed.
+        """
         if not duration_ms:
             if counted:
                 self.failed(handles, sent_back=True)
@@ -101,8 +109,11 @@ class OnLease:
         )
 
     def _settled(self, handles: Iterable[ReceiptHandle]) -> tuple[int, int]:
-        """Milliseconds since they were received, summed, and how many they are; 0 ms of those that
-        another process received."""
+        """Remove settled messages.
+
+        Returns the sum of milliseconds since their receipt, and their number. A message that
+        another process received adds 0 ms.
+        """
         now_ms, elapsed_ms, count = self._clock.monotonic_ms(), 0, 0
         for handle in handles:
             count += 1

@@ -1,4 +1,4 @@
-"""Whether order holds for a consumer that was made for it; brokers decide that, and say nothing."""
+"""Warn if a consumer was made for ordered messages, but its brokers do not keep the order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from aerobee_wire.status import MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
-MESSAGE_TYPE = "message.type"  # a topic's attribute
+MESSAGE_TYPE = "message.type"  # an attribute of a topic
 
 
 async def warn_without_order(
     instance: ClientInstance, consumer_group: str, topics: Iterable[str]
 ) -> None:
-    """Warns of each topic whose messages the group gets in no order. What cannot be asked is left
-    out."""
+    """Log a warning for each topic that the group does not receive in order.
+
+    If a broker does not answer, its topic is skipped.
+    """
     for topic in topics:
         try:
             route = await instance.routes.route(topic)

@@ -1,8 +1,9 @@
-"""Renews leases while their messages are being worked on.
+"""Renew leases while their messages are being processed.
 
-A lease is renewed for its own invisible duration when half of that is over, so that a client that
-dies holds its messages no longer than one that does not renew; three hours in all. The end of a
-lease is measured by this client's clock, because the broker's time of day may differ.
+A lease is renewed for its own invisible duration when half of that has passed. A client that dies
+therefore blocks its messages no longer than a client without renewal. Renewal stops after three
+hours. The end of a lease is measured by this client's monotonic clock, because the broker's time of
+day may differ.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 MAX_RENEWED_MS = 3 * 3_600_000
-RETRY_MS = 1_000  # after a renewal that failed
+RETRY_MS = 1_000  # after a failed renewal
 TOGETHER_MS = 100  # renewals that are due within this time share a request
 
 
 class Renewal:
-    """Messages whose leases are renewed. `lost`: those whose lease has ended all the same: they are
-    redelivered, to this consumer or to another."""
+    """Messages whose leases are renewed.
+
+    Attributes:
+        messages: The messages.
+        lost: Messages whose lease has ended in spite of the renewal. They are redelivered to this
+            consumer or another one.
+    """
 
     def __init__(self, messages: Sequence[LeasedMessage]) -> None:
         self.messages = tuple(messages)
@@ -38,19 +44,22 @@ class Renewal:
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """Times are monotonic."""
+    """A lease under renewal. Times are of the monotonic clock."""
 
     message: LeasedMessage
     renewal: Renewal
     since_ms: int
     due_ms: int
     under_way: bool = False
-    # The last renewal had no answer, so the broker may have another end of the lease.
+    # The last renewal got no answer, so the broker may know another end of the lease.
     uncertain: bool = False
 
 
 class LeaseRenewal:
-    """`on_renewed` is called with the handle of a lease and when it ends now, monotonic."""
+    """Renews leases, and notifies of each new end.
+
+    `on_renewed` is called with the handle of a lease and its new end, of the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -67,7 +76,7 @@ class LeaseRenewal:
         self._renewals: set[asyncio.Task[None]] = set()
 
     def track(self, renewal: Renewal) -> None:
-        """Renews from now on."""
+        """Renew the leases of these messages from now on."""
         now_ms = self._clock.monotonic_ms()
         for message in renewal.messages:
             if not message.is_settled:
@@ -80,8 +89,10 @@ class LeaseRenewal:
 
     @contextmanager
     def suspended(self, messages: Sequence[LeasedMessage]) -> Iterator[set[LeaseKey]]:
-        """Without renewal meanwhile, because the client acts on these leases. Afterwards those are
-        renewed on that it does not add to the set."""
+        """Suspend the renewal of leases while the client changes or settles them.
+
+        Afterwards, renewal resumes for the leases that the block did not add to the set.
+        """
         ended: set[LeaseKey] = set()
         keys = [key_of(message.handle) for message in messages] if self._tracked else []
         found = {key: self._tracked.pop(key, None) for key in keys}
@@ -95,7 +106,7 @@ class LeaseRenewal:
                 self._sooner.set()
 
     def stop(self, renewal: Renewal) -> None:
-        """Untracks what this renewal still renews."""
+        """Stop the renewals that belong to `renewal`."""
         for message in renewal.messages:
             key = key_of(message.handle)
             tracked = self._tracked.get(key)
@@ -131,7 +142,7 @@ class LeaseRenewal:
                     await self._sooner.wait()
 
     async def _renew(self, due: Sequence[_Tracked]) -> None:
-        """Leases of one broker."""
+        """Renew leases of one broker."""
         asked_ms = self._clock.monotonic_ms()
         wanted = []
         for tracked in due:
@@ -163,7 +174,7 @@ class LeaseRenewal:
         self._sooner.set()
 
     def _failed(self, tracked: _Tracked, error: MqError) -> None:
-        """A lease that has ended is lost; another one is tried again until it ends."""
+        """Mark a lease that has ended as lost. Retry the renewal of another one until it ends."""
         now_ms = self._clock.monotonic_ms()
         tracked.uncertain = True
         tracked.due_ms = now_ms + RETRY_MS
@@ -175,7 +186,7 @@ class LeaseRenewal:
         tracked.renewal.lost.append(tracked.message)
 
     def _is_tracked(self, tracked: _Tracked) -> bool:
-        """False if the client acted on the lease meanwhile."""
+        """Return False if the client changed or settled the lease meanwhile."""
         return self._tracked.get(key_of(tracked.message.handle)) is tracked
 
     def _drop(self, tracked: _Tracked) -> None:

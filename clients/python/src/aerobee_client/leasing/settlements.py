@@ -1,4 +1,4 @@
-"""Settling and renewing the leases of one consumer: what it counts of them, and which it renews."""
+"""Settle and renew the leases of one consumer, and count the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aerobee_wire.handles.leases import key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
-# A message that was received, or its receipt handle: of another process perhaps.
+# A message that was received, or a receipt handle, which may be of another process.
 Leased = LeasedMessage | ReceiptHandle
 
 
@@ -29,25 +29,31 @@ class Settlements:
         self._renewal = LeaseRenewal(calls, clock, self._on_lease.extended)
 
     async def close(self) -> None:
-        """Nothing is renewed any more; returns when settlements that are under way are done."""
+        """Stop renewals, and wait for settlements in flight."""
         await self._renewal.close()
         await self._calls.drain()
 
     def received(self, messages: Sequence[LeasedMessage]) -> None:
-        """Of one lease id."""
+        """Count received messages of one lease id."""
         self._on_lease.received(messages)
 
     def statistics(self, failed_requests: int) -> ConsumerStatistics:
         return self._on_lease.statistics(failed_requests)
 
     async def acknowledge(self, leased: Sequence[Leased]) -> list[Outcome]:
-        """An outcome of each. A message that this client has settled before is a success."""
+        """Acknowledge messages and return the outcome of each.
+
+        A message that this client has settled before counts as success.
+        """
         return await self._settle(leased, self._calls.acknowledge, self._on_lease.consumed)
 
     async def dead_letter(
         self, leased: Sequence[Leased], failure: message_pb2.Failure
     ) -> list[Outcome]:
-        """As `acknowledge`, after a copy to the dead-letter topic with this failure."""
+        """Copy messages to the dead-letter topic with this failure, and settle them.
+
+        Returns the outcome of each, as `acknowledge` does.
+        """
 
         async def dead_letter(handles: Sequence[ReceiptHandle]) -> Sequence[Outcome]:
             return await self._calls.dead_letter([DeadLetterEntry(one, failure) for one in handles])
@@ -82,7 +88,7 @@ class Settlements:
         outcomes: Sequence[object],
         count: Callable[[Sequence[ReceiptHandle]], None],
     ) -> None:
-        """Of what was done to leases, by `count`, and of those that were over."""
+        """Count the successful leases with `count`, and those that had ended as failed."""
         if not any(isinstance(outcome, MqError) for outcome in outcomes):
             count(handles)
             return
@@ -98,8 +104,10 @@ class Settlements:
     async def change(
         self, leased: Sequence[Leased], duration_ms: int | None, *, counted: bool
     ) -> list[Outcome]:
-        """Sets anew how long messages stay invisible, and ends their renewal. None: the retry delay
-        of the group."""
+        """Set the invisible duration of messages, and end their renewal.
+
+        `duration_ms`: None for the retry delay of the group.
+        """
         outcomes: list[Outcome] = []
         asked_ms = self._clock.monotonic_ms()
         changes = [Change(_handle(one), duration_ms, counted) for one in leased]
@@ -131,7 +139,7 @@ def _is_settled(leased: Leased) -> bool:
 
 
 def _has_ended(outcome: Outcome) -> bool:
-    """Whether there is nothing left to renew after a call."""
+    """Return whether the lease needs no renewal after a call."""
     return outcome is None or outcome.code is Code.INVALID_RECEIPT_HANDLE
 
 

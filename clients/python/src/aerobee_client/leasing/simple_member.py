@@ -1,5 +1,6 @@
-"""One simple consumer in its group, from start to close: its registration with brokers, and what
-receives and settles. The inside of `simple_consumer.py`.
+"""Run one simple consumer in its group, from start to close.
+
+It registers with brokers, receives and settles. This is the inside of `simple_consumer.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _STARTS = {
 
 
 class SimpleMember(LeaseMember):
-    """`subscriptions`: by topic; the caller may change them meanwhile, and says so."""
+    """A simple consumer in its group.
+
+    `subscriptions`: by topic; the caller may change them and then calls `subscriptions_changed`.
+    """
 
     def __init__(
         self,
@@ -53,8 +57,8 @@ class SimpleMember(LeaseMember):
         self._options = options
 
     async def start(self) -> None:
-        """Registers the member. Raises MqError; `close` is still to be called."""
-        # The stream of notices tells brokers at once when this client is gone.
+        """Register the member. Raises MqError; call `close` even then."""
+        # With the stream of notices, brokers notice at once when this client disconnects.
         self._instance.start(self._heartbeat, self._receiver.sources.on_notice)
         await self._announce()
         await self._receiver.sources.start()
@@ -62,16 +66,16 @@ class SimpleMember(LeaseMember):
             await warn_without_order(self._instance, self._consumer_group, self.subscriptions)
 
     async def check(self, subscription: message_pb2.Subscription) -> None:
-        """Raises SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers do not understand."""
+        """Raise SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers cannot parse."""
         if subscription.expression_type == message_pb2.Subscription.SQL92:
             await check_expression(self._instance, subscription)
 
     def subscriptions_changed(self) -> None:
-        """Brokers are told before the next receive."""
+        """Report the subscriptions to brokers before the next receive."""
         self._receiver.sources.announce_again()
 
     async def _announce(self) -> None:
-        """Tells every broker what the group subscribes to. Raises a refusal that all give."""
+        """Report the subscriptions to every broker. Raises a refusal that all brokers give."""
         for topic, subscription in list(self.subscriptions.items()):
             await self.check(subscription)
             try:

@@ -1,4 +1,4 @@
-"""Messages: to send, and received. Pure; know no network."""
+"""Define messages to send and received messages, without any network code."""
 
 from aerobee_client.message.message import (
     MAX_DELAY,

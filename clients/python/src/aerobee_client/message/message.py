@@ -1,4 +1,4 @@
-"""A message to send. Pure; knows no network."""
+"""Define a message to send, without any network code."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aerobee_wire.topics import check_topic
 LAST_DELAY_LEVEL = 18
 MAX_DELAY = timedelta(days=3)  # the brokers' timerMaxDelaySec
 MAX_PRIORITY = (1 << 31) - 1
-# Of the 32,767 bytes of a record, 1,024 are kept for what a retry and a dead letter add.
+# 1,024 of the 32,767 bytes of a record are reserved for what a retry and a dead letter add.
 MAX_PROPERTIES_BYTES = names.MAX_BYTES - 1_024
 _FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
-# Programs send many messages to few topics; the check costs as much as the rest of a Message.
+# Programs send many messages to few topics. The check costs as much as the rest of a Message.
 _check_topic = lru_cache(maxsize=1024)(check_topic)
 _check_message_group = lru_cache(maxsize=1024)(check_message_group)
 
@@ -34,7 +34,7 @@ def _illegal(text: str) -> MqError:
 
 
 class MessageSettings(TypedDict, total=False):
-    """The further keyword arguments of a Message, which says what they mean."""
+    """The settings that Message accepts as keyword arguments: see Message."""
 
     message_group: str
     lite_topic: str
@@ -48,24 +48,37 @@ class MessageSettings(TypedDict, total=False):
 class Message:
     """A message to send.
 
-    `tag`: consumers filter by it. `keys`: the message can be found by each; a key holds no space.
-    `properties`: the user's own. `flag`: a number of the user's, not interpreted.
+    At most one of `delay`, `deliver_at` and `delay_level` may be given, and none of them with a
+    message group or lite topic. `delay` and `deliver_at` are exact to the millisecond and reach up
+    to 3 days ahead. Until the delivery, `Producer.recall` can recall the message.
 
-    `message_group`: the messages of a group, whoever sends them, go to one queue and keep their
-    order; less than 64 bytes. `lite_topic`: of a topic of the type LITE, whose messages are all of
-    one; 1 to 64 letters, digits, _ and -, and it keeps their order. `priority`: from 0, the lowest;
-    in a topic of the type PRIORITY, a consumer gets a higher one first. `wait_store_ok=False`: the
-    broker answers before the message is durable.
+    Args:
+        topic: The topic of the message.
+        body: The content, at least one byte.
+        tag: Consumers filter by it.
+        keys: Keys by which the message can be found. A key contains no space.
+        properties: Properties of the application.
+        flag: A 32-bit number of the application, which Aerobee does not interpret.
+        message_group: All messages of a message group go to one queue and keep their order,
+            whichever producer sends them. Less than 64 bytes.
+        lite_topic: The lite topic in a topic of the type LITE, in which every message has one. It
+            keeps the order of its messages. 1 to 64 letters, digits, _ and -.
+        delay_level: 1 to 18 delays the message (1 s to 2 h by default); 0 does not.
+        delay: The delay of the delivery, by the broker's clock.
+        deliver_at: The time of the delivery, with a time zone.
+        priority: 0 (lowest) or more. In a topic of the type PRIORITY, a consumer gets messages of
+            higher priority first.
+        wait_store_ok: False if the broker may answer before the message is durable.
 
-    `delay`: delivered that much later by the broker's clock; `deliver_at`: at this time, which has
-    a time zone. Both are exact to the millisecond, reach 3 days ahead, and until then
-    `Producer.recall` can recall the message. `delay_level`: 1 to 18 delays it (1 s to 2 h by
-    default); 0 does not. One of the three at most, and not with a message group or lite topic.
+    Raises:
+        MqError: INVALID_PARAMETER for an invalid topic name or lite topic, an unknown argument, or
+            a lite topic together with a message group, priority or delay. MESSAGE_ILLEGAL for an
+            empty body, a reserved or unprintable property, or an invalid tag, key, group, delay,
+            time, priority or flag.
+        TypeError: If the body is not bytes, or if an argument that should be text is not.
 
-    Raises MqError: INVALID_PARAMETER (the topic's name, an unknown argument, the lite topic, or one
-    beside a message group, priority or delay), MESSAGE_ILLEGAL (an empty body, a reserved or
-    unprintable property, a bad tag, key, group, delay, time, priority or flag); TypeError when the
-    body is not bytes, or what should be text is not.
+    Example:
+        Message("orders", b"42 apples", tag="fruit", keys="order-17", message_group="customer-5")
     """
 
     __slots__ = (
@@ -87,7 +100,7 @@ class Message:
         "wait_store_ok",
     )
 
-    # The bits of the record's sys flag that say how the body is compressed; 0: it is not.
+    # The bits of the record's sys flag for the compression of the body; 0: not compressed.
     sys_flag: int = 0
 
     def __init__(
@@ -114,8 +127,9 @@ class Message:
         self.keys = (keys,) if isinstance(keys, str) and keys else tuple(keys)
         self.properties = properties or {}
         self.flag = flag
-        self.system_properties = _NONE  # of a transaction or a request
-        self.encoded_settings = ""  # the properties of what follows, encoded; "": none is given
+        self.system_properties = _NONE  # set by transactions and requests
+        # the encoded properties of the settings below; "": no setting was given
+        self.encoded_settings = ""
         self.message_group = ""
         self.lite_topic = ""
         self.delay_level = 0
@@ -131,8 +145,8 @@ class Message:
             _check_properties(properties)
         if settings:
             self._take(settings)
-        # What it counts for while it waits, as it was made: bytes of the body, and characters of
-        # the tag, the keys and the properties.
+        # The share of the budget that the message takes while it waits: bytes of the body, and
+        # characters of the tag, the keys and the properties.
         self.size = len(body) + len(tag)
         if properties or keys:
             self.size += _characters(self)
@@ -179,8 +193,17 @@ class Message:
         return f"Message({self.topic!r}, {len(self.body)} bytes{tag})"
 
     def with_properties(self, properties: Mapping[str, str]) -> Self:
-        """A copy with further properties of the user's, for interceptors. Raises MESSAGE_ILLEGAL
-        for a reserved or unprintable one."""
+        """Return a copy with additional application properties. Interceptors use it.
+
+        Args:
+            properties: The properties to add. They replace properties of the same name.
+
+        Returns:
+            A new message; this one does not change.
+
+        Raises:
+            MqError: MESSAGE_ILLEGAL for a reserved or unprintable property.
+        """
         _check_properties(properties)
         other = self._copy()
         other.properties = {**self.properties, **properties}
@@ -188,14 +211,14 @@ class Message:
         return other
 
     def with_system_properties(self, properties: Mapping[str, str]) -> Self:
-        """A copy with properties that are not the user's to set: of a transaction or a request."""
+        """Return a copy with properties of a transaction or request, not of the application."""
         other = self._copy()
         other.system_properties = {**self.system_properties, **properties}
         return other
 
     def _copy(self) -> Self:
         other = object.__new__(type(self))
-        # A fifth of the time of a loop over the slots.
+        # Takes a fifth of the time of a loop over the slots.
         other.topic = self.topic
         other.body = self.body
         other.tag = self.tag
@@ -220,13 +243,12 @@ class Message:
 
     @property
     def given(self) -> Message:
-        """As the program made it: not compressed."""
+        """The message as the program made it, not compressed."""
         return self
 
     @property
     def order_key(self) -> str:
-        """What puts it into one queue with others, in their order: its message group or its lite
-        topic; "": nothing does."""
+        """The message group or lite topic, which orders messages in one queue; "" for none."""
         return self.message_group or self.lite_topic
 
     @property
@@ -235,12 +257,19 @@ class Message:
 
     @property
     def is_half(self) -> bool:
-        """Whether it is stored for a transaction, and shown to nobody before that is committed."""
+        """True if the message is stored for a transaction and invisible until the commit."""
         return names.TRANSACTION_PREPARED in self.system_properties
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
-        """The properties string, with `message_id` as UNIQ_KEY, and with `added`, the text of an
-        AddedProperty whose name the message has not. Raises MESSAGE_ILLEGAL over 31,743 bytes."""
+        """Return the properties string.
+
+        Args:
+            message_id: The value of UNIQ_KEY.
+            added: The text of an AddedProperty whose name the message does not have.
+
+        Raises:
+            MqError: MESSAGE_ILLEGAL if the string is longer than 31,743 bytes.
+        """
         text = f"{names.UNIQUE_KEY}\x01{message_id}\x02"
         if self.tag:
             text += f"{names.TAGS}\x01{self.tag}\x02"
@@ -265,14 +294,17 @@ class Message:
 
 
 def check_message(message: object) -> None:
-    """Raises TypeError for anything but a Message, also what was received."""
+    """Check that the argument is a Message.
+
+    Raises TypeError for other types, including received messages.
+    """
     if not isinstance(message, Message):
         kind = type(message).__name__
         raise TypeError(f"what is sent is a Message, not {kind}: make one, Message(topic, body)")
 
 
 def check_messages(messages: Sequence[object]) -> None:
-    """As `check_message`, of a batch; the error names the index."""
+    """Check a batch as `check_message` does. The error names the index."""
     for index, message in enumerate(messages):
         try:
             check_message(message)
@@ -282,9 +314,20 @@ def check_messages(messages: Sequence[object]) -> None:
 
 
 class AddedProperty:
-    """A property of the user's that travels with a send, at less cost than a copy of its message
-    that has the property. `text`: as a part of the properties string. Raises as
-    `Message.with_properties`."""
+    """An application property that an interceptor adds to a send.
+
+    It costs less than a copy of the message with the property.
+
+    Args:
+        name: The name of the property.
+        value: The value of the property.
+
+    Raises:
+        MqError: MESSAGE_ILLEGAL for a reserved or unprintable property.
+
+    Attributes:
+        text: The property in the form of the properties string.
+    """
 
     __slots__ = ("name", "text", "value")
 
@@ -295,12 +338,12 @@ class AddedProperty:
         self.text = f"{name}\x01{value}\x02"
 
     def copied_to(self, message: Message) -> Message:
-        """A copy of a message that has the property."""
+        """Return a copy of a message that has the property."""
         return message.with_properties({self.name: self.value})
 
 
 def _characters(message: Message) -> int:
-    """Of its keys and properties."""
+    """Return the number of characters of the keys and properties."""
     count = sum(map(len, message.keys)) if message.keys else 0
     for name, value in message.properties.items():
         count += len(name) + len(value)
@@ -308,13 +351,13 @@ def _characters(message: Message) -> int:
 
 
 def _text_of(properties: Mapping[str, str]) -> str:
-    """As a part of the properties string."""
+    """Return the properties in the form of the properties string."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 @lru_cache(maxsize=64)
 def _further_slots(kind: type[Message]) -> tuple[str, ...]:
-    """The attributes that messages of this class have and a Message has not."""
+    """Return the attributes that messages of this class have in addition to those of Message."""
     bases = kind.__mro__[: kind.__mro__.index(Message)]
     return tuple(slot for base in bases for slot in getattr(base, "__slots__", ()))
 
@@ -357,12 +400,12 @@ def _check_lite_topic(message: Message) -> None:
 
 
 def _milliseconds(delay: timedelta) -> int:
-    """Rounded up, so that no message is delivered early."""
+    """Return the delay in milliseconds, rounded up: a message must not arrive early."""
     return -(-delay // timedelta(milliseconds=1))
 
 
 def _epoch_ms(moment: datetime) -> int:
-    """Milliseconds since the epoch, rounded up, so that no message is delivered early."""
+    """Return milliseconds since the epoch, rounded up: a message must not arrive early."""
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 

@@ -1,4 +1,4 @@
-"""A message that was received. Pure; knows no network."""
+"""Define a received message, without any network code."""
 
 from __future__ import annotations
 
@@ -18,22 +18,31 @@ _REPLY_TO_CLIENT = f"{names.REPLY_TO_CLIENT}\x01".encode()
 
 
 def _of_record(name: str) -> Any:
-    """A property: this field of the record."""
+    """Return a property that reads this field of the record."""
     return property(attrgetter(f"_record.{name}"))
 
 
 class ReceivedMessage:
     """A received message. Its fields are decoded when they are read.
 
-    `topic`: the topic that it is stored in; but a listener is shown the origin topic of a retry,
-    whose own is then `stored_topic`. `reconsume_times`: failed deliveries; 0 at the first one.
-    `broker_name`: "" when unknown.
+    Attributes:
+        topic: The topic that stores the message. For a retry, a listener sees the origin topic
+            here, and `stored_topic` is the retry topic.
+        broker_name: The broker that stores the message; "" if unknown.
+        queue_id: The queue that stores the message.
+        queue_offset: The offset in that queue.
+        reconsume_times: The number of failed deliveries; 0 at the first delivery.
+        properties: All properties, including those of the system.
+        offset_message_id: Store host and physical offset of this record, in hex.
+        born_timestamp_ms: When the producer sent the message, in milliseconds since the epoch.
+        store_timestamp_ms: When the broker stored the message, in milliseconds since the epoch.
+        store_size: The size of the record in bytes.
     """
 
     __slots__ = ("_record", "broker_name", "queue_offset", "reconsume_times", "topic")
 
     stored_topic: str = _of_record("topic")
-    stored_body: bytes = _of_record("body")  # perhaps compressed
+    stored_body: bytes = _of_record("body")  # may be compressed
     properties: Mapping[str, str] = _of_record("properties")
     # Store host and physical offset of this record, in hex.
     offset_message_id: str = _of_record("offset_message_id")
@@ -59,31 +68,39 @@ class ReceivedMessage:
         return f"ReceivedMessage({where} at {self.queue_offset}, {self.message_id})"
 
     def show_origin_topic(self) -> None:
-        """Makes `topic` the origin topic, for a listener."""
+        """Set `topic` to the origin topic, for a listener."""
         self.topic = self.origin_topic
 
     def count_failure(self) -> None:
-        """Counts a failed delivery that the broker could not be told of."""
+        """Count a failed delivery that could not be reported to the broker."""
         self.reconsume_times += 1
 
     @property
     def body(self) -> bytes:
-        """As the producer gave it; decompressed each time it is read, to 64 MiB at most. Raises
-        MESSAGE_ILLEGAL when that fails; when a package is missing for it, that is named."""
+        """The body as the producer set it, decompressed at each read to at most 64 MiB.
+
+        Raises:
+            MqError: MESSAGE_ILLEGAL if decompression fails. The error names a package that is
+                missing.
+        """
         return decompress(self._record.body, self._record.sys_flag)
 
     def _property(self, name: str) -> str:
-        """The value of a property; "" when it is absent."""
+        """Return the value of a property; "" if it is absent."""
         return self._record.properties.get(name, "")
 
     @property
     def stored_properties(self) -> bytes:
-        """The properties string."""
+        """The properties string as it is stored."""
         encoded: bytes | None = getattr(self._record, "raw_properties", None)
         return names.encode(self.properties) if encoded is None else encoded
 
     def find_property(self, name: str) -> str | None:
-        """The value of one property, without decoding the others; None when it is absent."""
+        """Return the value of one property without decoding the others.
+
+        Returns:
+            The value; None if the property is absent.
+        """
         encoded = getattr(self._record, "raw_properties", None)
         if encoded is None:
             return self.properties.get(name)
@@ -92,10 +109,10 @@ class ReceivedMessage:
 
     @property
     def is_request(self) -> bool:
-        """Whether its producer waits for a reply."""
+        """True if the producer waits for a reply."""
         encoded = getattr(self._record, "raw_properties", None)
         if encoded is not None and _REPLY_TO_CLIENT not in encoded:
-            return False  # without decoding them all
+            return False  # without decoding all properties
         return bool(self._property(names.REPLY_TO_CLIENT))
 
     @property
@@ -104,7 +121,7 @@ class ReceivedMessage:
 
     @property
     def lite_topic(self) -> str:
-        """The lite topic that it was sent to, also of a dead letter; "": none."""
+        """The lite topic that the message was sent to, also of a dead letter; "" for none."""
         return self._property(names.LITE_TOPIC)
 
     @property
@@ -113,12 +130,12 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The unique id that the producer gave it; the same in every retry."""
+        """The unique id that the producer assigned; the same in every retry."""
         return self._property(names.UNIQUE_KEY) or self._record.offset_message_id
 
     @property
     def origin_topic(self) -> str:
-        """The topic that its producer sent it to, also of a retry or dead letter."""
+        """The topic that the producer sent the message to, also of a retry or dead letter."""
         return (
             self._property(names.DLQ_ORIGIN_TOPIC)
             or self._property(names.RETRY_TOPIC)
@@ -127,13 +144,16 @@ class ReceivedMessage:
 
     @property
     def origin_message_id(self) -> str:
-        """The offset message id of the record that was first consumed. (The property
-        DLQ_ORIGIN_MESSAGE_ID holds its `message_id`, which retries and dead letters keep.)"""
+        """The offset message id of the record that was first consumed.
+
+        The property DLQ_ORIGIN_MESSAGE_ID holds `message_id` instead, which retries and dead
+        letters keep.
+        """
         return self._property(names.ORIGIN_MESSAGE_ID) or self._record.offset_message_id
 
     @property
     def failure_reason(self) -> str:
-        """Why the last delivery failed, e.g. the class of an exception; "" when none failed."""
+        """Why the last delivery failed, such as the class of an exception; "" if none failed."""
         return self._property(names.DLQ_REASON)
 
     @property

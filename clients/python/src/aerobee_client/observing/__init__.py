@@ -1,1 +1,1 @@
-"""What a client lets others see: interceptors, traces, statistics."""
+"""Observe a client: interceptors, traces, statistics."""

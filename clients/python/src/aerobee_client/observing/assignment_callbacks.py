@@ -1,5 +1,6 @@
-"""Tells functions of the user of queues that come and go. The queues of the retry topic are the
-consumer's own business, and are left out.
+"""Notify functions of the application of acquired and lost queues.
+
+Queues of the retry topic are internal to the consumer and are left out.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ log = logging.getLogger(__name__)
 
 OnQueues = Callable[[frozenset[MessageQueue]], Awaitable[None] | None]
 
-# A rebalance waits this long for a function; then it goes on, and the function too.
+# A rebalance waits this long for a function. Then both continue.
 TIMEOUT_S = 30.0
 
 
 class AssignmentCallbacks:
-    """A plain function is called in a thread. What a function raises is logged."""
+    """Calls the functions, plain ones in a thread. Their errors are logged."""
 
     def __init__(
         self, on_assigned: Sequence[OnQueues] = (), on_revoked: Sequence[OnQueues] = ()
@@ -30,12 +31,12 @@ class AssignmentCallbacks:
         self._on_revoked = on_revoked
 
     async def assigned(self, queues: Iterable[MessageQueue]) -> None:
-        """Before they are pulled."""
+        """Notify of acquired queues, before they are pulled."""
         if self._on_assigned:
             await _tell(self._on_assigned, queues)
 
     async def revoked(self, queues: Iterable[MessageQueue]) -> None:
-        """When they are not pulled any more; before their offsets are committed, if that may be."""
+        """Notify of lost queues, after pulling has stopped and, if possible, before the commit."""
         if self._on_revoked:
             await _tell(self._on_revoked, queues)
 

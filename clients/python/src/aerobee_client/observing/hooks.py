@@ -1,5 +1,6 @@
-"""Calls interceptors: in their order before, in the reverse order after, and none keeps another, or
-what it is told of, from going on.
+"""Call interceptors: in their order before an event, and in reverse order after it.
+
+An interceptor cannot stop another one, or the event itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def guarded(interceptor: Interceptor, method: str, *arguments: object) -> None:
-    """Calls a method of an interceptor; what it raises is logged."""
+    """Call a method of an interceptor, and log what it raises."""
     try:
         getattr(interceptor, method)(*arguments)
     except Exception:
@@ -27,8 +28,10 @@ def guarded(interceptor: Interceptor, method: str, *arguments: object) -> None:
 
 
 class HookedSend:
-    """A message on its way whose interceptors want to know its end. `told`: they, with what each
-    was told of, in their order."""
+    """A message in flight whose interceptors observe its end.
+
+    `told`: these interceptors in order, each with the message that it was notified of.
+    """
 
     __slots__ = ("_told",)
 
@@ -50,9 +53,9 @@ class HookedSend:
 def begin_send(
     message: Message, interceptors: Sequence[Interceptor]
 ) -> tuple[Message, HookedSend | None]:
-    """What is sent in place of a message, and who is told of its end; None: nobody.
+    """Return the message to send, and the hook for its end; None if no interceptor needs it.
 
-    Raises what a `before_send` raises; the interceptors that follow the message by then are told of
+    Raises what a `before_send` raises. Interceptors that follow the message by then are notified of
     the failure.
     """
     message, added, send = begin_single_send(message, interceptors)
@@ -62,8 +65,10 @@ def begin_send(
 def begin_single_send(
     message: Message, interceptors: Sequence[Interceptor]
 ) -> tuple[Message, AddedProperty | None, HookedSend | None]:
-    """As `begin_send`, without the copy of the message that the property of the last interceptor
-    would take. The message may have one of that name."""
+    """Begin a send as `begin_send` does, and return the property of the last interceptor.
+
+    That saves a copy of the message. The message may have a property of the same name.
+    """
     told: list[tuple[Interceptor, Message]] | None = None
     added: AddedProperty | None = None
     for interceptor in interceptors:
@@ -81,7 +86,7 @@ def begin_single_send(
             message = given
         try:
             if interceptor.follows_send(message):
-                told = told or []  # most sends have none: they are not sampled
+                told = told or []  # for most sends there are none: these are not sampled
                 told.append((interceptor, message))
         except Exception:
             log.exception("follows_send of the interceptor %r failed", interceptor)
@@ -89,7 +94,7 @@ def begin_single_send(
 
 
 class HookedBatch:
-    """Several messages on their way. Raises what a `before_send` raises: then none is sent."""
+    """Several messages in flight. If a `before_send` raises, this raises too, and none is sent."""
 
     def __init__(self, messages: Sequence[Message], interceptors: Sequence[Interceptor]) -> None:
         self.messages: list[Message] = []
@@ -141,7 +146,7 @@ def after_consume(
 
 
 def tell(interceptors: Sequence[Interceptor], method: str, *arguments: object) -> None:
-    """Tells each of something that happened."""
+    """Notify each interceptor of an event."""
     for interceptor in interceptors:
         guarded(interceptor, method, *arguments)
 
@@ -150,7 +155,7 @@ OnRebalance = Callable[[frozenset[MessageQueue], frozenset[MessageQueue]], None]
 
 
 def rebalance_listener(interceptors: Sequence[Interceptor], group: str) -> OnRebalance | None:
-    """Told of the queues that were acquired and released; None: there are no interceptors."""
+    """Return a function that reports acquired and released queues; None without interceptors."""
     if not interceptors:
         return None
 

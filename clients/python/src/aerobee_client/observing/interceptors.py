@@ -1,6 +1,4 @@
-"""Interceptors: what a program of the user is told of, message by message, and may refuse or change
-before a send.
-"""
+"""Define interceptors, which observe each message and may refuse or change it before a send."""
 
 from __future__ import annotations
 
@@ -16,50 +14,90 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a consumed message was rejected: the class and the text of an exception, or what the
-    listener returned."""
+    """Why a consumed message was rejected.
+
+    Attributes:
+        reason: The class of an exception, or the verdict that the listener returned.
+        description: The text of the exception.
+    """
 
     reason: str
     description: str
 
 
 class Interceptor:
-    """Does nothing; a subclass writes the methods that it wants. They are plain functions, called
-    where the message is sent or consumed, so they must not block for long; on several threads if
-    the client's are.
+    """Observes messages. The methods do nothing; a subclass overrides those that it needs.
 
-    What `before_send` raises refuses the send. Whatever else is raised is logged and changes
-    nothing.
+    The methods are plain functions. They run where the message is sent or consumed, so they must
+    not block for long. If a client uses several threads, they run on several threads.
+
+    An exception of `before_send` refuses the send. Exceptions of other methods are logged and
+    change nothing.
     """
 
     def before_send(self, message: Message) -> Message | AddedProperty | None:
-        """Before a message is sent, once, however often it is tried; on the thread and in the
-        context of its sender. A message that is returned is sent in its place
-        (Message.with_properties). With an AddedProperty the message itself is sent, with that
-        property, and `after_send` is not called. None: the message itself. An MqError that is
-        raised reaches the sender as it is."""
+        """Inspect a message before its send. Called once per send, even if the send is retried.
+
+        It runs on the thread and in the context of the sender. An MqError that it raises reaches
+        the sender unchanged.
+
+        Args:
+            message: The message to send.
+
+        Returns:
+            None to send the message itself. A message to send instead: see Message.with_properties.
+            An AddedProperty to send the message with that property; then `after_send` is not
+            called.
+        """
 
     def follows_send(self, message: Message) -> bool:
-        """Whether `after_send` is to be told of `message`, which is what `before_send` gave. An
-        interceptor that observes few of the sends pays little for the others."""
+        """Return whether to call `after_send` for a message.
+
+        An interceptor that observes few sends returns False for the others, which then cost less.
+
+        Args:
+            message: The message that `before_send` returned, or its argument if that returned None.
+
+        Returns:
+            True by default.
+        """
         return True
 
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
-        """After the send of what `before_send` gave; when that was None, of what it was told of.
-        `result`: None when it failed with `error`;
-        both are None for a one-way send, whose outcome nobody knows."""
+        """Observe the end of a send.
+
+        For a one-way send, whose outcome is unknown, `result` and `error` are None.
+
+        Args:
+            message: The message that `before_send` returned, or its argument if that returned None.
+            result: The result; None if the send failed.
+            error: The error; None if the send succeeded.
+        """
 
     def after_send_request(
         self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
     ) -> None:
-        """After a request with `message_count` messages of one topic was answered, or failed with
-        `error` in its last attempt; on the loop. Messages that travel together are one request.
-        What was refused before it left is in none."""
+        """Observe the end of a request. It runs on the event loop.
+
+        Messages that travel together share one request. Messages that were refused before they left
+        belong to no request.
+
+        Args:
+            topic: The topic of the messages.
+            message_count: The number of messages in the request.
+            elapsed_s: The time that the request took, in seconds.
+            error: The error of the last attempt; None if the request succeeded.
+        """
 
     def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
-        """Before the listener gets these messages, where it runs: on its thread, in its task."""
+        """Observe messages before the listener gets them. It runs on the listener's thread or task.
+
+        Args:
+            consumer_group: The group of the consumer.
+            messages: The messages.
+        """
 
     def after_consume(
         self,
@@ -67,7 +105,13 @@ class Interceptor:
         messages: Sequence[ReceivedMessage],
         failures: Sequence[Failure | None],
     ) -> None:
-        """After the listener, also when it raised. `failures`: of each message; None: consumed."""
+        """Observe messages after the listener has returned or raised.
+
+        Args:
+            consumer_group: The group of the consumer.
+            messages: The messages.
+            failures: The failure of each message; None for a consumed message.
+        """
 
     def after_settle(
         self,
@@ -77,22 +121,40 @@ class Interceptor:
         elapsed_s: float,
         error: BaseException | None,
     ) -> None:
-        """After the broker was told what became of messages: "send_back" by a push consumer, "ack",
-        "change_invisible_duration" or "dead_letter" by a simple consumer. `elapsed_s`: of the call,
-        waiting included. `error`: why the broker was not told."""
+        """Observe the end of a call that settles messages at the broker.
+
+        Args:
+            consumer_group: The group of the consumer.
+            operation: "send_back" by a push consumer; "ack", "change_invisible_duration" or
+                "dead_letter" by a simple consumer.
+            messages: The messages.
+            elapsed_s: The time of the call, including waiting, in seconds.
+            error: Why the broker was not notified; None on success.
+        """
 
     def after_receive(
         self, consumer_group: str, messages: Sequence[ReceivedMessage], elapsed_s: float
     ) -> None:
-        """After a consumer without a listener was given messages, by a call (`receive`, `poll`, the
-        step of a loop) that took so long, waiting included."""
+        """Observe messages that a consumer without a listener has returned to its caller.
+
+        Args:
+            consumer_group: The group of the consumer.
+            messages: The messages.
+            elapsed_s: The time of the call (`receive`, `poll` or a step of a loop), including
+                waiting, in seconds.
+        """
 
     def end_transaction(
         self, message_id: str, resolution: str, error: BaseException | None
     ) -> None:
-        """After a transaction was ended. `resolution`: "COMMIT", "ROLLBACK" or "UNKNOWN" (it is
-        left to the check-back, and what a check answers is told by the other two); `error`: why the
-        broker was not told."""
+        """Observe the end of a transaction.
+
+        Args:
+            message_id: The message id of the half message.
+            resolution: "COMMIT", "ROLLBACK" or "UNKNOWN". After UNKNOWN, the check decides, and its
+                decision is reported as one of the other two.
+            error: Why the broker was not notified; None on success.
+        """
 
     def after_rebalance(
         self,
@@ -100,4 +162,10 @@ class Interceptor:
         acquired: frozenset[MessageQueue],
         released: frozenset[MessageQueue],
     ) -> None:
-        """After a rebalance that changed which queues this member owns."""
+        """Observe a rebalance that changed which queues this member owns.
+
+        Args:
+            consumer_group: The group of the consumer.
+            acquired: The queues that this member owns in addition.
+            released: The queues that this member no longer owns.
+        """

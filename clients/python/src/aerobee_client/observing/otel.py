@@ -1,9 +1,9 @@
-"""Traces and metrics by OpenTelemetry: `otel.instrument(client)`.
+"""Trace and measure clients with OpenTelemetry: `otel.instrument(client)`.
 
-A send is a span `send TOPIC`, and its context travels in the user property `traceparent`, which
-retries, dead letters and redrives keep. A call of a listener is a span `process TOPIC`: with one
-message it continues the trace of its producer, with several it has a link for each; so has a span
-`receive TOPIC`, of a poll or receive. Where a trace is not sampled, its messages cost no span.
+A send is a span `send TOPIC`. Its context travels in the user property `traceparent`, which
+retries, dead letters and redrives keep. A listener call is a span `process TOPIC`. With one message
+it continues the trace of its producer; with several it has a link for each. A poll or receive is a
+span `receive TOPIC`, with links too. Messages of an unsampled trace cost no span.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 SCOPE = "aerobee-client"
 SAMPLED = trace.TraceFlags.SAMPLED
 SPANS_KNOWN = 1_024
-# What samplers of the SDK say of themselves.
+# The description of samplers of the SDK.
 SDK_SAMPLERS = "opentelemetry.sdk.trace.sampling"
 ALWAYS_OFF = "AlwaysOffSampler"
 
@@ -72,17 +72,28 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> None:
-    """Traces and measures a producer or consumer from now on; a consumer before its start.
+    """Trace and measure a producer or consumer from now on. Call it before a consumer starts.
 
-    The providers are the global ones when None is given, also those that are set later; they decide
-    what is sampled and where it goes. Raises ILLEGAL_OPERATION for a consumer that has started.
+    The providers determine what is sampled and where it goes.
+
+    Args:
+        client: The producer or consumer.
+        tracer_provider: Default: the global one, even if it is set later.
+        meter_provider: Default: the global one, even if it is set later.
+
+    Raises:
+        MqError: ILLEGAL_OPERATION for a consumer that has started.
+
+    Example:
+        producer = Producer()
+        otel.instrument(producer)
     """
     meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
     client.add_interceptor(Telemetry(Tracing(tracer_provider), Measurements(meter)))
 
 
 class Tracing:
-    """The tracer of a provider; None: of the global one, whichever that is by now."""
+    """The tracer of a provider; None for the current global one."""
 
     def __init__(self, provider: trace.TracerProvider | None) -> None:
         self._is_global = provider is None
@@ -101,8 +112,10 @@ class Tracing:
 
 
 def _follows_unsampled(tracer: trace.Tracer) -> bool:
-    """Whether its sampler drops each span whose parent is not sampled: one of the SDK that says so.
-    Any other is asked."""
+    """Return whether its sampler drops each span whose parent is not sampled.
+
+    Only samplers of the SDK describe that. Any other sampler is asked.
+    """
     sampler = getattr(tracer, "sampler", None)
     if sampler is None or type(sampler).__module__ != SDK_SAMPLERS:
         return False
@@ -120,15 +133,18 @@ class _Processing(NamedTuple):
 
 
 class Telemetry(Interceptor):
-    """What is under way is known by the object that before and after are told of: the message that
-    is sent, the list that a listener gets."""
+    """The interceptor that traces and measures.
+
+    An event in progress is identified by the object that the methods before and after it get: the
+    message that is sent, or the list that a listener gets.
+    """
 
     def __init__(self, tracing: Tracing, measurements: Measurements) -> None:
         self._tracing = tracing
         self._measurements = measurements
         self._sending: dict[int, Span] = {}
-        # Of spans that are not sampled: what their sends carry. A program that sends much does so
-        # within few spans. They compare by identity, and their contexts do not change.
+        # Spans that are not sampled → the property of their sends. A program that sends much does
+        # so within few spans. Spans compare by identity, and their contexts do not change.
         self._unsampled: dict[Span, AddedProperty] = {}
         self._processing: dict[int, _Processing] = {}
 
@@ -142,19 +158,20 @@ class Telemetry(Interceptor):
             if known is not None and len(current) == 1 and self._tracing.follows_unsampled:
                 return known
             parent = span.get_span_context()
-            plain = len(current) == parent.is_valid  # nothing else in it that could be carried
+            # it contains nothing else that could be carried
+            plain = len(current) == parent.is_valid
             sampled = bool(parent.trace_flags & SAMPLED)
             if not parent.is_valid or sampled or not self._tracing.follows_unsampled:
                 return self._begin(message, current, plain=plain, expected=sampled)
             if plain and not parent.trace_state:
                 return self._know(span, parent)
             return carrying(message, current, parent, plain=plain)
-        except Exception:  # what is observed goes on when observing fails
+        except Exception:  # a failure to observe must not stop the send
             log.exception("the send of %r is not traced", message)
             return None
 
     def _know(self, span: Span, parent: SpanContext) -> AddedProperty:
-        """What the sends of a span that is not sampled carry."""
+        """Return the property that the sends of an unsampled span carry."""
         text = traceparent(parent.trace_id, parent.span_id, parent.trace_flags)
         added = AddedProperty(TRACEPARENT, text)
         if len(self._unsampled) >= SPANS_KNOWN:
@@ -163,8 +180,10 @@ class Telemetry(Interceptor):
         return added
 
     def _begin(self, message: Message, current: Context, *, plain: bool, expected: bool) -> Message:
-        """Begins a span, if the sampler wants one. `expected`: it is likely to; any other is told
-        of the topic alone."""
+        """Begin a span, if the sampler wants one.
+
+        `expected`: it probably does. Otherwise the sampler gets only the topic.
+        """
         attributes = of_send(message.topic)
         span = self._tracing.tracer().start_span(
             f"send {message.topic}",
@@ -204,7 +223,7 @@ class Telemetry(Interceptor):
 
     def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
         began_s = perf_counter()
-        # Not the context of the runner, which may be that of whoever started the consumer.
+        # Not the context of the runner, which may be that of the code that started the consumer.
         span, parent = None, Context()
         producer = producer_of(messages[0]) if len(messages) == 1 else None
         links: list[SpanContext] | None = []
@@ -225,7 +244,7 @@ class Telemetry(Interceptor):
                 links=[Link(each) for each in links],
             )
             token = context.attach(trace.set_span_in_context(span, parent))
-        else:  # what the listener does belongs to a trace that is not sampled
+        else:  # the listener's work belongs to an unsampled trace
             token = context.attach(parent)
         self._processing[id(messages)] = _Processing(span, token, began_s)
 
@@ -245,7 +264,7 @@ class Telemetry(Interceptor):
         if span is not None:
             _end(span, reason, failure.description if failure else "")
 
-    # ---- receives and settlements: told of when they are done ----
+    # ---- receives and settlements: notified when they are done ----
 
     def after_receive(
         self, consumer_group: str, messages: Sequence[ReceivedMessage], elapsed_s: float
@@ -268,7 +287,7 @@ class Telemetry(Interceptor):
             attributes = of_operation(operation, names.SETTLE, topic, consumer_group, reason)
             self._measurements.settled(elapsed_s, attributes)
             parent = None
-            if operation == names.SEND_BACK:  # by the consumer itself: it continues the trace
+            if operation == names.SEND_BACK:  # done by the consumer itself: it continues the trace
                 producer = producer_of(part[0])
                 parent = Context() if producer is None else context_of(part[0], producer)
             self._done(attributes, part, elapsed_s, error, parent)
@@ -281,8 +300,10 @@ class Telemetry(Interceptor):
         error: BaseException | None = None,
         parent: Context | None = None,
     ) -> None:
-        """A span of something that has just been done with messages, with a link for each.
-        `parent`: None: the current context."""
+        """Make a span for a finished operation on messages, with a link for each.
+
+        `parent`: None for the current context.
+        """
         links = self._producers(messages)
         if links is None:
             return
@@ -298,8 +319,10 @@ class Telemetry(Interceptor):
         _end(span, error_type(error), str(error or ""), now_ns)
 
     def _producers(self, messages: Sequence[ReceivedMessage]) -> list[SpanContext] | None:
-        """The spans of the sends that are sampled. None: all that have a trace are not, so this has
-        no span either."""
+        """Return the spans of the sampled sends.
+
+        None: no message with a trace is sampled, so this operation gets no span.
+        """
         sampled = [may_be_sampled(message) for message in messages]
         if self._tracing.follows_unsampled:
             if False in sampled and True not in sampled:
@@ -311,7 +334,7 @@ class Telemetry(Interceptor):
 def _by_topic(
     messages: Sequence[ReceivedMessage],
 ) -> Iterable[tuple[str, Sequence[ReceivedMessage]]]:
-    """Nearly always one topic."""
+    """Group messages by topic; there is nearly always one topic."""
     topics = {message.topic: None for message in messages}
     if len(topics) == 1:
         return [(messages[0].topic, messages)]
@@ -319,7 +342,7 @@ def _by_topic(
 
 
 def _end(span: Span, reason: str | None, description: str, at_ns: int | None = None) -> None:
-    """`at_ns`: since the epoch; None: now."""
+    """End a span. `at_ns`: nanoseconds since the epoch; None for now."""
     if reason is not None:
         span.set_attribute(names.ERROR_TYPE, reason)
         span.set_status(Status(StatusCode.ERROR, description))

@@ -1,5 +1,6 @@
-"""The attributes of spans and metrics. Those that many have in common are made once; nobody changes
-them.
+"""Make the attributes of spans and metrics.
+
+Attributes that many have in common are made once and never changed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Attributes = dict[str, str | int | Sequence[str]]
 
 @lru_cache(maxsize=1024)
 def of_send(topic: str, error_type: str | None = None) -> Attributes:
-    """Of all sends to a topic, and of those that failed so."""
+    """Return the attributes of all sends to a topic, or of those that failed with this error."""
     found: Attributes = {
         names.SYSTEM: names.ROCKETMQ,
         names.OPERATION_NAME: names.SEND,
@@ -28,7 +29,7 @@ def of_send(topic: str, error_type: str | None = None) -> Attributes:
 
 
 def of_sent(message: Message) -> Attributes:
-    """What else a span says of one send."""
+    """Return the additional span attributes of one send."""
     found: Attributes = {names.BODY_SIZE: len(message.body)}
     if message.tag:
         found[names.TAG] = message.tag
@@ -45,7 +46,7 @@ def of_sent(message: Message) -> Attributes:
 def of_operation(
     operation: str, kind: str, topic: str, consumer_group: str, error_type: str | None = None
 ) -> Attributes:
-    """Of all operations of a group with messages of a topic, and of those that failed so."""
+    """Return the attributes of all operations of a group with a topic, or of those that failed."""
     found: Attributes = {
         names.SYSTEM: names.ROCKETMQ,
         names.OPERATION_NAME: operation,
@@ -60,7 +61,7 @@ def of_operation(
 
 
 def of_messages(messages: Sequence[ReceivedMessage]) -> Attributes:
-    """What else a span says of the messages that it is about."""
+    """Return the additional span attributes for messages."""
     first = messages[0]
     if len(messages) > 1:
         return {names.BATCH_MESSAGE_COUNT: len(messages)}
@@ -77,7 +78,7 @@ def of_messages(messages: Sequence[ReceivedMessage]) -> Attributes:
 
 
 def error_type(error: BaseException | None) -> str | None:
-    """The code of an MqError, else the class."""
+    """Return the code of an MqError, otherwise the class."""
     if error is None:
         return None
     code = getattr(error, "code", None)

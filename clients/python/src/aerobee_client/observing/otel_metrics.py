@@ -1,5 +1,7 @@
-"""The metrics of a client. A record of them costs as much as a third of a send, so they are
-recorded once for the messages of a request or of a call, never once for each.
+"""Record the metrics of a client.
+
+One record costs a third of a send. Metrics are therefore recorded once for the messages of a
+request or call, and not for each message.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from aerobee_client.observing.otel_attributes import Attributes
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-# Seconds, as the conventions say; the default of OpenTelemetry is for milliseconds.
+# Seconds, as the conventions require; the default of OpenTelemetry is for milliseconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 

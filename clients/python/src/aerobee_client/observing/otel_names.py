@@ -1,5 +1,6 @@
-"""The names of OpenTelemetry's semantic conventions that this client uses. They are not stable:
-only this module imports them.
+"""Collect the names of OpenTelemetry's semantic conventions that this client uses.
+
+They are not stable: only this module imports them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RECEIVE = messaging.MessagingOperationTypeValues.RECEIVE.value
 PROCESS = messaging.MessagingOperationTypeValues.PROCESS.value
 SETTLE = messaging.MessagingOperationTypeValues.SETTLE.value
 
-# An operation that has no name there: an Interceptor is told of it by this one.
+# An operation without a name in the conventions. An Interceptor gets this one.
 SEND_BACK = "send_back"
 
 # Metrics.

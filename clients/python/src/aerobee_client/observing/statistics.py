@@ -1,6 +1,6 @@
-"""What clients count of themselves: totals since the start, rates and times of the last minute.
+"""Count what clients do: totals since the start, and rates and times of the last minute.
 
-Counted per request and per call of a listener, not per message, so that it costs nothing.
+Counts are updated per request and per listener call, not per message, so that they cost little.
 """
 
 from __future__ import annotations
@@ -19,25 +19,31 @@ SPANS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """Counts are since the start; rates and times are of the last minute."""
+    """The statistics of a consumer.
 
-    # Messages: consumed by the listener, returned by polls before the last one, or acknowledged;
-    # rejected by the listener, given back, dead-lettered, or settled too late for their lease.
+    Counts are since the start. Rates and times are of the last minute.
+    """
+
+    # `consumed`: messages that the listener consumed, that polls before the last one returned, or
+    # that were acknowledged. `failed`: messages that the listener rejected, that were returned or
+    # dead-lettered, or that were settled after their lease had ended.
     consumed: int = 0
     failed: int = 0
-    # Sent back to a broker, for a retry or as dead letters; given up by a broadcasting member.
+    # `sent_back`: messages sent back to a broker, for a retry or as dead letters. `passed_over`:
+    # messages that a broadcasting member skipped after the last attempt.
     sent_back: int = 0
     passed_over: int = 0
     consumed_per_second: float = 0.0
     failed_per_second: float = 0.0
-    # Of a call of the listener; between two polls; from the receipt of a message to its settlement.
+    # Milliseconds of a listener call; between two polls; or from receipt to settlement of a
+    # message.
     average_ms: float = 0.0
-    # Pulled or on lease, and not consumed yet.
+    # Messages and bytes that are pulled or on lease, and not consumed yet.
     waiting: int = 0
     waiting_bytes: int = 0
-    # Of its own: a simple consumer has none, and what is left is not known to it.
+    # Queues that the member owns. A simple consumer owns none and does not know its lag.
     queues: int = 0
-    # Messages between what is consumed of its queues and their ends, as of its last pulls.
+    # Messages between the consumed offsets of its queues and their ends, as of the last pulls.
     lag: int = 0
     # Pulls and receives that failed.
     failed_requests: int = 0
@@ -48,18 +54,21 @@ class ConsumerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """Counts are since the start; rates and times are of the last minute."""
+    """The statistics of a producer.
 
-    # Messages: stored, and refused or not answered in time.
+    Counts are since the start. Rates and times are of the last minute.
+    """
+
+    # Messages: `sent` were stored; `failed` were refused or not answered in time.
     sent: int = 0
     failed: int = 0
-    # Attempts after the first one of a request.
+    # Attempts of requests after the first one.
     retries: int = 0
     sent_per_second: float = 0.0
     failed_per_second: float = 0.0
-    # Of a request, retries included.
+    # Milliseconds of a request, including retries.
     average_ms: float = 0.0
-    # Accepted, and not answered yet; of sends that travel together.
+    # Messages and bytes that were accepted and not answered yet, of sends that travel together.
     waiting: int = 0
     waiting_bytes: int = 0
 
@@ -83,7 +92,7 @@ class ProducerStatistics:
 
 @dataclass(slots=True)
 class _Span:
-    """What was counted in SPAN_MS from `number` times SPAN_MS on."""
+    """Counts of one span of SPAN_MS, which begins at `number` times SPAN_MS."""
 
     number: int
     succeeded: int = 0
@@ -93,7 +102,7 @@ class _Span:
 
 
 class Tally:
-    """Messages that succeeded and failed, and the calls that decided it. For one thread."""
+    """Counts messages that succeeded or failed, and their calls. For one thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.succeeded = 0
@@ -104,7 +113,7 @@ class Tally:
         self._spans: deque[_Span] = deque(maxlen=SPANS + 1)
 
     def add(self, succeeded: int, failed: int, elapsed_ms: int, *, calls: int = 1) -> None:
-        """Calls, of `elapsed_ms` together, that decided about these messages."""
+        """Count messages whose outcome was decided by calls that took `elapsed_ms` in total."""
         self.succeeded += succeeded
         self.failed += failed
         number = self._clock.monotonic_ms() // SPAN_MS
@@ -120,7 +129,7 @@ class Tally:
         self.retries += 1
 
     def rates(self) -> tuple[float, float, float]:
-        """Messages per second that succeeded, that failed, and milliseconds of a call."""
+        """Return succeeded and failed messages per second, and the milliseconds of a call."""
         now_ms = self._clock.monotonic_ms()
         first = now_ms // SPAN_MS - SPANS + 1
         spans = [span for span in self._spans if span.number >= first]

@@ -1,5 +1,7 @@
-"""The trace context of a message, in the user properties of its producer: `traceparent` and
-`tracestate` as the W3C says, and what else the propagators of the program write. Makes no span.
+"""Read and write the trace context of a message, in the user properties of its producer.
+
+These are `traceparent` and `tracestate` as defined by the W3C, and properties of other propagators
+of the program. This module makes no spans.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 BAGGAGE = "baggage"
 
-# Where a context has its span: `trace.get_current_span` takes half a microsecond to find it.
+# The key of the span in a context: `trace.get_current_span` takes 0.5 µs to find it.
 SPAN_KEY = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
-# Version, trace id, span id, flags, and what a later version may have behind them.
+# Version, trace id, span id, flags, and the further fields of a later version.
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _LAST_OF_FLAGS = 54  # in a traceparent
 _SAMPLED = frozenset("13579bdf")  # the last digit of flags with the bit "sampled"
@@ -33,14 +35,16 @@ _MAX_STATE_CHARACTERS = 512
 
 
 def traceparent(trace_id: int, span_id: int, flags: int) -> str:
-    """What a propagator would write, at a fraction of its cost."""
+    """Return the text of a propagator, at a fraction of its cost."""
     trace_text, span_text = trace_id.to_bytes(16).hex(), span_id.to_bytes(8).hex()
     return f"00-{trace_text}-{span_text}-{_FLAGS[flags]}"
 
 
 def carrying(message: Message, current: Context, made: SpanContext, *, plain: bool) -> Message:
-    """A copy of a message that carries `made`, and what else the context has; the message itself
-    when that is nothing. `plain`: it has nothing else but a span."""
+    """Return a copy of a message that carries `made` and the rest of the context.
+
+    Without either, it returns the message itself. `plain`: the context contains only a span.
+    """
     if plain and not made.trace_state:
         if not made.is_valid:
             return message
@@ -54,8 +58,10 @@ def carrying(message: Message, current: Context, made: SpanContext, *, plain: bo
 
 
 def may_be_sampled(message: ReceivedMessage) -> bool | None:
-    """Whether the trace of its producer seems to be sampled, by one character of it; None: it has
-    no trace."""
+    """Return whether the producer's trace seems to be sampled, by one character of it.
+
+    None: the message has no trace.
+    """
     text = message.find_property(TRACEPARENT)
     if text is None or len(text) <= _LAST_OF_FLAGS:
         return None
@@ -63,7 +69,7 @@ def may_be_sampled(message: ReceivedMessage) -> bool | None:
 
 
 def producer_of(message: ReceivedMessage) -> SpanContext | None:
-    """The span of the send; None: it was not traced, or what it has is no trace context."""
+    """Return the span of the send; None if it was not traced or its context is invalid."""
     text = message.find_property(TRACEPARENT)
     found = None if text is None else _TRACEPARENT.fullmatch(text)
     if found is None:
@@ -78,7 +84,7 @@ def producer_of(message: ReceivedMessage) -> SpanContext | None:
 
 
 def context_of(message: ReceivedMessage, producer: SpanContext) -> Context:
-    """A context with the span of the send, and the baggage that it had."""
+    """Return a context with the span of the send and its baggage."""
     found = Context()
     if message.find_property(BAGGAGE) is not None:
         found = propagate.extract(message.properties, found)

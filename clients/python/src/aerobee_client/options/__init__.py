@@ -1,1 +1,1 @@
-"""What may be set of the clients: names, defaults, bounds."""
+"""Define the options of the clients: names, defaults, bounds."""

@@ -1,4 +1,4 @@
-"""Kinds, lowest and highest values of options and of arguments."""
+"""Check the types and bounds of options and arguments."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ _KINDS: Mapping[type, str] = {
     timedelta: "a timedelta",
 }
 
-# Option → its smallest and largest value.
+# Option → its lowest and highest value.
 Bounds = Mapping[str, tuple[float, float]]
 
 
 def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
-    """Raises INVALID_PARAMETER that names the option, and its bounds or its kind, which is that of
-    its default. None passes where it is the default: not set."""
+    """Check the type and the bounds of each option. The type is that of the default.
+
+    None is valid for an option whose default is None: the option is not set. Raises
+    INVALID_PARAMETER, which names the option and its bounds or type.
+    """
     for field in fields(options):
         name, default, value = field.name, field.default, getattr(options, field.name)
         if value is None and default is None:
@@ -44,7 +47,7 @@ def check_bounds(options: DataclassInstance, bounds: Bounds) -> None:
 
 
 def check_duration(name: str, value: object, lowest: float, highest: float) -> float:
-    """The seconds of a duration. Raises INVALID_PARAMETER that names the bounds."""
+    """Return a duration in seconds. Raises INVALID_PARAMETER, which names the bounds."""
     _check_kind(name, value, timedelta)
     assert isinstance(value, timedelta), "it was checked"
     check_value(name, value, lowest, highest)
@@ -52,7 +55,7 @@ def check_duration(name: str, value: object, lowest: float, highest: float) -> f
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
-    """A bool is no number here."""
+    """Check the type of a value. A bool does not pass as a number."""
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return
     if issubclass(kind, Enum):
@@ -63,7 +66,10 @@ def _check_kind(name: str, value: object, kind: type) -> None:
 
 
 def check_value(name: str, value: float | timedelta | None, lowest: float, highest: float) -> None:
-    """Raises INVALID_PARAMETER that names the bounds, in seconds those of a duration."""
+    """Check bounds, of a duration in seconds.
+
+    Raises INVALID_PARAMETER, which names the bounds.
+    """
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if number is None or not lowest <= number <= highest:
         unit = " s" if isinstance(value, timedelta) else ""

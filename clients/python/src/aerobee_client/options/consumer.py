@@ -1,4 +1,4 @@
-"""What may be set of push consumers: names, defaults, bounds."""
+"""Define the options of push consumers: names, defaults, bounds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MIN_SUSPEND_S, MAX_SUSPEND_S = 0.01, 30
 class MessageModel(Enum):
     """Which members of a group get a message."""
 
-    # One: the queues are divided among the members.
+    # One member: the queues are divided among the members.
     CLUSTERING = client_pb2.CLUSTERING
-    # Every one, with offsets of its own. A failed message is not retried on the broker.
+    # Every member, with its own offsets. A failed message is not retried on the broker.
     BROADCASTING = client_pb2.BROADCASTING
 
 
 class ConsumerSettings(ReadingSettings, total=False):
-    """The keyword arguments of a push consumer; meaning and defaults: ConsumerOptions."""
+    """The keyword arguments of a push consumer; for defaults see ConsumerOptions."""
 
     message_model: MessageModel
     offset_file: str | os.PathLike[str] | None
@@ -48,44 +48,45 @@ class ConsumerSettings(ReadingSettings, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(ReadingOptions):
-    """RocketMQ's names and defaults."""
+    """The options of push consumers, with RocketMQ's names and defaults."""
 
     message_model: MessageModel = MessageModel.CLUSTERING
-    # Of a broadcasting member: the file in which it keeps its offsets, in RocketMQ's form. It is
-    # for one consumer: a second one is refused. None: in memory, so that each start begins as
-    # consume_from_where says.
+    # BROADCASTING only: the file in which the member keeps its offsets, in RocketMQ's format. Only
+    # one consumer can use it; a second one is refused. None: offsets are kept in memory, so that
+    # each start begins as consume_from_where says.
     offset_file: str | os.PathLike[str] | None = None
-    # Of a broadcasting member: calls of the listener with a message, at most; then it is logged and
-    # passed over.
+    # BROADCASTING only: the maximum number of listener calls with one message. After the last one,
+    # the message is logged and skipped.
     broadcast_attempts: int = 1
-    # Calls of the listener at a time.
+    # The maximum number of concurrent listener calls.
     concurrency: int = 20
-    # Messages of one call of a batch listener, at most.
+    # The maximum number of messages in one call of a batch listener.
     consume_message_batch_max_size: int = 1
-    # Overrides the group's own. Attempts = this + 1. With `orderly` also -1: a message that fails
-    # is tried for ever, and those behind it wait.
+    # Overrides the group's setting. Attempts = this + 1. With `orderly`, -1 is also valid: a
+    # message that fails is retried forever, and the messages behind it wait.
     max_reconsume_times: int | None = None
-    # A message whose listener takes longer is sent back; with `orderly`, it is waited for.
+    # If the listener takes longer, the message is sent back. With `orderly`, the consumer waits.
     consume_timeout: timedelta = timedelta(minutes=15)
-    # One listener at a time for each message queue, in all the group: the next message comes when
-    # the one before it is consumed, or dead-lettered. All members of a group must be orderly.
+    # Call one listener at a time for each message queue, in the whole group. The next message
+    # follows when the one before it is consumed or dead-lettered. All members of a group must be
+    # orderly.
     orderly: bool = False
-    # "message_group": one at a time for each message group of a queue. Groups of one queue are
-    # consumed side by side, and a message that fails holds up its own group only.
+    # "message_group": one listener at a time for each message group of a queue. Message groups of
+    # one queue are consumed concurrently, and a message that fails blocks only its own group.
     order_by: Literal["queue", "message_group"] = "queue"
-    # With `orderly`, a message that failed is tried again after this time, 10 ms to 30 s.
-    # `ReconsumeLater(delay=…)` may ask for another one within these bounds.
+    # With `orderly`, a message that failed is retried after this time, 10 ms to 30 s.
+    # `ReconsumeLater(delay=…)` may request another time within these bounds.
     suspend_time: timedelta = SUSPEND_TIME
-    # With `orderly`, False: what the listener has consumed is committed by `commit` only.
+    # With `orderly`, False: only `commit` commits what the listener has consumed.
     auto_commit: bool = True
-    # Functions or coroutine functions of a frozenset of message queues: called before queues are
-    # pulled that this member has got, and when it pulls those no more that it has lost. A rebalance
-    # waits for them, 30 s at most; a plain function is called in a thread.
+    # Functions or coroutine functions that accept a frozenset of message queues. They are called
+    # before this member pulls acquired queues, and when it has stopped pulling lost ones. A
+    # rebalance waits up to 30 s for them. A plain function is called in a thread.
     on_assigned: OnQueues | None = None
     on_revoked: OnQueues | None = None
 
     def __post_init__(self) -> None:
-        """Raises INVALID_PARAMETER that names the bounds."""
+        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
         ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         check_bounds(self, _CONSUMER_BOUNDS)
         if self.consume_timeout <= timedelta(0):
@@ -116,7 +117,7 @@ class ConsumerOptions(ReadingOptions):
                 )
 
     def _check_model(self) -> None:
-        """Options of one message model that are given for the other one."""
+        """Reject options that the chosen message model does not use."""
         broadcasting = self.message_model is MessageModel.BROADCASTING
         alien = ["offset_file", "broadcast_attempts"]
         if broadcasting:
@@ -132,7 +133,7 @@ class ConsumerOptions(ReadingOptions):
                 )
 
 
-# As in RocketMQ's client; MAX_INT32 is what the contract has room for.
+# The bounds of RocketMQ's client. MAX_INT32 is the limit of the wire contract.
 _CONSUMER_BOUNDS: Bounds = {
     "concurrency": (1, 1_000),
     "broadcast_attempts": (1, MAX_INT32),

@@ -1,4 +1,4 @@
-"""What may be set of consumers of lite topics, and where a group goes on in one."""
+"""Define the options of consumers of lite topics, and where a group starts to read in one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from typing import ClassVar, Literal, TypedDict
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT64, Bounds, check_bounds, check_value
 
-# Lite topics that another client of an exclusive group has taken over.
+# Receives the lite topics that another client of an exclusive group has taken over.
 OnEvicted = Callable[[Sequence[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetOption:
-    """Where a group goes on in a lite topic that a client subscribes to, also if it has been there
-    before: `MIN_OFFSET`, `MAX_OFFSET`, `of_offset`, `of_tail`, `of_timestamp`. What it has on lease
-    there is void then. `LAST_OFFSET`, the default: where it is; a new group at the first message.
+    """The position in a lite topic at which a group starts when a client subscribes to it.
 
-    `begin`: the field of the broker's request, "": none; `value`: its value.
+    The position applies even if the group has read the lite topic before; its leases there become
+    void. With `LAST_OFFSET`, the default, the group resumes at its position, and a new group starts
+    at the first message. The others are `MIN_OFFSET` (first message), `MAX_OFFSET` (behind the last
+    message), `of_offset`, `of_tail` and `of_timestamp`.
+
+    Attributes:
+        begin: The field of the request to the broker; "" for none.
+        value: The value of that field.
     """
 
     begin: Literal["", "first", "end", "number", "tail", "stored_since_ms"]
@@ -32,21 +37,40 @@ class OffsetOption:
 
     @classmethod
     def of_offset(cls, number: int) -> OffsetOption:
-        """The message of this number in the lite topic, from 0; behind the last one if there is
-        none. Raises INVALID_PARAMETER."""
+        """Start at the message with this number in the lite topic.
+
+        Args:
+            number: 0 or more. If no message has this number, the group starts behind the last one.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a negative number.
+        """
         check_value("offset", number, 0, MAX_INT64)
         return cls("number", number)
 
     @classmethod
     def of_tail(cls, count: int) -> OffsetOption:
-        """So many messages before the end. Raises INVALID_PARAMETER."""
+        """Start `count` messages before the end.
+
+        Args:
+            count: 0 or more.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a negative number.
+        """
         check_value("tail", count, 0, MAX_INT64)
         return cls("tail", count)
 
     @classmethod
     def of_timestamp(cls, time: datetime) -> OffsetOption:
-        """The first message that was stored then or later; a naive time is a local one. Raises
-        INVALID_PARAMETER for a time before 1970."""
+        """Start at the first message that was stored at this time or later.
+
+        Args:
+            time: A time; without a time zone, it is local time.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a time before 1970.
+        """
         stored_since_ms = round(time.timestamp() * 1_000)
         check_value("timestamp", stored_since_ms, 0, MAX_INT64)
         return cls("stored_since_ms", stored_since_ms)
@@ -58,7 +82,7 @@ OffsetOption.MAX_OFFSET = OffsetOption("end")
 
 
 class LiteConsumerSettings(TypedDict, total=False):
-    """The keyword arguments of a lite consumer; meaning and defaults: LiteConsumerOptions."""
+    """The keyword arguments of a lite consumer; for defaults see LiteConsumerOptions."""
 
     on_evicted: OnEvicted
     request_timeout: timedelta
@@ -67,15 +91,15 @@ class LiteConsumerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteConsumerOptions:
-    """Raises INVALID_PARAMETER that names the bounds."""
+    """The options of a lite consumer. Raises INVALID_PARAMETER, which names the bounds."""
 
-    # Called with names of lite topics, on the client's thread, when another client of an exclusive
-    # group has taken them over: `lite_topics` has them no more.
+    # Called on the client's thread with the lite topics that another client of an exclusive group
+    # has taken over. `lite_topics` no longer contains them.
     on_evicted: OnEvicted = lambda lite_topics: None
-    # Bounds a change of the subscription, an acknowledgement, a change of an invisible duration and
-    # a dead letter; while a broker is away they are repeated.
+    # Limits a change of the subscription, an acknowledgement, a change of an invisible duration and
+    # a dead letter. The client retries them while a broker is unavailable.
     request_timeout: timedelta = timedelta(seconds=10)
-    # Are told of what is received and of what is settled.
+    # Are notified of received and settled messages.
     interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:

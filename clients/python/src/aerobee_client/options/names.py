@@ -1,4 +1,4 @@
-"""Options from keyword arguments, of which an unknown one is refused."""
+"""Make options from keyword arguments. Unknown arguments are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ O = TypeVar("O", bound="DataclassInstance")  # noqa: E741  # options
 
 
 def with_settings(options: type[O], settings: Mapping[str, Any]) -> O:
-    """The options of a client, from the keyword arguments of its constructor. Raises
-    INVALID_PARAMETER for an unknown one, and for what is out of bounds."""
+    """Return the options of a client, from the keyword arguments of its constructor.
+
+    Raises INVALID_PARAMETER for an unknown argument and for a value out of bounds.
+    """
     check_names(settings, [field.name for field in fields(options)])
     return options(**settings)

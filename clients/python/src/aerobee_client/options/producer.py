@@ -1,4 +1,4 @@
-"""What may be set of producers: names, defaults, bounds."""
+"""Define the options of producers: names, defaults, bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, che
 from aerobee_wire import compression
 from aerobee_wire.status import Code, MqError
 
-# (latency from which on, for how long the broker is avoided), both in ms; the first that applies.
+# (minimum latency, how long to avoid the broker), both in ms. The first matching row applies.
 NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
     (15_000, 30_000),
     (5_000, 10_000),
@@ -27,7 +27,7 @@ MAX_TIMEOUT_S = 86_400
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The keyword arguments of a producer; meaning and defaults: ProducerOptions."""
+    """The keyword arguments of a producer; for meaning and defaults see ProducerOptions."""
 
     send_timeout: timedelta
     retries: int
@@ -50,46 +50,50 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """RocketMQ's defaults. Raises INVALID_PARAMETER that names the bounds."""
+    """The options of a producer, with RocketMQ's defaults.
 
-    # Bounds a whole send, retries included; a day at most.
+    Raises INVALID_PARAMETER, which names the bounds.
+    """
+
+    # Limits a whole send, including retries; at most one day.
     send_timeout: timedelta = timedelta(seconds=3)
-    # Further attempts after a refusal that another broker may not share.
+    # Additional attempts after a refusal that may be specific to one broker.
     retries: int = 2
-    # Whether another broker is tried when one has stored a message and cannot say that it is
-    # durable (FLUSH_DISK_TIMEOUT) or replicated (FLUSH_SLAVE_TIMEOUT). It may be delivered twice
-    # then.
+    # Whether to try another broker when one has stored a message but cannot confirm that it is
+    # durable (FLUSH_DISK_TIMEOUT) or replicated (FLUSH_SLAVE_TIMEOUT). The message may then be
+    # delivered twice.
     retry_another_broker_when_not_store_ok: bool = False
-    # Of a body, in bytes; the broker's maxMessageSize is the same by default.
+    # The maximum size of a body in bytes. The broker's maxMessageSize has the same default.
     max_message_size: int = 4 * MIB
-    # Queues on each broker of a topic that is created by the first send to it.
+    # Queues per broker for a topic that the first send creates.
     default_queue_count: int = 4
-    # Whether to avoid brokers for a while that failed or answered slowly.
+    # Whether to avoid brokers for a while after failures or slow answers.
     latency_fault: bool = False
-    # (latency from which on, for how long the broker is avoided), in any order. A request that
-    # failed counts as 10 s.
+    # (minimum latency, how long to avoid the broker), in any order. A failed request counts as 10
+    # s.
     latency_table: Sequence[tuple[timedelta, timedelta]] = tuple(
         (timedelta(milliseconds=latency), timedelta(milliseconds=pause))
         for latency, pause in NOT_AVAILABLE_MS
     )
-    # Whether brokers that could not be reached are asked every detect_interval, so that they are
-    # used again as soon as one answers within detect_timeout.
+    # Whether to probe unreachable brokers every detect_interval. A broker that answers within
+    # detect_timeout is used again at once.
     latency_detector: bool = False
     detect_interval: timedelta = timedelta(seconds=2)
     detect_timeout: timedelta = timedelta(milliseconds=200)
-    # Whether single sends that come while a request is in flight leave together in the next one.
+    # Whether single sends that arrive while a request is in flight leave together in the next one.
     accumulate: bool = True
-    # Are told of each message, in this order before its send, in the reverse order after.
+    # Are notified of each message, in this order before its send and in reverse order after it.
     interceptors: Sequence[Interceptor] = ()
-    # "zlib", "lz4" or "zstd" compresses bodies, unless that makes them no shorter; the last two
-    # need the extra: pip install 'aerobee-client[compression]'.
+    # "zlib", "lz4" or "zstd" compresses bodies if that makes them shorter. The last two need the
+    # extra: pip install 'aerobee-client[compression]'.
     compression: str | None = None
-    # Bodies of so many bytes and more.
+    # The minimum size of a body to compress, in bytes.
     compress_over: int = 4_096
-    # 1 (fast) to 9 (small), of zstd to 22; lz4 has none.
+    # 1 (fast) to 9 (small), with zstd to 22. lz4 ignores it.
     compression_level: int = 5
-    # Messages that were accepted and have no answer yet, in whichever way they are sent (of a
-    # batch, those of its requests in flight): beyond, a send waits. Bytes of bodies and properties.
+    # Limits for messages without an answer yet, for all kinds of sends: their number, and the bytes
+    # of their bodies and properties. Only the requests in flight of a batch count. At a limit,
+    # sends wait.
     max_pending_messages: int = 65_536
     max_pending_bytes: int = 32 * MIB
 
@@ -103,7 +107,7 @@ class ProducerOptions:
 
     @property
     def latency_table_ms(self) -> list[tuple[int, int]]:
-        """The table in milliseconds, the longest latency first."""
+        """The table in milliseconds, longest latency first."""
         ms = timedelta(milliseconds=1)
         return sorted(((each // ms, pause // ms) for each, pause in self.latency_table))[::-1]
 

@@ -1,4 +1,4 @@
-"""What may be set of pull consumers: names, defaults, bounds."""
+"""Define the options of pull consumers: names, defaults, bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aerobee_client.options.reading import ReadingOptions, ReadingSettings
 
 
 class PullConsumerSettings(ReadingSettings, total=False):
-    """The keyword arguments of a pull consumer; meaning and defaults: PullConsumerOptions."""
+    """The keyword arguments of a pull consumer; for defaults see PullConsumerOptions."""
 
     auto_commit: bool
     auto_commit_interval: timedelta
@@ -19,18 +19,18 @@ class PullConsumerSettings(ReadingSettings, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerOptions(ReadingOptions):
-    """RocketMQ's names, without "millis", and defaults."""
+    """The options of pull consumers, with RocketMQ's defaults, and its names without "millis"."""
 
     pulls_empty_queues: ClassVar[bool] = True
-    # Whether what earlier polls returned is committed every auto_commit_interval and at the end.
+    # Whether to commit what earlier polls returned every auto_commit_interval and at close.
     auto_commit: bool = True
     auto_commit_interval: timedelta = timedelta(seconds=5)
 
-    # As of ReadingOptions; none by default there.
+    # Unlike in ReadingOptions, this limit is set by default.
     pull_threshold_for_all: int | None = 10_000
 
     def __post_init__(self) -> None:
-        """Raises INVALID_PARAMETER that names the bounds."""
+        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
         ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         check_bounds(self, _PULL_CONSUMER_BOUNDS)
 

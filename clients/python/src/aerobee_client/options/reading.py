@@ -1,5 +1,6 @@
-"""What push and pull consumers have in common: where a group starts, how its members divide the
-queues, how much is pulled ahead.
+"""Define the options that push and pull consumers share.
+
+They say where a group starts, how its members divide the queues, and how much is pulled ahead.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from aerobee_wire.status import Code, MqError
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group starts in a queue in which it has committed no offset. In its retry topic it
-    always starts at the first message."""
+    """The place where a group starts in a queue for which it has not committed an offset.
 
-    # Behind the newest message; as in RocketMQ at the first one as long as retention has deleted
-    # none, so that a group misses nothing in a topic as new as itself.
+    In its retry topic, a group always starts at the first message.
+    """
+
+    # Behind the newest message. As in RocketMQ, at the first message if retention has not deleted
+    # any, so that a group misses no message of a topic as new as itself.
     LAST_OFFSET = client_pb2.CONSUME_FROM_LAST_OFFSET
     FIRST_OFFSET = client_pb2.CONSUME_FROM_FIRST_OFFSET
-    # At the first message that was stored at or after consume_timestamp_ms.
+    # At the first message stored at or after consume_timestamp_ms.
     TIMESTAMP = client_pb2.CONSUME_FROM_TIMESTAMP
 
 
 class ReadingSettings(TypedDict, total=False):
-    """Keyword arguments of push and pull consumers; meaning and defaults: ReadingOptions."""
+    """Keyword arguments of push and pull consumers; for defaults see ReadingOptions."""
 
     pull_batch_size: int
     consume_from_where: ConsumeFromWhere
@@ -49,46 +52,48 @@ class ReadingSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """RocketMQ's names and defaults, but for `pull_batch_size` (32 there, or 10)."""
+    """Options with RocketMQ's names and defaults, except `pull_batch_size` (there 32 or 10)."""
 
-    # Whether a queue that holds nothing is pulled also over the thresholds of its topic and of all:
-    # where the caller decides which queue he reads on, the others may wait for that one.
+    # Whether a queue without pulled messages is pulled even above the thresholds of its topic and
+    # of all queues. Set where the caller chooses the queue to read next: the others may wait for
+    # that one.
     pulls_empty_queues: ClassVar[bool] = False
 
-    # Messages of one pull, at most. A pull costs the same for 32 as for 128.
+    # The maximum number of messages of one pull. A pull costs the same for 32 as for 128.
     pull_batch_size: int = 128
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    # None: half an hour before the start.
+    # Milliseconds since the epoch. None: half an hour before the start.
     consume_timestamp_ms: int | None = None
-    # One of `rebalance`, RocketMQ's name of one, or a function of the same form. All members of a
-    # group use the same one.
+    # A function of `rebalance`, the RocketMQ name of one, or a function with the same signature.
+    # All members of a group must use the same strategy.
     strategy: rebalance.Strategy | str = rebalance.average
-    # Where this member is, for strategies that divide by rooms; brokers are named "room@name". It
-    # becomes part of the client id.
+    # The location of this member, for strategies that divide by rooms; brokers are named
+    # "room@name". It becomes part of the client id.
     machine_room: str = ""
     # Pulling a message queue pauses while more messages or bytes than this wait to be consumed.
     pull_threshold_for_queue: int = 1_000
     pull_threshold_size_for_queue: int = 100 * MIB
-    # The same of all queues of a topic together, and of all queues; None: as many as these have.
+    # The same limits for all queues of a topic together, and for all queues together. None: no
+    # limit.
     pull_threshold_for_topic: int | None = None
     pull_threshold_size_for_topic: int | None = None
     pull_threshold_for_all: int | None = None
     pull_threshold_size_for_all: int | None = None
-    # Of a queue, also while their largest queue offset minus the smallest is more than this: the
-    # committed offset cannot pass one slow message, and what is consumed above it is delivered
-    # again after a crash.
+    # Pulling a message queue also pauses while its largest pulled queue offset minus the smallest
+    # exceeds this. The committed offset cannot pass one slow message, and messages consumed above
+    # it are redelivered after a crash.
     consume_concurrently_max_span: int = 2_000
-    # Are told of the messages and of rebalances.
+    # Are notified of messages and rebalances.
     interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:
-        """Raises INVALID_PARAMETER that names the bounds."""
+        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
         check_bounds(self, _BOUNDS)
         check_machine_room(self.machine_room)
         self.allocation()
 
     def allocation(self) -> rebalance.Strategy:
-        """The strategy, also when it was given by its name. Raises INVALID_PARAMETER."""
+        """Return the strategy, also if it was given by name. Raises INVALID_PARAMETER."""
         given = self.strategy
         if isinstance(given, str):
             return rebalance.by_name(given, self.machine_room)
@@ -103,7 +108,7 @@ class ReadingOptions:
 
 
 def check_machine_room(name: str) -> None:
-    """Raises INVALID_PARAMETER for what cannot be a part of a client id."""
+    """Raise INVALID_PARAMETER if the name cannot be part of a client id."""
     if not (name.isascii() and name.isprintable()) or "@" in name:
         raise MqError(
             Code.INVALID_PARAMETER,
@@ -112,7 +117,7 @@ def check_machine_room(name: str) -> None:
         )
 
 
-# As in RocketMQ's client; the last is what the contract has room for.
+# The bounds of RocketMQ's client. MAX_INT64 is the limit of the wire contract.
 _BOUNDS: Bounds = {
     "pull_batch_size": (1, 1_024),
     "pull_threshold_for_queue": (1, 65_535),

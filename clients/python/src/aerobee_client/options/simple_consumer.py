@@ -1,4 +1,4 @@
-"""What may be set of simple consumers: names, defaults, bounds."""
+"""Define the options of simple consumers: names, defaults, bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class SimpleConsumerSettings(TypedDict, total=False):
-    """The keyword arguments of a simple consumer; meaning and defaults: SimpleConsumerOptions."""
+    """The keyword arguments of a simple consumer; for defaults see SimpleConsumerOptions."""
 
     fifo: bool
     consume_from_where: ConsumeFromWhere
@@ -25,20 +25,22 @@ class SimpleConsumerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleConsumerOptions:
-    """Raises INVALID_PARAMETER that names the bounds."""
+    """The options of a simple consumer. Raises INVALID_PARAMETER, which names the bounds."""
 
-    # Whether the messages of one receive are consumed in their order. Where the order of the group
-    # holds (a topic of the type FIFO), a receive then may bring several messages of a message
-    # group; else it brings one of each at most.
+    # Whether the messages of one receive are consumed in order. If the group consumes in order (a
+    # topic of the type FIFO), a receive may then return several messages of a message group.
+    # Otherwise it returns at most one of each.
     fifo: bool = False
-    # Where the group starts in a queue in which it has no offset. Not by time.
+    # Where the group starts in a queue in which it has no offset. TIMESTAMP is not supported.
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    # Bounds an acknowledgement, a change or a dead letter; while its broker is away it is repeated.
+    # Limits an acknowledgement, a change or a dead letter. The client retries it while its broker
+    # is unavailable.
     request_timeout: timedelta = timedelta(seconds=10)
-    # Where this member is; brokers are named "room@name". It receives from those of its room, and
-    # of rooms without members of the group. It becomes part of the client id. "": from every one.
+    # The location of this member; brokers are named "room@name". It receives from brokers of its
+    # room, and of rooms without members of the group. It becomes part of the client id. "": from
+    # all brokers.
     machine_room: str = ""
-    # Are told of what is received and of what is settled.
+    # Are notified of received and settled messages.
     interceptors: Sequence[Interceptor] = ()
 
     def __post_init__(self) -> None:
@@ -54,13 +56,13 @@ class SimpleConsumerOptions:
 
 _BOUNDS: Bounds = {"request_timeout": (0.001, 86_400)}  # seconds
 
-MAX_MESSAGES = 32  # of one receive: RocketMQ's
+MAX_MESSAGES = 32  # per receive, as in RocketMQ
 MAX_INVISIBLE_S = 43_200  # 12 h
 MAX_WAIT_S = 86_400
 
 
 def check_receive(max_messages: int, invisible_duration: timedelta, wait: timedelta) -> None:
-    """Raises INVALID_PARAMETER that names the bounds."""
+    """Check the arguments of a receive. Raises INVALID_PARAMETER, which names the bounds."""
     check_value("max_messages", max_messages, 1, MAX_MESSAGES)
     check_duration("invisible_duration", invisible_duration, 0.001, MAX_INVISIBLE_S)
     check_duration("wait", wait, 0, MAX_WAIT_S)

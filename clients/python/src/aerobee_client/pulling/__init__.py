@@ -1,1 +1,1 @@
-"""Reading without a listener: pulled messages wait until the caller polls for them."""
+"""Read without a listener: pulled messages wait until the caller polls for them."""

@@ -1,5 +1,7 @@
-"""Message queues that the caller chose, read whoever else reads them: no member of a group, no
-rebalance. Keeps them owned and commits periodically.
+"""Read message queues that the caller chose, independently of other readers.
+
+The consumer is not a member of a group, and there is no rebalance. This module keeps the queues
+owned and commits periodically.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0  # after a route or an offset could not be fetched
+RETRY_S = 1.0  # after a failure to fetch a route or an offset
 
 
 class Assigned:
-    """`chosen`, and `subscriptions` by topic, may be changed by the caller, who then calls
-    `changed`."""
+    """The chosen queues.
+
+    The caller may change `chosen`, and `subscriptions` by topic, and then calls `changed`.
+    """
 
     def __init__(
         self,
@@ -71,8 +75,11 @@ class Assigned:
         return queue in self._chosen
 
     async def acquire(self) -> None:
-        """Makes exactly the chosen queues owned. Raises MqError when one of them cannot be: the
-        others are by then, and it is tried again."""
+        """Own exactly the chosen queues.
+
+        Raises MqError if one of them cannot be acquired. The others are acquired by then, and it is
+        retried.
+        """
         async with self._acquiring:
             failure: MqError | None = None
             found: set[str] = set()
@@ -87,7 +94,7 @@ class Assigned:
             raise failure
 
     async def close(self, timeout_s: float) -> None:
-        async with AsyncExitStack() as steps:  # run in reverse order
+        async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._instance.close)
             steps.push_async_callback(self.assignment.release_all)
             steps.push_async_callback(self.consumption.close, timeout_s)

@@ -1,7 +1,7 @@
-"""Messages that were handed to a thread together, and that it takes one by one.
+"""Hand messages to a thread together. The thread takes them one by one.
 
-So a loop of the plain pull consumer asks the consumer's thread once for all that is there. Each
-message is like one of a poll of its own: it counts as consumed when the thread takes the next.
+A loop of the plain pull consumer therefore asks the consumer's thread only once for all available
+messages. Each message counts as a poll: it is consumed when the thread takes the next one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ Item = tuple[ProcessQueue, ReceivedMessage]
 
 
 class Lent:
-    """`take` is for the thread that reads, everything else for the loop. A message leaves the deque
-    once, by `take` or by `end`, in whichever thread that is."""
+    """Messages that were handed to a thread.
+
+    The thread that reads calls `take`, and the event loop calls everything else. A message leaves
+    the deque once, by `take` or by `end`, in either thread.
+    """
 
     def __init__(self, items: list[Item]) -> None:
         self._items = items
@@ -25,12 +28,14 @@ class Lent:
 
     @property
     def taken(self) -> int:
-        """How many have left the deque."""
+        """The number of messages that have left the deque."""
         return len(self._items) - len(self._left)
 
     def take(self) -> ReceivedMessage | None:
-        """The next message; None when there is no other. Those of a queue that was lost or sought
-        since are passed over."""
+        """Return the next message; None if there are no more.
+
+        Messages of a queue that was lost or moved by a seek in the meantime are skipped.
+        """
         while True:
             try:
                 process_queue, message = self._left.popleft()
@@ -40,21 +45,21 @@ class Lent:
                 return message
 
     def consumed(self) -> list[Item]:
-        """Those that were taken before the last one, since the call before."""
+        """Return the items that were taken before the last one, since the previous call."""
         begin = self._settled
         self._settled = max(begin, len(self._items) - len(self._left) - 1)
         return self._items[begin : self._settled]
 
     def end(self) -> tuple[list[Item], list[Item]]:
-        """Nothing is taken any more. Those that were taken since the last `consumed`, and those
-        that were not.
+        """End the loan. Return the items taken since the last `consumed`, and those not taken.
 
-        From the end on: the thread may take meanwhile, and what it has is then the beginning."""
+        It removes items from the end: the thread may take items from the beginning in the meantime.
+        """
         rest: list[Item] = []
         while self._left:
             try:
                 rest.append(self._left.pop())
-            except IndexError:  # it was taken just now
+            except IndexError:  # the thread has just taken it
                 break
         rest.reverse()
         taken = self._items[self._settled : len(self._items) - len(rest)]

@@ -1,5 +1,6 @@
-"""The consumer offsets of a pull consumer: what its auto-commit, or its caller, may have committed;
-without a consumer group, nothing.
+"""Keep the consumer offsets of a pull consumer, for its auto-commit or for commits of its caller.
+
+Without a consumer group, offsets are not stored.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from aerobee_wire.status import MqError
 
 
 class PullOffsets(OffsetStore):
-    """`consumer_group` "": offsets are neither loaded nor committed. Without `auto_commit` an
-    offset moves by `commit_now` only, and by what a broker says (`set`)."""
+    """The offsets of a pull consumer.
+
+    `consumer_group` "": offsets are neither loaded nor committed. Without `auto_commit`, an offset
+    changes only by `commit_now`, or if a broker resets it (`set`).
+    """
 
     def __init__(self, instance: ClientInstance, consumer_group: str, *, auto_commit: bool) -> None:
         super().__init__(instance, consumer_group)
@@ -24,8 +28,7 @@ class PullOffsets(OffsetStore):
         self._on_settle: Callable[[], None] = lambda: None
 
     def listen(self, on_settle: Callable[[], None]) -> None:
-        """Calls `on_settle` before a commit, and before queues are let go: it may advance
-        offsets."""
+        """Call `on_settle` before commits and releases of queues. It may advance offsets."""
         self._on_settle = on_settle
 
     def settle(self) -> None:
@@ -39,7 +42,7 @@ class PullOffsets(OffsetStore):
             super().advance(queue, queue_offset)
 
     def sought(self, queue: MessageQueue, queue_offset: int) -> None:
-        """The caller goes on at `queue_offset`: so would whoever reads the queue after a commit."""
+        """Note that the caller continues at `queue_offset`, which a commit then stores."""
         if self._auto_commit:
             self.set(queue, queue_offset)
 
@@ -56,8 +59,10 @@ class PullOffsets(OffsetStore):
             await super().commit(queues, on_topic_deleted)
 
     async def commit_now(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Returns when the brokers have stored them. Raises the first MqError, once every broker
-        was asked."""
+        """Commit offsets, and wait until the brokers have stored them.
+
+        Raises the first MqError, after every broker was asked.
+        """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue, queue_offset in offsets.items():
             self.set(queue, queue_offset)

@@ -1,6 +1,4 @@
-"""Asking brokers for offsets: the bounds of message queues, what was stored when, what a group has
-committed.
-"""
+"""Ask brokers for offsets: bounds of queues, offsets by store time, and committed offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bounds(NamedTuple):
-    """Offsets of the first message of a queue, and of the next one that is stored."""
+    """The offsets of the first message of a queue, and of the next one that is stored."""
 
     begin: int
     end: int
@@ -30,7 +28,7 @@ class Bounds(NamedTuple):
 async def bounds(
     instance: ClientInstance, queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, Bounds]:
-    """Raises MqError: a broker does not answer, or has no such queue."""
+    """Return the bounds of queues. Raises MqError: a broker does not answer or lacks the queue."""
     by_place: dict[tuple[str, str], list[MessageQueue]] = {}
     for queue in queues:
         by_place.setdefault((queue.topic, queue.broker_name), []).append(queue)
@@ -41,7 +39,7 @@ async def bounds(
 
 
 async def offset_at(instance: ClientInstance, queue: MessageQueue, moment: datetime) -> int:
-    """The first offset that was stored at or after `moment`; the end when all are older."""
+    """Return the first offset stored at or after `moment`; the end if all messages are older."""
     if moment.tzinfo is None:
         raise MqError(
             Code.INVALID_PARAMETER,

@@ -1,5 +1,6 @@
-"""The inside of a pull consumer, from its start to its close: where its queues come from, and what
-it may do with a queue.
+"""Run a pull consumer from start to close: find its queues, and seek, pause and commit.
+
+This is the inside of a pull consumer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class Reader:
-    """`consumer_group` "": none."""
+    """The inside of a pull consumer. `consumer_group`: "" for none."""
 
     def __init__(
         self, consumer_group: str, instance: ClientInstance, options: PullConsumerOptions
@@ -48,11 +49,11 @@ class Reader:
 
     @property
     def started(self) -> bool:
-        """Whether it joined its group, or reads assigned queues."""
+        """True if it has joined its group or reads assigned queues."""
         return self._membership is not None or self._assigned is not None
 
     async def join(self, subscriptions: Mapping[str, TopicSubscription]) -> None:
-        """Joins the group. Raises MqError; `close` is still to be called."""
+        """Join the group. Raises MqError; call `close` even then."""
         self._membership = Membership(
             self._consumer_group,
             self.instance,
@@ -74,15 +75,17 @@ class Reader:
         return statistics_of(self.unread.tally, source.pulled)
 
     async def find_routes(self, topics: Iterable[str]) -> None:
-        """Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
+        """Fetch the routes of topics. Raises TOPIC_NOT_EXIST or NamesrvUnreachable."""
         for topic in topics:
             await self.instance.routes.route(topic)
 
     def assign(
         self, chosen: Collection[MessageQueue], subscriptions: Mapping[str, TopicSubscription]
     ) -> None:
-        """Reads these queues, and no others, from now on; `chosen` and `subscriptions` may change
-        until the next call."""
+        """Read exactly these queues from now on.
+
+        `chosen` and `subscriptions` may change until the next call.
+        """
         if self._assigned is not None:
             self._assigned.changed()
             return
@@ -98,8 +101,10 @@ class Reader:
         self._assigned.start()
 
     def subscriptions_changed(self, topic: str) -> None:
-        """The subscription of `topic` is another, or gone. Goes on where it was: in a group at the
-        committed offset."""
+        """Continue after the subscription of `topic` was changed or removed.
+
+        It continues at its position; in a group, at the committed offset.
+        """
         if self._assigned is not None:
             assignment = self._assigned.assignment
             for queue in assignment.queues():
@@ -118,13 +123,16 @@ class Reader:
             await source.close(0)
 
     def queues(self) -> frozenset[MessageQueue]:
-        """Those that are read now."""
+        """Return the queues that are read now."""
         source = self._membership or self._assigned
         return frozenset() if source is None else source.assignment.queues()
 
     async def process_queue(self, queue: MessageQueue) -> ProcessQueue:
-        """Of a queue that is read; an assigned one is acquired first. Raises ILLEGAL_OPERATION when
-        this consumer does not read it, and why an assigned one cannot be acquired."""
+        """Return the process queue of a queue that is read. An assigned queue is acquired first.
+
+        Raises ILLEGAL_OPERATION if this consumer does not read the queue, and the error if an
+        assigned queue cannot be acquired.
+        """
         source = self._membership or self._assigned
         found = None if source is None else source.assignment.process_queue(queue)
         if found is None and self._assigned is not None and self._assigned.wants(queue):
@@ -135,7 +143,7 @@ class Reader:
         return found
 
     async def seek_within_bounds(self, queue: MessageQueue, queue_offset: int) -> None:
-        """As `seek`. Raises INVALID_PARAMETER that names the bounds of the queue."""
+        """Seek, with a check. Raises INVALID_PARAMETER, which names the bounds of the queue."""
         self.check_read(queue)
         begin, end = (await bounds(self.instance, [queue]))[queue]
         if not begin <= queue_offset <= end:
@@ -146,8 +154,11 @@ class Reader:
         self.seek({queue: queue_offset})
 
     def seek(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Goes on at these offsets. Raises ILLEGAL_OPERATION, and does nothing, when this consumer
-        does not read one of the queues."""
+        """Continue at these offsets.
+
+        Raises ILLEGAL_OPERATION, without a change, if this consumer does not read one of the
+        queues.
+        """
         for queue in offsets:
             self.check_read(queue)
         source = self._membership or self._assigned
@@ -157,8 +168,10 @@ class Reader:
             source.assignment.move(queue, queue_offset)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Nothing more is pulled of `queues` either, and what is pulled of them takes no room from
-        others. Raises ILLEGAL_OPERATION, and does nothing, when one of them is not read."""
+        """Pause queues. They are not pulled, and their messages take no room from other queues.
+
+        Raises ILLEGAL_OPERATION, without a change, if one of them is not read.
+        """
         for queue in queues:
             self.check_read(queue)
         self.unread.pause(queues)
@@ -171,7 +184,7 @@ class Reader:
             source.assignment.resume(queues)
 
     def reads(self, queue: MessageQueue) -> bool:
-        """Whether this consumer reads the queue, or is about to."""
+        """Return whether this consumer reads the queue, or is about to."""
         wanted = self._assigned is not None and self._assigned.wants(queue)
         return wanted or queue in self.queues()
 
@@ -180,8 +193,10 @@ class Reader:
             raise not_read(queue)
 
     def left(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """The positions of the queues that are read and not yet to these ends; -1 of one that is
-        not acquired yet."""
+        """Return the positions of queues that are read and are not yet at these ends.
+
+        The position is -1 for a queue that is not acquired yet.
+        """
         source = self._membership or self._assigned
         left: dict[MessageQueue, int] = {}
         for queue, end in ends.items():
@@ -193,7 +208,7 @@ class Reader:
         return left
 
     async def lag(self, ends: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Messages from the positions to `ends`, of the queues that are read."""
+        """Return the number of messages from the positions to `ends`, for queues that are read."""
         lag: dict[MessageQueue, int] = {}
         for queue, end in ends.items():
             if self.reads(queue):
@@ -201,7 +216,7 @@ class Reader:
         return lag
 
     def stalled(self, queues: Collection[MessageQueue], timeout: timedelta) -> MqError:
-        """That these queues are not read to their ends."""
+        """Return the error for queues that could not be read to their ends."""
         first = min(queues)
         failure = self.unread.failure(first)
         why = "it is paused" if first in self.unread.paused else "its broker answers nothing more"
@@ -213,7 +228,7 @@ class Reader:
         )
 
     async def committed(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """By queue; None where the group has committed none."""
+        """Return the committed offset of each queue; None if the group has not committed one."""
         self._check_group()
         stored: dict[tuple[str, str], dict[int, int]] = {}
         for topic, broker_name in {(queue.topic, queue.broker_name) for queue in queues}:
@@ -222,8 +237,11 @@ class Reader:
         return {queue: stored[queue[:2]].get(queue.queue_id) for queue in queues}
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> dict[MessageQueue, int]:
-        """None: the positions. Raises INVALID_PARAMETER that names the bounds of a queue, and what
-        `process_queue` raises."""
+        """Commit offsets; None for the positions.
+
+        Raises INVALID_PARAMETER, which names the bounds of a queue, and the errors of
+        `process_queue`.
+        """
         self._check_group()
         positions = {
             queue: self.unread.position(await self.process_queue(queue))
@@ -249,7 +267,7 @@ class Reader:
             )
 
     def _on_failure_of_member(self, queue: MessageQueue, error: MqError) -> None:
-        # A topic that does not exist yet, or no longer, is read as soon as it exists.
+        # A topic that does not exist is read as soon as it exists.
         if error.code is not Code.TOPIC_NOT_EXIST:
             self.unread.failed(queue, error)
 

@@ -1,8 +1,7 @@
-"""Messages that are pulled and that no poll has returned yet, and those that the last poll
-returned.
+"""Keep pulled messages that no poll has returned yet, and those of the last poll.
 
-The latter count as consumed when the next poll begins, not before: until then they stay in their
-process queues, so that no commit passes them. Knows no network.
+Messages of the last poll count as consumed when the next poll begins. Until then they stay in their
+process queues, so that commits do not pass them. This module uses no network.
 """
 
 from __future__ import annotations
@@ -27,10 +26,12 @@ Returned = tuple[ProcessQueue, list[ReceivedMessage]]
 
 
 class UnreadMessages:
-    """The consumption of a pull consumer. One task polls at a time. `on_returned` is called with
-    what each poll returns, unless that is nothing, and with the seconds that it took; None: nobody
-    is told. `tally`: messages that are consumed, and the time that the caller took for each
-    poll."""
+    """The consumption of a pull consumer. One task polls at a time.
+
+    `on_returned` is called with the messages of each poll that returned some, and with the seconds
+    that it took; None for no call. `tally` counts consumed messages, and the time that the caller
+    took for each poll.
+    """
 
     def __init__(
         self,
@@ -45,12 +46,13 @@ class UnreadMessages:
         self.paused: set[MessageQueue] = set()
         self._offsets = offsets
         self._on_returned = on_returned
-        # Queues take turns: that of the last poll goes to the end.
+        # Queues take turns: the queue of the last poll moves to the end.
         self._unread: OrderedDict[ProcessQueue, deque[ReceivedMessage]] = OrderedDict()
         self._returned: list[Returned] = []
         self._lent: Lent | None = None
-        self._failures: dict[MessageQueue, MqError] = {}  # the last of each that fails now
-        self._refusals: list[MqError] = []  # that no poll has raised yet
+        # the last failure of each queue that fails now
+        self._failures: dict[MessageQueue, MqError] = {}
+        self._refusals: list[MqError] = []  # not raised by a poll yet
         self._changed = asyncio.Event()
         self._polling = False
         offsets.listen(self.settle)
@@ -68,25 +70,27 @@ class UnreadMessages:
         self._changed.set()
 
     def failed(self, queue: MessageQueue, error: MqError) -> None:
-        """`queue` cannot be read now. When trying again does not help, a poll that finds nothing
-        raises `error`, once."""
+        """Note that `queue` cannot be read now.
+
+        If a retry cannot help, a poll without messages raises `error`, once.
+        """
         self._failures[queue] = error
         if not error.retryable:
             self._refusals = [error]
             self._changed.set()
 
     def failure(self, queue: MessageQueue) -> MqError | None:
-        """Why `queue` cannot be read now; None: nothing is known to be wrong."""
+        """Return why `queue` cannot be read now; None if no failure is known."""
         return self._failures.get(queue)
 
     async def close(self, timeout_s: float = 0) -> None:
-        """Ends the poll that waits, and the loop of another thread."""
+        """End the waiting poll, and the loop of another thread."""
         self.end_lending()
         self.closed = True
         self._changed.set()
 
     def position(self, process_queue: ProcessQueue) -> int:
-        """The offset of the message that comes next, or of what would be pulled next."""
+        """Return the offset of the next message, or of the next one to pull."""
         self.end_lending()
         unread = self._unread.get(process_queue)
         return unread[0].queue_offset if unread else process_queue.pulled_to
@@ -100,20 +104,23 @@ class UnreadMessages:
         self._changed.set()
 
     def consume_last(self) -> None:
-        """What the last poll returned is consumed: its offsets may be committed."""
+        """Mark the messages of the last poll as consumed: their offsets may be committed."""
         self.end_lending()
         returned, self._returned = self._returned, []
         self._consume(returned, 1)
 
     def settle(self) -> None:
-        """What another thread took before its last message is consumed."""
+        """Mark the messages that another thread took before its last one as consumed."""
         if self._lent is not None:
             consumed = [(process_queue, [one]) for process_queue, one in self._lent.consumed()]
             self._consume(consumed, len(consumed))
 
     def end_lending(self) -> None:
-        """What another thread did not take is unread again; the last that it took counts as
-        returned by a poll."""
+        """End the loan to another thread.
+
+        Messages that it did not take are unread again. The last one that it took counts as returned
+        by a poll.
+        """
         lent, self._lent = self._lent, None
         if lent is None:
             return
@@ -140,7 +147,7 @@ class UnreadMessages:
         self._returned_ms = now_ms
 
     def take_back(self) -> None:
-        """What the last poll returned did not reach its caller: the next poll returns it again."""
+        """Let the next poll return the messages of the last one, which did not reach the caller."""
         self.end_lending()
         for process_queue, messages in reversed(self._returned):
             if not process_queue.dropped:
@@ -152,7 +159,7 @@ class UnreadMessages:
     def _take(
         self, max_messages: int, ends: Mapping[MessageQueue, int] | None
     ) -> list[ReceivedMessage]:
-        """What of it is here."""
+        """Return available messages."""
         taken: list[ReceivedMessage] = []
         for process_queue in list(self._unread):
             if process_queue.dropped:
@@ -192,12 +199,12 @@ class UnreadMessages:
         timeout_s: float | None,
         ends: Mapping[MessageQueue, int] | None = None,
     ) -> list[ReceivedMessage]:
-        """Up to `max_messages`, in order in each queue; waits up to `timeout_s` for the first one.
-        [] when none came, and when it is closed. `ends`: only of these queues, and below these
-        offsets.
+        """Return up to `max_messages`, in order within each queue.
 
-        With `ends` it also returns when a queue was pulled and nothing came of it. Raises what was
-        refused meanwhile; ILLEGAL_OPERATION while another poll waits; INVALID_PARAMETER.
+        It waits up to `timeout_s` for the first one, and returns [] if none arrives, or if it is
+        closed. `ends`: only messages of these queues below these offsets. With `ends` it also
+        returns when a pull of a queue returned no usable messages. Raises refusals that arrived in
+        the meantime, ILLEGAL_OPERATION while another poll waits, and INVALID_PARAMETER.
         """
         if max_messages < 1:
             raise _invalid(f"max_messages is {max_messages}: give 1 or more")
@@ -232,8 +239,8 @@ class UnreadMessages:
     async def lend(
         self, timeout_s: float | None, ends: Mapping[MessageQueue, int] | None = None
     ) -> Lent | None:
-        """As `poll`, for a thread that takes the messages one by one; None: none came."""
-        # Who is told is told of what was really returned, and before it is.
+        """Poll for a thread that takes the messages one by one. None: no message arrived."""
+        # Interceptors are notified of exactly the returned messages, before they are returned.
         await self.poll(1 if self._on_returned else MAX_LENT, timeout_s, ends)
         returned, self._returned = self._returned, []
         if not returned:

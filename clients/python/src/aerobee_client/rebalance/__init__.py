@@ -1,8 +1,8 @@
-"""How the queues of a topic are divided among the members of a group: pure functions.
+"""Divide the queues of a topic among the members of a group: pure functions.
 
-A strategy is called by every member with the same sorted lists and its own client id, and returns
-its share. Every strategy is deterministic, so the shares of all members are disjoint and cover all
-queues without any communication. Source: RocketMQ's AllocateMessageQueueStrategy.
+Every member calls a strategy with the same sorted lists and its own client id. The strategy returns
+the share of that member. Every strategy is deterministic, so the shares of all members are disjoint
+and cover all queues without any communication. Source: RocketMQ's AllocateMessageQueueStrategy.
 """
 
 from aerobee_client.rebalance.by_name import by_name

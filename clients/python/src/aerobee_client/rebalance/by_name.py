@@ -1,4 +1,4 @@
-"""Strategies by RocketMQ's names of them."""
+"""Find strategies by their names in RocketMQ."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ NAMES = (*_SIMPLE, "CONFIG", "MACHINE_ROOM", *(f"{NEARBY}-{name}" for name in _S
 
 
 def by_name(name: str, room: str = "") -> Strategy:
-    """The strategy of that name. `room`: of the member, for those that divide by rooms. Raises
-    INVALID_PARAMETER."""
+    """Return the strategy of that name. Raises INVALID_PARAMETER.
+
+    `room`: the room of the member, for strategies that divide by rooms.
+    """
     if name in _SIMPLE:
         return _SIMPLE[name]()
     if name == "CONFIG":

@@ -1,4 +1,4 @@
-"""CONSISTENT_HASH: a ring of hashes, so that a member that joins or leaves moves few queues."""
+"""Divide queues by a hash ring (CONSISTENT_HASH): a membership change moves few queues."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ VIRTUAL_NODES = 10
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
-    """Each member is at `virtual_nodes` positions of the ring; a queue belongs to the first member
-    at or after its own position."""
+    """Return a strategy with `virtual_nodes` positions of each member on the ring.
+
+    A queue belongs to the first member at or after its own position.
+    """
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
         ring = sorted(
@@ -32,7 +34,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
 
 
 def _key(queue: MessageQueue) -> str:
-    """The text that RocketMQ's clients hash too, so that they may be members of the same group."""
+    """Return the text that RocketMQ's clients hash too, so that they may join the same group."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
@@ -40,6 +42,6 @@ def _key(queue: MessageQueue) -> str:
 
 
 def _position(key: str) -> int:
-    """The first 4 bytes of the MD5, big-endian."""
+    """Return the first 4 bytes of the MD5, big-endian."""
     digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -1,8 +1,7 @@
-"""Message queues that this member is to consume and another member has not released yet: how long
-it waits for them. Pure; knows no network.
+"""Limit how long this member waits for queues that another member has not released yet. Pure.
 
-The one before commits its offset when it learns of the rebalance, within a second. One that does
-not, because it hangs or is older than these handovers, is waited for no longer than WAIT_MS.
+The previous owner commits its offset when it learns of the rebalance, within a second. It may not
+do so, because it hangs or is older than these handovers. The wait therefore ends after WAIT_MS.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ class Handovers:
         self._since_ms: dict[MessageQueue, int] = {}
 
     def awaits(self, queue: MessageQueue) -> bool:
-        """Return whether to wait for the release of `queue`: not later than WAIT_MS after the first
-        call."""
+        """Return whether to wait for the release of `queue`, up to WAIT_MS after the first call."""
         now_ms = self._clock.monotonic_ms()
         return now_ms - self._since_ms.setdefault(queue, now_ms) < WAIT_MS
 
@@ -30,7 +28,7 @@ class Handovers:
         self._since_ms.pop(queue, None)
 
     def end_others(self, topic: str, queues: Collection[MessageQueue]) -> None:
-        """Wait for those of `topic` only that are among `queues`."""
+        """End the waits for queues of `topic` that are not in `queues`."""
         for queue in list(self._since_ms):
             if queue.topic == topic and queue not in queues:
                 self.end(queue)

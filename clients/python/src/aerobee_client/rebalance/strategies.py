@@ -1,5 +1,7 @@
-"""The strategies that divide by counting. Pure; `queues` and `client_ids` are sorted, without
-duplicates, and `client_id` is one of `client_ids`."""
+"""Define the strategies that divide by counting. Pure.
+
+`queues` and `client_ids` are sorted, without duplicates, and `client_id` is one of `client_ids`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from aerobee_client.message_queue import MessageQueue
 
 Queues = Sequence[MessageQueue]
 Clients = Sequence[str]
-# (client_id, queues, client_ids) → the share of client_id
+# (client_id, queues, client_ids) → the share of client_id.
 Strategy = Callable[[str, Queues, Clients], list[MessageQueue]]
 
 
 @dataclass(frozen=True, slots=True)
 class NamedStrategy:
-    """A strategy with RocketMQ's name of it, by which the members of a group are compared."""
+    """A strategy with its name in RocketMQ, by which the members of a group are compared."""
 
     name: str
     share: Strategy
@@ -26,15 +28,17 @@ class NamedStrategy:
 
 
 def name_of(strategy: Strategy) -> str:
-    """RocketMQ's name; of a function of the user's, its own."""
+    """Return RocketMQ's name of a strategy; for a function of the application, its own name."""
     if isinstance(strategy, NamedStrategy):
         return strategy.name
     return getattr(strategy, "__qualname__", type(strategy).__qualname__)
 
 
 def _average(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
-    """AVG, the default: one contiguous run for each; the first members get one more when the
-    division leaves a remainder."""
+    """Return the share for AVG, the default: one contiguous range for each member.
+
+    If the division has a remainder, the first members get one more.
+    """
     index = client_ids.index(client_id)
     size, extra = divmod(len(queues), len(client_ids))
     start = index * size + min(index, extra)
@@ -42,7 +46,7 @@ def _average(client_id: str, queues: Queues, client_ids: Clients) -> list[Messag
 
 
 def _average_by_circle(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
-    """AVG_BY_CIRCLE: the queues in turn, one for each member."""
+    """Return the share for AVG_BY_CIRCLE: the queues in turn, one for each member."""
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
@@ -51,7 +55,10 @@ average_by_circle = NamedStrategy("AVG_BY_CIRCLE", _average_by_circle)
 
 
 def config(mine: Queues) -> Strategy:
-    """CONFIG: a fixed list; the user makes sure that the lists of all members fit together."""
+    """Return a strategy with a fixed list (CONFIG).
+
+    The user ensures that the lists of all members fit together.
+    """
     fixed = list(mine)
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
@@ -62,8 +69,10 @@ def config(mine: Queues) -> Strategy:
 
 
 def machine_room(rooms: Collection[str]) -> Strategy:
-    """MACHINE_ROOM: only queues of brokers named "room@name" with a room of `rooms`; contiguous
-    runs of equal size, the remainder one by one."""
+    """Return a strategy for brokers named "room@name" with a room of `rooms` (MACHINE_ROOM).
+
+    Members get contiguous ranges of equal size, and the remainder one by one.
+    """
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
         near = [queue for queue in queues if room_of_broker(queue) in rooms]
@@ -78,7 +87,7 @@ def machine_room(rooms: Collection[str]) -> Strategy:
 
 
 def room_of_broker(queue: MessageQueue) -> str:
-    """The room of a queue whose broker is named "room@name"; "" when the name has none."""
+    """Return the room of a queue whose broker is named "room@name"; "" without a room."""
     return room_of_broker_name(queue.broker_name)
 
 
@@ -88,7 +97,7 @@ def room_of_broker_name(name: str) -> str:
 
 
 def room_of_client_id(client_id: str) -> str:
-    """The room of a consumer that was given the option `machine_room`; "" of another one."""
+    """Return the room of a consumer with the option `machine_room`; "" for another one."""
     parts = client_id.split("@", 2)
     return parts[2] if len(parts) == 3 else ""
 
@@ -98,8 +107,11 @@ def machine_room_nearby(
     room_of_queue: Callable[[MessageQueue], str] = room_of_broker,
     room_of_client: Callable[[str], str] = room_of_client_id,
 ) -> Strategy:
-    """MACHINE_ROOM_NEARBY: the queues of a room are shared by the members in it with `inner`; those
-    of a room without members by all members."""
+    """Return a strategy that divides the queues of each room (MACHINE_ROOM_NEARBY).
+
+    The members in a room share its queues with `inner`. All members share the queues of a room
+    without members.
+    """
 
     def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
         rooms = {room_of_client(member) for member in client_ids}

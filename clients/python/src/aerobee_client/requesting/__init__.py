@@ -1,1 +1,1 @@
-"""Request and reply: a message whose producer waits for what a consumer replies."""
+"""Request and reply: send a message whose producer waits for the reply of a consumer."""

@@ -1,4 +1,4 @@
-"""The replies of a consumer, each to the broker that has the request."""
+"""Send the replies of a consumer, each to the broker that has the request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 ATTEMPT_TIMEOUT_S = 3.0
-# The one attempt that is made in any case: by the clock of this machine the request may be over.
+# The time limit of the one attempt that is always made, even if the request has expired by the
+# clock of this machine.
 LEAST_TIMEOUT_S = 1.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
 
 
 class Replier(StartedClient):
-    """A consumer that replies to requests."""
+    """Base of consumers, which reply to requests."""
 
     def __init__(self) -> None:
         self._instance: ClientInstance | None = None
@@ -39,13 +40,21 @@ class Replier(StartedClient):
         body: bytes,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Replies to a request; returns when its broker has passed that on to the producer that
-        waits. A broker that restarts, and a producer whose connection is on its way back, are
-        waited for until the TTL of the request is over.
+        """Reply to a request. Return when its broker has passed the reply on to the producer.
 
-        Raises MqError: CONSUMER_NOT_ONLINE (the producer has gone), INVALID_PARAMETER (the message
-        is no request), MESSAGE_ILLEGAL (too large), VERSION_NOT_SUPPORTED, and what kept the broker
-        from answering.
+        If a broker restarts or a producer reconnects, the call waits for it until the TTL of the
+        request.
+
+        Args:
+            message: The request.
+            body: The body of the reply.
+            properties: The properties of the reply.
+
+        Raises:
+            MqError: CONSUMER_NOT_ONLINE if the producer has disconnected, INVALID_PARAMETER if the
+                message is not a request, MESSAGE_ILLEGAL if the reply is too large, or
+                VERSION_NOT_SUPPORTED. The last error is raised if the broker has not answered in
+                time.
         """
         PROCESS.check()
         if self._instance is None:

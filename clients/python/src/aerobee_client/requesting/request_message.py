@@ -1,4 +1,4 @@
-"""What makes a message a request. Pure."""
+"""Mark a message as a request. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from aerobee_wire.status import Code, MqError
 
 
 class Request(NamedTuple):
-    """`client_id`: of the producer that waits. `expires_ms`: until when, since the epoch."""
+    """A request.
+
+    `client_id`: the producer that waits. `expires_ms`: the end of its wait, in milliseconds since
+    the epoch.
+    """
 
     correlation_id: str
     client_id: str
@@ -18,7 +22,7 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, message: ReceivedMessage) -> Request:
-        """Raises INVALID_PARAMETER for a message that is no request."""
+        """Read a request. Raises INVALID_PARAMETER for another message."""
         found = message.properties
         correlation_id = found.get(names.CORRELATION_ID, "")
         client_id = found.get(names.REPLY_TO_CLIENT, "")
@@ -26,27 +30,27 @@ class Request(NamedTuple):
         if not correlation_id or not client_id or ttl_ms is None:
             raise MqError(
                 Code.INVALID_PARAMETER,
-                f"{message} is no request: reply to what a producer has sent by request()",
+                f"{message} is not a request: reply to what a producer has sent by request()",
             )
-        # By the later of two clocks, its producer's and its broker's: one of them may be slow.
+        # By the later one of the producer's and the broker's clock: one of them may be slow.
         sent_ms = max(message.born_timestamp_ms, message.store_timestamp_ms)
         return cls(correlation_id, client_id, sent_ms + ttl_ms)
 
 
 def is_past_ttl(message: ReceivedMessage, now_ms: int) -> bool:
-    """Whether it is a request whose producer does not wait any more."""
+    """Return whether it is a request whose producer no longer waits."""
     if not message.is_request:
         return False
     try:
         return Request.of(message).expires_ms < now_ms
     except MqError:
-        return False  # whoever sent it, a listener may know what it is
+        return False  # an invalid request goes to the listener, which may understand it
 
 
 def request_message(
     message: Message, *, correlation_id: str, client_id: str, ttl_ms: int
 ) -> Message:
-    """The message as it is sent. Raises MESSAGE_ILLEGAL for one that is delayed."""
+    """Return the message as it is sent. Raises MESSAGE_ILLEGAL for a delayed message."""
     if message.delayed:
         raise MqError(
             Code.MESSAGE_ILLEGAL,

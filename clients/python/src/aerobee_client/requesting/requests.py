@@ -1,7 +1,7 @@
-"""The requests of a producer that wait for their replies.
+"""Track the requests of a producer that wait for their replies.
 
-Before a request is sent, the producer holds a stream of notices open to every broker that may get
-it: the reply comes along the stream of the broker that did.
+Before it sends a request, the producer holds a stream of notices open to every broker that may get
+it. The reply arrives on the stream of the broker that got the request.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 4_096  # requests that have ended, to tell what a reply that nobody waits for is
+REMEMBERED = 4_096  # ended requests that are remembered, to classify late replies
 
 # Sends a message within a timeout.
 Send = Callable[[Message, timedelta], Awaitable[object]]
 
 
 class Requests:
-    """Of one producer, on one loop. `check` raises what is wrong with a message."""
+    """The requests of one producer, on one event loop. `check` raises if a message is invalid."""
 
     def __init__(
         self, instance: ClientInstance, send: Send, check: Callable[[Message], object]
@@ -42,12 +42,15 @@ class Requests:
         self._send = send
         self._check = check
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
-        # Correlation id → whether there was a reply, the oldest first.
+        # Correlation id → whether there was a reply, oldest first.
         self._ended: OrderedDict[str, bool] = OrderedDict()
 
     async def request(self, message: Message, timeout_s: float) -> Reply:
-        """Raises what sending raises, RequestTimeout without a reply, VERSION_NOT_SUPPORTED for a
-        broker that passes no replies on."""
+        """Send a request and return the reply.
+
+        Raises the errors of the send, RequestTimeout without a reply, and VERSION_NOT_SUPPORTED for
+        a broker that does not pass replies on.
+        """
         clock = self._instance.clock
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
         correlation_id = str(uuid.uuid4())
@@ -73,7 +76,7 @@ class Requests:
                 self._remember(correlation_id, answered=future.done() and not future.cancelled())
 
     def on_reply(self, reply: client_pb2.Reply) -> None:
-        """A broker passes a reply on."""
+        """Handle a reply that a broker passes on."""
         future = self._waiting.get(reply.correlation_id)
         if future is not None and not future.done():
             future.set_result(Reply(reply.body, dict(reply.properties)))
@@ -89,7 +92,7 @@ class Requests:
         log.debug("a %s reply is dropped: %s", kind, reply.correlation_id)
 
     def close(self) -> None:
-        """Ends every request that has no reply yet with ClientClosed."""
+        """Fail every request without a reply with ClientClosed."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientClosed("producer"))
@@ -111,7 +114,7 @@ class Requests:
         try:
             await self._send(request, timeout)
         except MqError:
-            if not future.done():  # else only the answer of the broker was lost
+            if not future.done():  # otherwise only the answer of the broker was lost
                 raise
         return await future
 

@@ -1,1 +1,1 @@
-"""What every client runs on: its clock, its pauses after failures, its loop thread."""
+"""Provide what every client runs on: clock, pauses after failures, and loop thread."""

@@ -1,10 +1,13 @@
-"""Exponential back-off: waits that double with each failure. Pure."""
+"""Back off exponentially: waits that double with each failure. Pure."""
 
 from __future__ import annotations
 
 
 class Backoff:
-    """`next_s()` gives `first_s`, twice that, … up to `limit_s`; `reset()` after a success."""
+    """A series of waits in seconds. `next_s()` returns `first_s`, twice that, … up to `limit_s`.
+
+    Call `reset()` after a success.
+    """
 
     def __init__(self, first_s: float, limit_s: float) -> None:
         self._first_s = first_s

@@ -1,8 +1,8 @@
-"""Many small calls to one peer made into few large ones, clocked by its answers. Knows no
-transport.
+"""Combine many small calls to one peer into few large ones, clocked by its answers.
 
-While no request is under way, items leave at the end of the loop turn, so that a lone caller waits
-for no other. Items that come while one is under way leave together once its answer is there.
+While no request is in flight, items leave at the end of the event loop turn, so that a lone caller
+does not wait. Items that arrive while a request is in flight leave together after its answer. This
+module uses no transport.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Generic, NamedTuple, TypeVar
 I = TypeVar("I")  # noqa: E741  # item
 O = TypeVar("O")  # noqa: E741  # outcome
 
-# Takes the items of a request and returns the outcome of each, in their order. If it raises, every
-# item fails with that exception.
+# Sends the items of a request and returns the outcome of each, in order. If it raises, every item
+# fails with that exception.
 SendBatch = Callable[[Sequence[I]], Awaitable[Sequence[O]]]
 
 
@@ -26,7 +26,10 @@ class _Submission(NamedTuple, Generic[I, O]):
 
 
 class Batcher(Generic[I, O]):
-    """`send` gets at most `max_items`; a larger submission is a request by itself."""
+    """Sends items in batches.
+
+    `send` gets at most `max_items`; a larger submission is a request by itself.
+    """
 
     def __init__(self, send: SendBatch[I, O], max_items: int) -> None:
         self._send = send
@@ -35,7 +38,7 @@ class Batcher(Generic[I, O]):
         self._sender: asyncio.Task[None] | None = None
 
     def submit(self, items: Sequence[I]) -> asyncio.Future[Sequence[O]]:
-        """Queues items for one request. Those of a future that is cancelled before do not leave."""
+        """Queue items for one request. Items whose future is cancelled before that do not leave."""
         future: asyncio.Future[Sequence[O]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Submission(items, future))
         if self._sender is None:
@@ -43,14 +46,14 @@ class Batcher(Generic[I, O]):
         return future
 
     async def drain(self) -> None:
-        """Returns once nothing waits and nothing is under way."""
+        """Wait until no item waits and no request is in flight."""
         while self._sender is not None:
             await asyncio.wait([self._sender])
 
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                await asyncio.sleep(0)  # what else becomes ready in this turn joins
+                await asyncio.sleep(0)  # items that become ready in this turn join
                 batch = self._next()
                 try:
                     outcomes = await self._send([item for one in batch for item in one.items])

@@ -1,4 +1,4 @@
-"""The clock, an argument of everything in the client that needs the time."""
+"""Define the clock, an argument of all code in the client that needs the time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
 
     def monotonic_ms(self) -> int:
-        """For durations and deadlines; never goes back."""
+        """Return milliseconds for durations and deadlines. They never decrease."""
 
 
 class SystemClock:

@@ -1,7 +1,8 @@
-"""What the asyncio clients have in common, and the plain classes: each of these runs its asyncio
-client on a loop thread of its own and waits for results.
+"""Provide what the asyncio clients share, and the base of the plain classes.
 
-`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method of it that has the
+Each plain class runs its asyncio client on a loop thread of its own and waits for results.
+
+`send = blocking(AsyncProducer.send)` in the body of a plain class makes a method that has the
 coroutine's signature and docstring, for type checkers and for `help()`.
 """
 
@@ -30,7 +31,7 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-GRPC_MODULE = "grpc._cython.cygrpc"  # of the callbacks that grpc.aio gives to a loop
+GRPC_MODULE = "grpc._cython.cygrpc"  # the module of the callbacks that grpc.aio passes to a loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,8 +40,10 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """What gRPC tells of cancelled calls after this loop was closed is dropped: nobody waits for
-    it. gRPC passes it on in the loop of another client, which would log the RuntimeError."""
+    """A loop that ignores reports of gRPC about cancelled calls after it was closed.
+
+    gRPC makes such reports in the loop of another client, which would log the RuntimeError.
+    """
 
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -56,9 +59,11 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """An asyncio loop in a daemon thread, which does not keep the program from ending. Each facade
-    has its own, so that it may be used from any thread. Refuses everything but `stop` where the
-    fork rule forbids clients."""
+    """An event loop in a daemon thread, which does not keep the program from ending.
+
+    Each facade has its own, so that it may be used from any thread. Where the fork rule forbids
+    clients, it refuses everything except `stop`.
+    """
 
     def __init__(self, name: str) -> None:
         PROCESS.check()
@@ -68,7 +73,7 @@ class LoopThread:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        PROCESS.use()  # before any lock: in a child it may stay taken for ever
+        PROCESS.use()  # before any lock: in a child process it may stay taken forever
         with self._lock:
             if self._loop is not None:
                 return
@@ -82,8 +87,11 @@ class LoopThread:
         return self._loop is not None
 
     def run(self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None) -> R:
-        """Run `coroutine` on the loop and return its result. An interrupt, such as Ctrl-C, cancels
-        it; if it has a result by then, `lost` is called with that on the loop."""
+        """Run `coroutine` on the loop and return its result.
+
+        An interrupt, such as Ctrl-C, cancels the coroutine. If it has a result by then, `lost` is
+        called with that on the loop.
+        """
         call = ThreadCall(coroutine, lost)
         try:
             self.check_thread()
@@ -100,7 +108,7 @@ class LoopThread:
 
     def _begin(self, call: ThreadCall[Any]) -> None:
         PROCESS.check()
-        with self._lock:  # or the loop could end before it takes the call
+        with self._lock:  # otherwise the loop could end before it accepts the call
             if self._loop is None:
                 raise self._not_running()
             self._loop.call_soon_threadsafe(call.start)
@@ -115,28 +123,28 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(call.abandon)
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Starts `coroutine` on the loop. Raises ILLEGAL_OPERATION when the thread does not run."""
+        """Start `coroutine` on the loop. Raises ILLEGAL_OPERATION if the thread does not run."""
         if PROCESS.is_child:
             coroutine.close()
             PROCESS.check()
-        with self._lock:  # or the loop could end before it takes the coroutine
+        with self._lock:  # otherwise the loop could end before it accepts the coroutine
             if self._loop is None:
                 coroutine.close()
                 raise self._not_running()
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have the loop call `function` soon; do nothing when the thread does not run."""
+        """Schedule `function` on the loop. Do nothing if the thread does not run."""
         with self._lock:
             if self._loop is not None and not PROCESS.is_child:
                 self._loop.call_soon_threadsafe(function)
 
     def is_own_thread(self) -> bool:
-        """Whether this is called in the thread of the loop, which must not block."""
+        """Return whether the caller is the thread of the loop, which must not block."""
         return threading.current_thread() is self._thread
 
     def check_thread(self) -> None:
-        """Raises ILLEGAL_OPERATION in the thread of the loop."""
+        """Raise ILLEGAL_OPERATION in the thread of the loop."""
         if self.is_own_thread():
             raise MqError(
                 Code.ILLEGAL_OPERATION,
@@ -146,8 +154,10 @@ class LoopThread:
             )
 
     def stop(self) -> None:
-        """Ends the loop and joins the thread. May be called twice. Does nothing in a forked child,
-        which has no such thread."""
+        """End the loop and join the thread. May be called twice.
+
+        In a forked child, which lacks the thread, it does nothing.
+        """
         if PROCESS.is_child:
             return
         with self._lock:
@@ -164,9 +174,12 @@ class LoopThread:
         )
 
     def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Runs the loop. Whether it ended because code of the user, in a callback or task, raised a
-        SystemExit or KeyboardInterrupt, which end any loop: what others wait for goes on then, and
-        the program is not this thread's to end."""
+        """Run the loop. Return whether a SystemExit or KeyboardInterrupt ended it.
+
+        Code of the application in a callback or task may raise these, which end any loop. The
+        caller then runs the loop again, because other calls wait, and this thread must not end the
+        program.
+        """
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt):
@@ -191,7 +204,7 @@ class LoopThread:
 
 
 class AsyncClient:
-    """`async with` closes it at the end."""
+    """Base of asyncio clients. `async with` closes it at the end."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -204,7 +217,7 @@ class AsyncClient:
 
 
 class StartedClient(AsyncClient):
-    """`async with` starts and closes it."""
+    """Base of asyncio clients with a start. `async with` starts and closes it."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -215,7 +228,7 @@ class StartedClient(AsyncClient):
 
 
 class Done(Awaitable[None]):
-    """Nothing to wait for; a caller that does not await it loses nothing."""
+    """An awaitable that is done. A caller need not await it."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -239,15 +252,20 @@ class Facade(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Closes the client and ends its thread. May be called twice. Raises ILLEGAL_OPERATION in
-        a callback: it would wait for itself."""
+        """Close the client and end its thread. May be called twice.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION in a callback, which would wait for itself.
+        """
         self._close(self._client.close)
 
     def _iterate(
         self, items: AsyncIterator[R], lost: Callable[[R | None], None] | None = None
     ) -> Iterator[R]:
-        """What the client yields, each asked for when the caller asks. `lost`: as of
-        `LoopThread.run`; None is passed at the end of `items`."""
+        """Yield the items of the client, each when the caller asks for it.
+
+        `lost`: see `LoopThread.run`. None is passed at the end of `items`.
+        """
 
         async def step() -> R | None:
             return await anext(items, None)
@@ -264,7 +282,7 @@ class Facade(Generic[C]):
                 self._loop.run(end())
 
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._loop.is_running() and not PROCESS.is_child:  # there it is the parent's to close
+        if self._loop.is_running() and not PROCESS.is_child:  # in a child, the parent closes it
             self._loop.check_thread()
             try:
                 self._loop.run(close())
@@ -280,8 +298,12 @@ class StartedFacade(Facade[S]):
         return self
 
     def start(self) -> None:
-        """Starts the thread, and the client on it. Raises what the start of the client raises, and
-        ILLEGAL_OPERATION in a child of a process that has used a client."""
+        """Start the thread, and the client on it.
+
+        Raises:
+            MqError: The errors of the client's start, and ILLEGAL_OPERATION in a child of a process
+                that has used a client.
+        """
         self._loop.check_thread()
         self._loop.start()
         try:
@@ -295,9 +317,11 @@ def blocking(
     coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
     lost: Callable[[Any, R], None] | None = None,
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    """A method that runs `coroutine`, a coroutine function of the client, and returns its
-    result. `lost` is called on the loop with the client and a result that an interrupt, such as
-    Ctrl-C, kept from the caller."""
+    """Return a method that runs `coroutine`, a coroutine function of the client.
+
+    The method returns the result of the coroutine. `lost` is called on the loop with the client and
+    a result that an interrupt, such as Ctrl-C, kept from the caller.
+    """
 
     @wraps(coroutine)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -309,8 +333,7 @@ def blocking(
 
 
 def like(original: Callable[..., Any]) -> Callable[[M], M]:
-    """Of a method that a plain class writes itself: its signature and docstring for `help()` are
-    those of the client's."""
+    """Give a method of a plain class the signature and docstring of the client's method."""
 
     def decorated(method: M) -> M:
         update_wrapper(method, original)
@@ -322,8 +345,11 @@ def like(original: Callable[..., Any]) -> Callable[[M], M]:
 def on_loop(
     function: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    """A method that calls `function`, a plain function of the client: on the loop while that runs,
-    because the state of the client then belongs to it."""
+    """Return a method that calls `function`, a plain function of the client.
+
+    While the loop runs, the method calls it on the loop, because the state of the client then
+    belongs to the loop.
+    """
 
     @wraps(function)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -341,8 +367,10 @@ def on_loop(
 def settled(
     function: Callable[Concatenate[Any, P], Awaitable[R]],
 ) -> Callable[Concatenate[Facade[Any], P], R | None]:
-    """A method that calls `function` as `on_loop` does, and waits for the awaitable that it
-    returns; not before the loop runs, when the awaitable has nothing to wait for."""
+    """Return a method that calls `function` as `on_loop` does, and waits for the awaitable.
+
+    While the loop does not run, the awaitable is done, and the method does not wait.
+    """
 
     @wraps(function)
     def method(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R | None:

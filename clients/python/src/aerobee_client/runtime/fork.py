@@ -1,7 +1,7 @@
-"""The fork rule: a child of a process that has used a client can use none.
+"""Enforce the fork rule: a child of a process that has used a client cannot use clients.
 
-Neither gRPC nor the threads of a client survive a fork, and gRPC does not start again in the child:
-a call there would wait for ever, or end the process. So every use is refused there at once.
+Neither gRPC nor the threads of a client survive a fork, and gRPC does not start again in the child.
+A call there would wait forever or end the process. Every use is therefore refused at once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from aerobee_wire.status import Code, MqError
 
 
 def _register(after_in_child: Callable[[], None]) -> None:
-    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    if hasattr(os, "register_at_fork"):  # not on Windows, which does not have fork
         os.register_at_fork(after_in_child=after_in_child)
 
 
 class ForkRule:
-    """Of one process. `is_child`: it was forked from one that had used a client, or from a child of
-    that."""
+    """The fork rule of one process.
+
+    `is_child`: the process was forked from one that had used a client, or from a child of that.
+    """
 
     def __init__(self, register: Callable[[Callable[[], None]], None] = _register) -> None:
         self.is_child = False
@@ -27,14 +29,14 @@ class ForkRule:
         self._is_used = False
 
     def use(self) -> None:
-        """A client starts a thread or a connection. Raises ILLEGAL_OPERATION in a child."""
+        """Note that a client starts to run. Raises ILLEGAL_OPERATION in a child."""
         self.check()
         if not self._is_used:
             self._is_used = True
             self._register(self._forked)
 
     def check(self) -> None:
-        """Raises ILLEGAL_OPERATION in a child."""
+        """Raise ILLEGAL_OPERATION in a child."""
         if self.is_child:
             raise MqError(
                 Code.ILLEGAL_OPERATION,

@@ -1,4 +1,4 @@
-"""Names of arguments: an unknown one is refused, with the name that was probably meant."""
+"""Refuse unknown names of arguments, and suggest the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aerobee_wire.status import Code, MqError
 
 
 def check_names(given: Collection[str], known: Collection[str]) -> None:
-    """Raises INVALID_PARAMETER for the first name that is not known."""
+    """Raise INVALID_PARAMETER for the first name that is not known."""
     for name in given:
         if name not in known:
             nearest = get_close_matches(name, known, n=1, cutoff=0.5)

@@ -1,8 +1,8 @@
-"""A coroutine on a loop, and the thread that waits for its result.
+"""Run a coroutine on an event loop for a thread that waits for its result.
 
 An interrupt, such as Ctrl-C, may end the wait at any moment: before the coroutine begins, while it
-runs, or when its result is there. The loop then cancels the coroutine, and a result that the thread
-did not get is passed to `lost`. So no result disappears between the two.
+runs, or when it has its result. The loop then cancels the coroutine. A result that the thread did
+not get is passed to `lost`, so that no result disappears.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class ThreadCall(Generic[R]):
-    """`wait` is for the thread, everything else for the loop."""
+    """The call. The thread calls `wait`, and the loop calls everything else."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None
@@ -26,14 +26,14 @@ class ThreadCall(Generic[R]):
         self._task: asyncio.Task[R] | None = None
         self._abandoned = False
         self.is_over = False
-        # A plain lock: an interrupted `Future.result` may raise RuntimeError in place of the
-        # KeyboardInterrupt, because it waits for a condition.
+        # A plain lock: an interrupted `Future.result` waits for a condition and may raise
+        # RuntimeError in place of the KeyboardInterrupt.
         self._waiting = threading.Lock()
         self._waiting.acquire()
 
     @property
     def has_failed(self) -> bool:
-        """Whether the coroutine has ended without a result."""
+        """True if the coroutine has ended without a result."""
         return self.is_over and self._task is not None and not _has_result(self._task)
 
     def start(self) -> None:
@@ -42,8 +42,10 @@ class ThreadCall(Generic[R]):
             self._task.add_done_callback(self._done)
 
     def abandon(self) -> None:
-        """Cancel the coroutine: the thread does not wait any more. May be called twice, and before
-        `start`."""
+        """Cancel the coroutine, because the thread no longer waits.
+
+        May be called twice, and before `start`.
+        """
         if self._abandoned:
             return
         self._abandoned = True
@@ -55,7 +57,7 @@ class ThreadCall(Generic[R]):
             self._task.cancel()
 
     def wait(self) -> R:
-        """Return the result, or raise what the coroutine raised."""
+        """Return the result, or raise the coroutine's error."""
         self._waiting.acquire()
         assert self._task is not None
         try:

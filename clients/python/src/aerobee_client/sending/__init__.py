@@ -1,1 +1,1 @@
-"""From a message to a Send request, and to another broker when that fails."""
+"""Turn messages into Send requests, and retry them on another broker after a failure."""

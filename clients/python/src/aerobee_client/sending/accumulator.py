@@ -1,9 +1,8 @@
-"""Accumulation: single sends travel together, in batches for which the answers of brokers set the
-pace.
+"""Accumulate single sends into batches, clocked by the brokers' answers.
 
-A batch leaves at the end of the loop turn when its broker has no request in flight; else with the
-next answer of that broker, or when it is full. There is no timer: a lone sender waits for nothing,
-and under load a batch holds what came while the last one was under way.
+If its broker has no request in flight, a batch leaves at the end of the event loop turn. Otherwise
+it leaves with the next answer of that broker, or when it is full. There is no timer: a lone send
+never waits, and under load a batch holds the sends that arrived while the last one was in flight.
 """
 
 from __future__ import annotations
@@ -25,35 +24,37 @@ from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.send_request import RUN_BYTES, RUN_MESSAGES, Outgoing
 from aerobee_wire.status import MqError
 
-# Requests in flight to one broker; further batches wait for an answer.
+# Maximum requests in flight to one broker. Further batches wait for an answer.
 WINDOW = 4
 
 AnyFuture = asyncio.Future[SendResult] | concurrent.futures.Future[SendResult]
 
 
 class BatchKey(NamedTuple):
-    """Sends with one key may share a request. `queue`: the chosen one, and no other takes them."""
+    """The key of sends that may share a request. `queue`: the queue chosen by the caller."""
 
     topic: str
-    is_plain: bool  # message by message, and not in columns
+    is_plain: bool  # encoded message by message, not in columns
     queue: MessageQueue | None
     is_one_way: bool
-    priority: int | None = None  # in a topic of that type
-    is_group: bool = False  # of message groups, which may get another queue
+    priority: int | None = None  # in a topic of the type PRIORITY
+    is_group: bool = False  # for message groups, which may move to another queue
 
 
 def fail(future: AnyFuture, error: BaseException) -> None:
-    """Gives `error` to whoever waits, unless there is an outcome already."""
-    # A future of a thread may be cancelled between the two steps.
+    """Set `error` as the outcome of a future that has no outcome yet."""
+    # Another thread may cancel its future between the two steps.
     with suppress(concurrent.futures.InvalidStateError):
         if not future.done():
             future.set_exception(error)
 
 
 class SingleSend:
-    """A send on its way to its batch, and in it. `size`: of the message that its caller gave, which
-    it takes of the budget. `future`: gets its outcome, whichever thread waits for
-    it."""
+    """A send on its way to its batch, and in it.
+
+    `size` is the size of the message that its caller gave, which it takes from the budget. `future`
+    gets the outcome, also if another thread waits for it.
+    """
 
     __slots__ = ("deadline_ms", "future", "outgoing", "size", "timeout_s")
 
@@ -67,7 +68,7 @@ class SingleSend:
         self.timeout_s = timeout_s
 
     def leaves(self) -> bool:
-        """Whether it leaves now: it was not cancelled, and its deadline has not passed."""
+        """Return whether it leaves now: it was not cancelled, and its deadline has not passed."""
         future = self.future
         if isinstance(future, concurrent.futures.Future):
             return not future.done() and future.set_running_or_notify_cancel()
@@ -83,7 +84,7 @@ class SingleSend:
 
 
 class Batch:
-    """Sends that leave together. `queue`: where its first attempt goes."""
+    """Sends that leave together. `queue`: the target of the first attempt."""
 
     __slots__ = ("_failure", "deadline_ms", "is_full", "key", "queue", "refusal", "sends", "size")
 
@@ -93,12 +94,12 @@ class Batch:
         self.sends: list[SingleSend] = []
         self.size = 0
         self.is_full = False
-        self.deadline_ms: int | None = None  # the earliest of its sends
+        self.deadline_ms: int | None = None  # the earliest deadline of its sends
         self.refusal: MqError | None = None
         self._failure: MqError | None = None
 
     def take(self, send: SingleSend) -> bool:
-        """Adds a send, if there is room for it; alone, one of any size has room."""
+        """Add a send if there is room. An empty batch has room for a send of any size."""
         size, sends = self.size + send.size, self.sends
         if sends and (self.is_full or size > RUN_BYTES):
             return False
@@ -110,7 +111,7 @@ class Batch:
         return True
 
     def expire(self, now_ms: int) -> None:
-        """Fails the sends whose time is over."""
+        """Fail the sends whose deadline has passed."""
         self.deadline_ms = None
         for send in self.sends:
             if send.future.done():
@@ -121,16 +122,19 @@ class Batch:
                 self.deadline_ms = send.deadline_ms
 
     def refuse(self, error: MqError) -> None:
-        """Its queue takes no messages. Its sends have no outcome yet: OrderedSends moves them."""
+        """Note that its queue does not accept messages.
+
+        The sends have no outcome yet: OrderedSends moves them.
+        """
         self.refusal = error
 
     def release(self) -> list[SingleSend]:
-        """Its sends, with their shares of the budget: they are no longer in it."""
+        """Remove and return its sends, with their shares of the budget."""
         sends, self.sends, self.size = self.sends, [], 0
         return sends
 
     def attempt_failed(self, error: MqError) -> None:
-        """It may be tried again; a send whose time is over until then fails with `error`."""
+        """Note a failure that may be retried. A send that expires before fails with `error`."""
         self._failure = error
 
     def time_over(self, send: SingleSend) -> MqError:
@@ -139,12 +143,13 @@ class Batch:
 
 
 class _Lane:
-    """The batches of one broker: in flight, and waiting in the order in which they were begun."""
+    """The batches of one broker: those in flight, and those that wait, oldest first."""
 
     def __init__(self) -> None:
         self.in_flight = 0
         self.waiting: deque[Batch] = deque()
-        self.busy_queues: set[MessageQueue] = set()  # chosen ones: one request at a time each
+        # chosen queues, with one request in flight each
+        self.busy_queues: set[MessageQueue] = set()
         self.leaves_soon = False  # at the end of this turn
 
     @property
@@ -153,10 +158,11 @@ class _Lane:
 
 
 class Accumulator:
-    """`deliver` sends a batch and gives each of its sends an outcome, or a place in another batch;
-    it raises nothing. `fault`:
-    see LatencyFault. What is added has taken its share of `budget`, which the end of its batch
-    gives back. All calls are made on one loop.
+    """Puts sends into batches.
+
+    `deliver` sends a batch and gives each of its sends an outcome or a place in another batch. It
+    does not raise. `fault`: see LatencyFault. A send that is added has taken its share of `budget`,
+    and the end of its batch returns the share. All calls are made on one event loop.
     """
 
     def __init__(
@@ -173,8 +179,8 @@ class Accumulator:
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[str, _Lane] = {}
         self._open: dict[BatchKey, Batch] = {}
-        self._last: dict[MessageQueue, Batch] = {}  # of each chosen queue: what was begun last
-        self._live: dict[Batch, None] = {}  # waiting or in flight, in the order of their begin
+        self._last: dict[MessageQueue, Batch] = {}  # the newest batch of each chosen queue
+        self._live: dict[Batch, None] = {}  # waiting or in flight, oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at_ms: int | None = None
@@ -184,9 +190,12 @@ class Accumulator:
     def add(
         self, key: BatchKey, send: SingleSend, info: PublishInfo, *, is_alone: bool = False
     ) -> None:
-        """Puts a send into a batch; alone, into one of its own. `info`: where its topic, or its
-        priority there, can be written to. Sends to a chosen queue leave in the order in which they
-        are added."""
+        """Put a send into a batch.
+
+        With `is_alone`, the batch contains only this send. `info` has the queues that accept
+        messages of the topic, or of the priority in it. Sends to a chosen queue leave in the order
+        of these calls.
+        """
         batch = self._open.get(key)
         if key.queue is not None:
             batch = self._last_of_queue(key.queue, batch, is_alone=is_alone)
@@ -200,11 +209,11 @@ class Accumulator:
             self._leave(self._lanes[batch.queue.broker_name])
 
     async def drain(self) -> None:
-        """Returns when every send has its outcome."""
+        """Wait until every send has its outcome."""
         await self._idle.wait()
 
     async def abort(self, error: Exception) -> None:
-        """Ends every send that has no outcome yet with `error`."""
+        """Fail every send without an outcome with `error`."""
         waiting = [batch for lane in self._lanes.values() for batch in lane.waiting]
         for lane in self._lanes.values():
             lane.waiting.clear()
@@ -218,8 +227,10 @@ class Accumulator:
             self._timer.cancel()
 
     def take_back(self, queue: MessageQueue) -> list[SingleSend]:
-        """Those of message groups that wait for a queue, in their order, with their shares of the
-        budget: they are in no batch then."""
+        """Remove and return the sends of message groups that wait for a queue, in order.
+
+        They keep their shares of the budget.
+        """
         lane = self._lanes[queue.broker_name]
         sends: list[SingleSend] = []
         for batch in [each for each in lane.waiting if each.key.queue == queue]:
@@ -242,8 +253,10 @@ class Accumulator:
     def _last_of_queue(
         self, queue: MessageQueue, batch: Batch | None, *, is_alone: bool
     ) -> Batch | None:
-        """`batch` if a send may join it without overtaking one in a batch that was begun later. The
-        last batch takes no more when the send does not join it."""
+        """Return `batch` if a send may join it without overtaking a send in a newer batch.
+
+        The newest batch of the queue accepts no more sends if the send does not join it.
+        """
         last = self._last.get(queue)
         if last is None or (last is batch and not is_alone):
             return batch
@@ -268,7 +281,7 @@ class Accumulator:
         return batch
 
     def _choose(self, info: PublishInfo) -> MessageQueue:
-        """The next queue; of an idle broker, if the next one's is busy and there is one."""
+        """Return the next queue. If its broker is busy, return one of an idle broker, if any."""
         now_ms = self._clock.monotonic_ms() if self._fault is not None else 0
         queue = info.choose(None, self._fault, now_ms)
         if not self._is_idle(queue) and info.has_other(queue.broker_name):
@@ -278,8 +291,10 @@ class Accumulator:
         return queue
 
     def _may_overtake(self, batch: Batch, info: PublishInfo) -> bool:
-        """Whether a send need not wait for the answer that its batch waits for, because another
-        broker of its topic is idle."""
+        """Return whether a send can avoid the wait of its batch for an answer.
+
+        That is possible if another broker of its topic is idle.
+        """
         broker_name = batch.queue.broker_name
         if not self._lanes[broker_name].in_flight or batch.key.queue is not None:
             return False
@@ -299,8 +314,11 @@ class Accumulator:
         task.add_done_callback(self._tasks.discard)
 
     async def _end_of_turn(self, lane: _Lane) -> None:
-        """What this turn has begun leaves when nothing is in flight. A task begins after what was
-        ready before it, so a callback that makes one would cost another turn."""
+        """Start the batches of this turn if no request is in flight.
+
+        A task begins after the callbacks that were ready before it. A callback that creates a task
+        would cost another turn.
+        """
         lane.leaves_soon = False
         first = None if lane.in_flight else self._take_first(lane)
         if first is not None:
@@ -309,7 +327,7 @@ class Accumulator:
             await self._carry(lane, first)
 
     def _leave(self, lane: _Lane) -> None:
-        """Full batches leave while there is room in the window."""
+        """Start full batches while there is room in the window."""
         while lane.in_flight < WINDOW and any(batch.is_full for batch in lane.waiting):
             batch = self._take_first(lane)
             if batch is None:
@@ -317,8 +335,7 @@ class Accumulator:
             self._start(self._carry(lane, batch))
 
     def _take_first(self, lane: _Lane) -> Batch | None:
-        """The batch that was begun first, of those whose chosen queue is not busy: it is in flight
-        from now on."""
+        """Return the oldest batch whose chosen queue is not busy, and mark it as in flight."""
         for batch in lane.waiting:
             if batch.key.queue not in lane.busy_queues:
                 break
@@ -333,19 +350,18 @@ class Accumulator:
         return batch
 
     async def _carry(self, lane: _Lane, batch: Batch | None) -> None:
-        """Delivers a batch, and with its answer the one that waits, and so on."""
+        """Deliver a batch, and after its answer the next one that waits, until none waits."""
         while batch is not None:
             try:
                 await self._deliver(batch)
-            except BaseException:  # cancelled, or SystemExit: what waits leaves all the same
+            except BaseException:  # cancelled, or SystemExit: waiting batches leave all the same
                 if (following := self._answered(lane, batch)) is not None:
                     self._start(self._carry(lane, following))
                 raise
             batch = self._answered(lane, batch)
 
     def _answered(self, lane: _Lane, batch: Batch) -> Batch | None:
-        """Ends a batch, and lets others leave. Returns the first of them, which is to be delivered
-        now."""
+        """End a batch and start full ones. Return the batch that is to be delivered next."""
         lane.in_flight -= 1
         if batch.key.queue is not None:
             lane.busy_queues.discard(batch.key.queue)
@@ -366,8 +382,10 @@ class Accumulator:
     # ---- deadlines ----
 
     def _wake_at(self, deadline_ms: int) -> None:
-        """One timer for all batches, which stays when they end: nearly all sends have the same
-        timeout, so it is set once in such a time and not for each batch."""
+        """Set the one timer for all batches. It stays when they end.
+
+        Nearly all sends have the same timeout, so the timer is set once per timeout, not per batch.
+        """
         if self._timer is not None:
             self._timer.cancel()
         self._wakes_at_ms = deadline_ms

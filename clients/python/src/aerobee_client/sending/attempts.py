@@ -1,8 +1,7 @@
-"""What one send has tried so far, and whether it is tried again: where, and after which pause.
-Pure.
+"""Decide whether a send is retried: at which broker, and after which pause. Pure.
 
-Another broker is tried at once. One that was tried before is tried again after a pause, and only
-while the send has time left: an absent broker may come back, a refusal uses up a retry.
+Another broker is tried at once. A broker that failed before is tried again after a pause, while the
+send has time left. An unavailable broker may come back. A refusal uses up a retry.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ RETRIED_CODES = frozenset(
         Code.QUEUE_NOT_EXIST,
     }
 )
-# Stored, and not known to be durable or replicated.
+# The message is stored, but may not be durable or replicated.
 STORED_CODES = frozenset({Code.FLUSH_DISK_TIMEOUT, Code.FLUSH_SLAVE_TIMEOUT})
-# The broker is down or not ready yet: no refusal of the message.
+# The broker is down or not ready yet. It did not refuse the message.
 ABSENT_CODES = frozenset(
     {Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE}
 )
@@ -36,9 +35,12 @@ LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """The attempts of one request. `queue`: the chosen one, if any. `deadline_ms`: of a monotonic
-    clock. `avoid`: the broker of the last attempt. `on_failure`: is told why an
-    attempt failed after which there is another."""
+    """The attempts of one request.
+
+    `queue` is the queue that the caller chose, if any. `deadline_ms` is of a monotonic clock.
+    `avoid` is the broker of the last attempt. `on_failure` gets the error of an attempt that is
+    followed by another one.
+    """
 
     __slots__ = (
         "_backoff",
@@ -70,7 +72,10 @@ class Attempts:
     def pause_after(
         self, error: MqError, target: MessageQueue, queues: Sequence[MessageQueue], now_ms: int
     ) -> float | None:
-        """Seconds to wait after `target`, one of the topic's `queues`, failed; None: give up."""
+        """Return the pause in seconds after a failure at `target`; None to give up.
+
+        `queues` are the queues of the topic.
+        """
         if error.code in STORED_CODES:
             if not (self._not_store_ok and self._has_other(queues, target)):
                 return None
@@ -92,7 +97,7 @@ class Attempts:
         return pause_s
 
     def _is_tried(self, broker_name: str) -> bool:
-        """Whether this broker failed before; from now on it has."""
+        """Return whether this broker failed before, and note that it has failed now."""
         if self._tried is None:
             self._tried = set()
         tried = broker_name in self._tried
@@ -100,13 +105,13 @@ class Attempts:
         return tried
 
     def _has_other(self, queues: Sequence[MessageQueue], target: MessageQueue) -> bool:
-        """Whether the send may go to another broker than that of `target`."""
+        """Return whether the send may go to another broker than that of `target`."""
         return self.queue is None and any(
             queue.broker_name != target.broker_name for queue in queues
         )
 
     def _pause_s(self, error: MqError) -> float:
-        """Before the same broker is tried again."""
+        """Return the pause in seconds before a broker is tried again."""
         if error.retry_after_ms is not None:
             return error.retry_after_ms / 1000
         if error.code not in ABSENT_CODES:

@@ -1,4 +1,4 @@
-"""send_batch: any number of messages of any topics, in as many requests as that takes."""
+"""Implement send_batch: any number of messages of any topics, in as many requests as needed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from aerobee_client.sending.order.way import Choice, Way
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
 
-# Requests of one batch that are in flight at once, unless all go to one queue.
+# Maximum requests of one batch in flight, unless all go to one queue.
 BATCH_WINDOW = 4
 
 
 class BatchSend:
-    """One call of send_batch. Raises, before anything is sent, what is wrong with a message, and
-    names its index."""
+    """One call of send_batch.
+
+    If a message is invalid, it raises before anything is sent, and the error names the index.
+    """
 
     def __init__(
         self,
@@ -51,8 +53,10 @@ class BatchSend:
         self._failures: list[Exception] = []
 
     async def deliver(self) -> list[SendResult]:
-        """Results in the order of the messages. Raises PartialSend when some were stored and others
-        not."""
+        """Send the messages and return the results in their order.
+
+        Raises PartialSend when some messages were stored and others were not.
+        """
         if not self._in_order:
             await self._deliver_runs(self._others)
         else:
@@ -67,8 +71,8 @@ class BatchSend:
         return [result for result in results if result is not None]
 
     async def _deliver_runs(self, indexes: Sequence[int]) -> None:
-        """In requests of many messages; after a failure, in no further one."""
-        # To one queue one request after the other: that keeps their order.
+        """Send requests of many messages. After a failure, start no further request."""
+        # To keep the order in one queue, send one request after the other.
         window = asyncio.Semaphore(BATCH_WINDOW if self._choice.queue is None else 1)
 
         async def deliver(run: list[int], size: int) -> None:
@@ -87,7 +91,7 @@ class BatchSend:
         await asyncio.gather(*(deliver(run, size) for run, size in runs))
 
     async def _deliver_run(self, indexes: Sequence[int], size: int) -> Sequence[SendResult]:
-        """One request, once it has room for the `size` bytes of its bodies and the properties."""
+        """Send one request as soon as it has room for its bodies (`size` bytes) and properties."""
         part, timeout_s, count = self._run.part(indexes), self._timeout_s, len(indexes)
         size += sum(map(len, part.properties))
         if not self._budget.try_take(size, count):
@@ -101,7 +105,7 @@ class BatchSend:
             self._budget.give_back(count, size)
 
     async def _deliver_in_order(self, indexes: Sequence[int]) -> None:
-        """As single sends, each behind those of its order."""
+        """Send messages as single sends, each behind the messages of its order."""
         loop, selector = asyncio.get_running_loop(), self._choice.selector
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
         for place, send in enumerate(self._run.part(indexes).sends()):
@@ -117,8 +121,11 @@ class BatchSend:
 
 
 class _Selecting(NamedTuple):
-    """The selector of one message of a batch. All queues are selected before anything leaves, so
-    where it raises, or returns no queue of the topic, nothing of the batch is sent."""
+    """The selector of one message of a batch.
+
+    All queues are selected before anything leaves. If a selector raises or returns an invalid
+    queue, nothing of the batch is sent.
+    """
 
     selector: Selector
     place: int
@@ -127,7 +134,7 @@ class _Selecting(NamedTuple):
     def __call__(self, message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:
         try:
             return check_selected(self.selector(message, queues), message)
-        except Exception as error:  # also what a selector of the user raises
+        except Exception as error:  # may be any error of the application's selector
             if isinstance(error, MqError):
                 error.add_context(f"message {self.place} of the batch, of which nothing was sent")
             for future in self.futures:
@@ -136,7 +143,7 @@ class _Selecting(NamedTuple):
 
 
 def _in_order(messages: Sequence[Message], choice: Choice) -> list[int]:
-    """The indexes of those that keep an order. Raises as `Choice.way`."""
+    """Return the indexes of messages that keep an order. Raises like `Choice.way`."""
     if choice.selector is None:
         indexes = [index for index, message in enumerate(messages) if message.order_key]
     else:

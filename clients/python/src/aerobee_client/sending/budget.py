@@ -1,6 +1,6 @@
-"""Back-pressure: how much a producer has accepted and not got an answer for, in messages and bytes.
+"""Limit the messages and bytes that a producer has accepted but that have no answer yet.
 
-Who finds no room waits in line. Threads and coroutines of any loop share one budget.
+Sends without room wait in line. Threads and coroutines of any event loop share one budget.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ class Budget:
         self._lock = threading.Lock()
 
     def taken(self) -> tuple[int, int]:
-        """Messages and bytes."""
+        """Return the messages and bytes that are taken."""
         return self._messages, self._bytes
 
     def try_take(self, size: int, messages: int = 1) -> bool:
-        """Room for messages of `size` bytes in all; False when there is none, or others wait for
-        it."""
+        """Take room for messages of `size` bytes in total.
+
+        Returns False if there is not enough room, or if other sends wait for room.
+        """
         with self._lock:
             if self._waiters:
                 return False
-            # Nearly every send comes this far and no further.
+            # Nearly every send ends here.
             taken, taken_bytes = self._messages + messages, self._bytes + size
             if taken > self._max_messages or taken_bytes > self._max_bytes:
                 return self._take(messages, size)
@@ -49,7 +51,7 @@ class Budget:
             return True
 
     async def take(self, size: int, timeout_s: float, messages: int = 1) -> None:
-        """Waits for room. Raises FLOW_CONTROL when there is none in time."""
+        """Wait for room and take it. Raises FLOW_CONTROL if there is not enough in time."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         waiter = _Waiter(messages, size, lambda: loop.call_soon_threadsafe(woken.set))
@@ -67,7 +69,7 @@ class Budget:
             raise
 
     def take_in_thread(self, size: int, timeout_s: float) -> None:
-        """As `take`, for a thread that runs no loop."""
+        """Take room as `take` does, in a thread that runs no event loop."""
         woken = threading.Event()
         waiter = _Waiter(1, size, woken.set)
         if self._join(waiter):
@@ -82,7 +84,7 @@ class Budget:
             raise self.full()
 
     def give_back(self, messages: int, size: int) -> None:
-        """Room of `messages`, of `size` bytes in all."""
+        """Return the room of `messages`, of `size` bytes in total, and wake waiting sends."""
         with self._lock:
             self._messages -= messages
             self._bytes -= size
@@ -92,7 +94,7 @@ class Budget:
                 waiter.wake()
 
     def full(self) -> MqError:
-        """What a caller is told who does not wait."""
+        """Return the error for a caller that does not wait."""
         return MqError(
             Code.FLOW_CONTROL,
             f"{self._messages} messages of {self._bytes} bytes wait to be sent or answered: send "
@@ -105,14 +107,15 @@ class Budget:
             self._messages + messages <= self._max_messages
             and self._bytes + size <= self._max_bytes
         )
-        if not fits and self._messages:  # alone, a message or request of any size has room
+        # an empty budget has room for a message or request of any size
+        if not fits and self._messages:
             return False
         self._messages += messages
         self._bytes += size
         return True
 
     def _join(self, waiter: _Waiter) -> bool:
-        """Whether there is room already."""
+        """Take room if there is enough, or join the line. Return whether the room was taken."""
         with self._lock:
             if not self._waiters and self._take(waiter.messages, waiter.size):
                 return True
@@ -120,7 +123,7 @@ class Budget:
             return False
 
     def _leave(self, waiter: _Waiter) -> bool:
-        """Ends a wait. Whether it had got its room by then."""
+        """End a wait. Return whether it had got its room by then."""
         with self._lock:
             if not waiter.has_room:
                 self._waiters.remove(waiter)

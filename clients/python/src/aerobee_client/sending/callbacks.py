@@ -1,6 +1,4 @@
-"""The outcome of a send that was started and not awaited: its future for other threads, and what
-its callback gets.
-"""
+"""Pass the outcome of a send that was not awaited to its future or callback."""
 
 from __future__ import annotations
 
@@ -25,15 +23,17 @@ _CANCELLED = frozenset({states.CANCELLED, states.CANCELLED_AND_NOTIFIED})
 
 
 class ThreadFuture(Future[SendResult]):
-    """A Future at a fraction of its cost: its condition, which takes longer to make than all of a
-    send, is made when a thread waits for it. Of most sends a callback is told, and nobody waits.
+    """A Future at a fraction of its cost.
 
-    What the methods here do not do themselves they leave to those of Future, which take
-    `_condition`, and so the same lock.
+    Making the condition of a Future takes longer than a whole send. It is made only when a thread
+    waits for the future; most sends use a callback and never need it.
+
+    The methods here leave the rest to those of Future, which use `_condition`, and therefore the
+    same lock.
     """
 
     def __init__(self) -> None:
-        # The fields of a Future but for its condition.
+        # The fields of a Future, without its condition.
         self._lock = threading.RLock()
         self._made: threading.Condition | None = None
         self._state = states.PENDING
@@ -72,7 +72,8 @@ class ThreadFuture(Future[SendResult]):
 
     def set_result(self, result: SendResult) -> None:
         with self._lock:
-            told = self._made is None and self._state in _OPEN  # nobody has asked for the condition
+            # without a condition, no thread waits
+            told = self._made is None and self._state in _OPEN
             if told:
                 self._result = result
                 self._state = states.FINISHED
@@ -94,7 +95,7 @@ class ThreadFuture(Future[SendResult]):
 
 
 def report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Callback) -> None:
-    """Calls `callback(result, error)` with the outcome of a future that is done."""
+    """Call `callback(result, error)` with the outcome of a finished future."""
     if done.cancelled():
         callback(None, asyncio.CancelledError("the send was cancelled"))
         return
@@ -103,8 +104,10 @@ def report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Call
 
 
 def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
-    """As `report`. What the callback raises is logged, a SystemExit too: the other sends of its
-    request would get no outcome."""
+    """Call the callback as `report` does, and log what it raises.
+
+    A SystemExit is logged too: otherwise the other sends of its request would not get an outcome.
+    """
     try:
         report(done, callback)
     except BaseException:
@@ -112,7 +115,7 @@ def report_on_thread(done: Future[SendResult], callback: Callback) -> None:
 
 
 def refused(future: F, error: Exception, callback: Callback | None) -> F:
-    """The future of a send that an interceptor refused."""
+    """Return the future of a send that an interceptor refused."""
     future.set_exception(error)
     if callback is not None:
         report(future, callback)

@@ -1,8 +1,8 @@
-"""Sending messages in columns: for a program that has thousands of them as one run of bytes, a
-Spark task for example. They go to the wire without an object for each, and only errors come back.
+"""Send messages in columns, for programs that have thousands of them as one block of bytes.
 
-Unlike a producer it neither collects sends nor keeps their order: the caller makes requests of the
-size that it wants, and sends one after the other where order counts.
+One such program is a Spark task. The messages go to the wire without an object for each, and only
+errors come back. Unlike a producer, it does not accumulate sends or keep their order. The caller
+makes requests of the size that it needs. If order matters, it sends one after the other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ from aerobee_wire.topics import check_group, is_retry
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Messages of one topic, one at least. `bodies` and `properties` (the properties strings, each
-    with its UNIQ_KEY) are concatenated, and the sizes are those of each message. `flags`: empty
-    when all are 0. `sys_flag`: of all of them, the bits that say how the bodies are compressed."""
+    """Messages of one topic, at least one.
+
+    `bodies` and `properties` (the properties strings, each with its UNIQ_KEY) are concatenated. The
+    sizes are in bytes, one per message. `flags` is empty if all are 0. `sys_flag` holds the bits
+    for the compression of all bodies.
+    """
 
     topic: str
     bodies: memoryview
@@ -47,16 +50,22 @@ class Columns:
 
 
 class TopicQueues(NamedTuple):
-    """Where a topic can be written to now. `in_order`: the queues among which a message group has
-    one; also those of brokers that have just gone away."""
+    """The queues of a topic that accept messages now.
+
+    `in_order` are the queues that message groups are divided among. It includes queues of brokers
+    that have just become unavailable.
+    """
 
     writable: tuple[MessageQueue, ...]
     in_order: tuple[MessageQueue, ...]
 
 
 class AsyncColumnSender(StartedClient):
-    """`async with AsyncColumnSender(...) as sender:` starts and closes. `options`: those that bear
-    on single sends have no effect. Raises INVALID_PARAMETER."""
+    """Sends messages in columns, for asyncio.
+
+    `async with AsyncColumnSender(...) as sender:` starts and closes. Options for single sends have
+    no effect. Raises INVALID_PARAMETER.
+    """
 
     def __init__(
         self, producer_group: str, *, namesrv: str | Sequence[str] | None, options: ProducerOptions
@@ -70,7 +79,10 @@ class AsyncColumnSender(StartedClient):
         self._sender: Sender | None = None
 
     async def start(self) -> None:
-        """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
+        """Start the sender. It connects to a broker at the first send.
+
+        Raises INVALID_PARAMETER if no name server is given.
+        """
         if self._instance is not None:
             return
         self._instance = ClientInstance(self._namesrv)
@@ -84,15 +96,18 @@ class AsyncColumnSender(StartedClient):
         )
 
     async def close(self) -> None:
-        """Unregisters and disconnects. May be called twice."""
+        """Unregister and disconnect. May be called twice."""
         instance, self._instance, self._sender = self._instance, None, None
         if instance is not None:
             await instance.close()
 
     async def queues(self, topic: str, *, fresh: bool = False) -> TopicQueues:
-        """`fresh`: as the name servers tell it now. Raises TOPIC_NOT_EXIST, also where brokers
-        create topics by themselves, and retryable where brokers of the topic are away;
-        NO_PERMISSION (no queue is writable), NamesrvUnreachable."""
+        """Return the queues of a topic. `fresh`: ask the name servers instead of the cache.
+
+        Raises TOPIC_NOT_EXIST, even if brokers create topics automatically, and as retryable if
+        brokers of the topic are unavailable; NO_PERMISSION if no queue is writable;
+        NamesrvUnreachable.
+        """
         instance, sender = self._running()
         if fresh:
             await sender.changed_route(topic)
@@ -106,11 +121,18 @@ class AsyncColumnSender(StartedClient):
     async def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
     ) -> None:
-        """Stores all or none, in `queue` when given, else in one queue of any broker: another one's
-        when that fails. `priority`: of all of them, in a topic of that type.
+        """Store all messages or none.
 
-        Raises MqError: a refusal of the broker, BrokerUnreachable, RequestTimeout (they may have
-        been stored).
+        Args:
+            columns: The messages.
+            queue: The queue that stores them. Default: one queue of any broker, and another
+                broker's after a failure.
+            priority: The priority of all messages, in a topic of the type PRIORITY.
+
+        Raises:
+            MqError: A refusal of the broker.
+            BrokerUnreachable: If no broker can be reached.
+            RequestTimeout: If no answer arrives in time. The messages may have been stored.
         """
         instance, sender = self._running()
         request = _request(columns, self._producer_group, instance.clock.now_ms())
@@ -129,7 +151,7 @@ class AsyncColumnSender(StartedClient):
 
 
 class ColumnSender(StartedFacade[AsyncColumnSender]):
-    """`AsyncColumnSender` for programs without asyncio. Any thread may use it."""
+    """Sends messages in columns, for programs without asyncio. Any thread may use it."""
 
     def __init__(
         self, producer_group: str, *, namesrv: str | Sequence[str] | None, options: ProducerOptions
@@ -142,12 +164,12 @@ class ColumnSender(StartedFacade[AsyncColumnSender]):
     def send(
         self, columns: Columns, queue: MessageQueue | None = None, priority: int | None = None
     ) -> Future[None]:
-        """Starts a send: see `AsyncColumnSender.send`, whose errors the future has."""
+        """Start a send: see `AsyncColumnSender.send`. The future has its errors."""
         return self._loop.submit(self._client.send(columns, queue, priority))
 
 
 async def _check_exists(routes: RouteCache, topic: str) -> None:
-    """Asks the name servers for a topic in whose place the default topic was taken."""
+    """Ask the name servers for a topic for which the default topic was used."""
     try:
         await routes.route(topic)
     except MqError as error:
@@ -162,7 +184,7 @@ async def _check_exists(routes: RouteCache, topic: str) -> None:
 
 def _request(columns: Columns, producer_group: str, born_timestamp_ms: int) -> EncodedSend:
     head = message_pb2.SendRequest(producer_group=producer_group)
-    if is_retry(columns.topic):  # which takes no batch
+    if is_retry(columns.topic):  # a retry topic does not accept batches
         head.messages.extend(_messages(columns, born_timestamp_ms))
         return EncodedSend(head)
     batch = head.batch

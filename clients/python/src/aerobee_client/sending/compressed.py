@@ -1,4 +1,4 @@
-"""Messages whose body is compressed before they are sent. Pure."""
+"""Compress the bodies of messages before they are sent. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aerobee_wire.compression import SYS_FLAGS, compress
 
 
 class CompressedMessage(Message):
-    """A message as it travels: all but the body is what its producer gave."""
+    """A message as it travels. Except for the body, it equals the message of its producer."""
 
     __slots__ = ("_given", "sys_flag")
 
@@ -27,7 +27,7 @@ class CompressedMessage(Message):
 
 
 class Compressor:
-    """Compresses bodies of `over` bytes and more by `method`, a key of SYS_FLAGS."""
+    """Compresses bodies of at least `over` bytes by `method`, a key of SYS_FLAGS."""
 
     def __init__(self, method: str, over: int, level: int) -> None:
         self._method = method
@@ -35,8 +35,10 @@ class Compressor:
         self._level = level
 
     def compressed(self, message: Message) -> Message:
-        """The message with its body compressed; as it is when that is short, would not shrink, or
-        is compressed already."""
+        """Return the message with its body compressed.
+
+        A message that is short, does not shrink, or is compressed already is returned unchanged.
+        """
         body = message.body
         if len(body) < self._over or message.sys_flag:
             return message

@@ -1,6 +1,6 @@
-"""Sends of other threads on their way to the loop of their producer.
+"""Pass sends of other threads to the event loop of their producer.
 
-A send costs an append, and all that are appended within one turn of the loop cost one wake-up.
+A send costs one append. All sends that are appended within one turn of the loop cost one wake-up.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from aerobee_wire.status import MqError
 
 
 class Arrival(NamedTuple):
-    """A send that was called. `queue`: the chosen one. `way`: of one that keeps an order. `future`:
-    gets the outcome. `is_alone`: it shares its request with none."""
+    """A send queued from another thread.
+
+    `queue` is the chosen queue. `way` has the ordering options; None if the send is not ordered.
+    `future` gets the outcome. With `is_alone`, the send does not share its request.
+    """
 
     message: Message
     queue: MessageQueue | None
@@ -31,14 +34,14 @@ class Arrival(NamedTuple):
     is_alone: bool = False
 
 
-# An Arrival of an iterable of its fields, without a call of Python.
+# Makes an Arrival from an iterable of its fields, without running Python code.
 arrival_of = partial(tuple.__new__, Arrival)
-# Has the loop call a function; raises when there is no loop.
+# Schedules a function on the event loop. Raises if there is no loop.
 Wake = Callable[[Callable[[], None]], None]
 
 
 class Inbox:
-    """`accept`: starts a send that has taken its room, on the loop."""
+    """A queue of sends. `accept` starts a send that has taken its room; it runs on the loop."""
 
     def __init__(self, budget: Budget, accept: Callable[[Arrival], None]) -> None:
         self._budget = budget
@@ -47,16 +50,21 @@ class Inbox:
         self._is_woken = False
 
     def put(self, arrival: Arrival, wake: Wake) -> bool:
-        """Starts a send, when there is room for it. `wake`: see Wake; what it raises, this raises,
-        and starts nothing."""
+        """Queue a send if there is room for it, and wake the loop. Return whether there was room.
+
+        `wake`: see Wake. If it raises, this raises the same error, and no send is started.
+        """
         if not self._budget.try_take(arrival.message.size):
             return False
         self._append(arrival, wake)
         return True
 
     def put_later(self, arrival: Arrival, wake: Wake, *, block: bool) -> None:
-        """As `put`, once there is room. Fails the send with FLOW_CONTROL when there is none within
-        its timeout; without `block`, now."""
+        """Queue a send as soon as there is room.
+
+        The send fails with FLOW_CONTROL if there is not enough room within its timeout; without
+        `block`, it fails at once.
+        """
         try:
             if not block:
                 raise self._budget.full()
@@ -76,12 +84,12 @@ class Inbox:
             try:
                 wake(self.empty)
             except BaseException as error:
-                self._refuse(error)  # a loop that starts later would never be woken for these
+                # otherwise a loop that starts later would never be woken for these
+                self._refuse(error)
                 raise
 
     def empty(self) -> None:
-        """Starts all that were put until now. On the loop; and when that has ended, to fail what
-        came too late."""
+        """Start all queued sends. Runs on the loop, and after its end to fail late sends."""
         for arrival in self._take_all():
             self._accept(arrival)
 

@@ -1,4 +1,4 @@
-"""One-way sends that travel alone: a window of them is in flight, and a further one waits."""
+"""Send one-way messages in requests of their own. Up to 256 are in flight; others wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW = 256
 
 
 class OneWaySends:
-    """Of one producer, on the loop in which it is made. `budget`: what it may have under way."""
+    """The one-way sends of one producer, on its event loop. `budget`: see Budget."""
 
     def __init__(self, sender: Sender, budget: Budget) -> None:
         self._sender = sender
@@ -23,8 +23,11 @@ class OneWaySends:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
-        """Returns once the message is on its way. Raises as `Sender.prepare`, what asking for the
-        route raises, and FLOW_CONTROL when it has no room within the timeout."""
+        """Send a message and return without waiting for the answer.
+
+        Raises like `Sender.prepare`, the errors of the route query, and FLOW_CONTROL if there is
+        not enough room within the timeout.
+        """
         outgoing, size = self._sender.prepare(message, queue), message.size
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         await self._budget.take(size, timeout_s)
@@ -43,7 +46,7 @@ class OneWaySends:
         task.add_done_callback(partial(self._done, size))
 
     async def drain(self) -> None:
-        """Returns when none is in flight."""
+        """Wait until none is in flight."""
         await asyncio.gather(*self._tasks)
 
     def _done(self, size: int, task: asyncio.Task[None]) -> None:

@@ -1,8 +1,8 @@
-"""Encoding messages as Send requests, and decoding the responses. Pure.
+"""Encode messages as Send requests, and decode the responses. Pure.
 
-A batch in columns, one topic and queue for all its messages, costs both sides the least. Delayed,
-half and compressed messages, those to a retry topic and those that do not wait for the disk go one
-by one in a request.
+A batch in columns, with one topic and queue for all its messages, has the lowest cost on both
+sides. Some messages are encoded one by one in a request: delayed, half and compressed messages,
+messages to a retry topic, and those that do not wait for the disk.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from aerobee_client.send_result import SendResult
 from aerobee_wire.properties import decode
 from aerobee_wire.topics import is_retry
 
-# Limits of a request: large enough that the cost of the call is small per message.
+# Limits of a request: large enough that the cost of the call per message is small.
 RUN_MESSAGES = 512
 RUN_BYTES = 1024 * 1024
 
-# A SendResult of an iterable of its fields, without a call of Python for each.
+# Makes a SendResult from an iterable of its fields, without running Python code for each.
 _send_result = partial(tuple.__new__, SendResult)
 
 
 def runs(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Splits those of `messages` with these indexes into runs, one for each request: their indexes,
-    and the bytes of their bodies. A run has one topic, form and priority, and keeps within the
-    limits; a message over RUN_BYTES is a run by itself."""
+    """Split the messages with these indexes into runs, one per request.
+
+    Each run is a list of indexes, with the bytes of the bodies. Its messages have one topic, form
+    and priority, and it keeps within the limits. A message over RUN_BYTES is a run by itself.
+    """
     groups: dict[Hashable, list[int]] = {}
     for index in indexes:
         message = messages[index]
@@ -62,19 +64,19 @@ def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[tuple[
 
 
 class Outgoing(NamedTuple):
-    """A message on its way. `properties`: encoded, with the message id."""
+    """A message ready to send. `properties`: the encoded properties, with the message id."""
 
     message: Message
     message_id: str
     properties: bytes
 
 
-# An Outgoing of an iterable of its fields, as _send_result.
+# Makes an Outgoing from an iterable of its fields, as _send_result does.
 outgoing_of = partial(tuple.__new__, Outgoing)
 
 
 class Run(NamedTuple):
-    """Messages of one request, in columns: see Outgoing."""
+    """The messages of one request, in columns: see Outgoing."""
 
     messages: Sequence[Message]
     message_ids: Sequence[str]
@@ -84,7 +86,7 @@ class Run(NamedTuple):
         return list(map(Outgoing, *self))
 
     def part(self, indexes: Sequence[int]) -> Run:
-        """Those with these indexes, which ascend."""
+        """Return the messages with these indexes, which must ascend."""
         if len(indexes) == len(self.messages):
             return self
         messages, message_ids, properties = self
@@ -96,7 +98,7 @@ class Run(NamedTuple):
 
 
 def run_of(sends: Iterable[Outgoing]) -> Run:
-    """The messages of one request, one at least."""
+    """Return the messages of one request, at least one."""
     return Run(*zip(*sends, strict=True))
 
 
@@ -107,7 +109,7 @@ def request(
     born_timestamp_ms: int,
     default_queue_count: int,
 ) -> EncodedSend:
-    """The request for one run of messages. Its queue is still to be set."""
+    """Return the request for one run of messages, without its queue."""
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
@@ -139,8 +141,10 @@ def request(
 
 
 def is_plain(message: Message) -> bool:
-    """Whether it goes message by message, and not in columns: the broker decides for each, or it
-    has a sys flag of its own."""
+    """Return whether a message is encoded by itself, and not in columns.
+
+    The broker handles each of them individually, or the message has its own sys flag.
+    """
     has_settings = bool(message.encoded_settings or message.system_properties)
     return (
         (has_settings and (message.delayed or message.is_half or not message.wait_store_ok))
@@ -150,7 +154,7 @@ def is_plain(message: Message) -> bool:
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:
-    """Sets the queue of all messages of `request`."""
+    """Set the queue of all messages of `request`."""
     if request.head.HasField("batch"):
         request.head.batch.queue_id = queue_id
     for message in request.head.messages:
@@ -160,7 +164,7 @@ def set_queue(request: EncodedSend, queue_id: int) -> None:
 def results(
     response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
 ) -> list[SendResult]:
-    """The results of one request that was sent to `queue`."""
+    """Return the results of one request that was sent to `queue`."""
     host = response.store_host
     if not response.HasField("batch_result"):
         return [

@@ -1,5 +1,6 @@
-"""Sending messages: checks them, chooses a queue, sends, and retries on another broker. The inside
-of a producer, whose rules `producer.py` states.
+"""Check messages, choose a queue, send, and retry on another broker.
+
+This is the inside of a producer, whose rules `producer.py` states.
 """
 
 from __future__ import annotations
@@ -38,25 +39,29 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# A request of those sends that still wait for an outcome; None: there is none.
+# Returns a request of the sends that still wait for an outcome; None if there are none.
 RequestNow = Callable[[], EncodedSend | None]
 # Topic and priority of the messages of a request.
 Destination = tuple[str, int | None]
-# Told of each request when it has ended: topic, messages, seconds, why it failed.
+# Called at the end of each request with topic, number of messages, seconds, and error.
 OnRequest = Callable[[str, int, float, BaseException | None], None]
 
-# Ids that are made with one reading of the clock; 65,536 can be told apart in a millisecond.
+# Ids that are made with one reading of the clock. Up to 65,536 are distinct per millisecond.
 IDS_AT_ONCE = 4_096
 
-# Refusals for something in a message; every other holds for all messages of a request.
+# Refusals of one message. Every other refusal holds for all messages of a request.
 REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
-# The broker drains or has closed the topic, or the topic has fewer queues there; nothing is stored.
+# The broker drains or has closed the topic, or the topic has fewer queues there. The messages are
+# not stored.
 REFUSALS_OF_A_QUEUE = frozenset({Code.NO_PERMISSION, Code.QUEUE_NOT_EXIST})
 
 
 class Sender:
-    """Sends through one client instance. `fault`: remembers failed and slow brokers, which are
-    avoided; None: none are. `on_request`: see OnRequest."""
+    """Sends through one client instance.
+
+    `fault` remembers failed and slow brokers, which are avoided; None to avoid none. `on_request`:
+    see OnRequest.
+    """
 
     def __init__(
         self,
@@ -83,8 +88,11 @@ class Sender:
         self._unique_ids = UniqueIds(local_ip(), os.getpid(), random.getrandbits(32))
 
     def check(self, message: Message, queue: MessageQueue | None = None) -> None:
-        """Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a topic of the system),
-        INVALID_PARAMETER (a queue of another topic, or none)."""
+        """Check a message and its queue.
+
+        Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a system topic), INVALID_PARAMETER (a
+        queue of another topic, or an invalid queue).
+        """
         if len(message.body) > self._options.max_message_size:
             raise MqError(
                 Code.MESSAGE_ILLEGAL,
@@ -112,12 +120,12 @@ class Sender:
             )
 
     def check_whole(self, message: Message) -> None:
-        """Raises what `prepare` raises."""
+        """Check a message and its properties. Raises like `prepare`."""
         self.check(message)
         message.encoded_properties(self._unique_ids.make(self._clock.now_ms()))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that `topic` can be written to."""
+        """Return the queues of `topic` that accept messages."""
         return list((await self._routes.publish_info(topic)).queues)
 
     async def next_queue(self, message: Message) -> MessageQueue:
@@ -127,9 +135,11 @@ class Sender:
     def prepare(
         self, message: Message, queue: MessageQueue | None = None, added: str = ""
     ) -> Outgoing:
-        """The message as it travels: its body compressed, if it is to be. `added`: see
-        `Message.encoded_properties`. Raises as `check`, and MESSAGE_ILLEGAL when its
-        properties are too large."""
+        """Return the message as it travels, with its body compressed if the options say so.
+
+        `added`: see `Message.encoded_properties`. Raises like `check`, and MESSAGE_ILLEGAL if its
+        properties are too large.
+        """
         self.check(message, queue)
         if self._compressor is not None:
             message = self._compressor.compressed(message)
@@ -137,13 +147,13 @@ class Sender:
         return outgoing_of((message, message_id, message.encoded_properties(message_id, added)))
 
     def prepare_batch(self, messages: Sequence[Message], queue: MessageQueue | None = None) -> Run:
-        """As `prepare`, all of them. What it raises names the index."""
+        """Prepare a batch as `prepare` does. Errors name the index."""
         message_ids: list[str] = []
         for made in range(0, len(messages), IDS_AT_ONCE):
             number = min(IDS_AT_ONCE, len(messages) - made)
             message_ids += self._unique_ids.make_batch(self._clock.now_ms(), number)
         properties: list[bytes] = []
-        longest, topics = self._options.max_message_size, set[str]()  # those that were checked
+        longest, topics = self._options.max_message_size, set[str]()  # topics that were checked
         index = 0
         try:
             for index, message in enumerate(messages):
@@ -161,7 +171,7 @@ class Sender:
     async def send_run(
         self, run: Run, queue: MessageQueue | None, timeout_s: float
     ) -> list[SendResult]:
-        """Stores, in one request, messages that may share one: see `send_request.runs`."""
+        """Store messages that may share a request: see `send_request.runs`."""
         first, size = run.messages[0], len(run.messages)
         destination = (first.topic, first.priority)
         stored = await self.send_request(self._request(run), destination, size, queue, timeout_s)
@@ -175,8 +185,10 @@ class Sender:
         queue: MessageQueue | None,
         timeout_s: float,
     ) -> tuple[MessageQueue, message_pb2.SendResponse]:
-        """Stores the `size` messages of an encoded request, in `queue` when given. Returns where
-        they are, and what the broker answered."""
+        """Store the `size` messages of an encoded request, in `queue` if given.
+
+        Returns the queue that stores them, and the response of the broker.
+        """
         topic, began_s = destination[0], self._time_s()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         attempts = Attempts(queue, self._options, deadline_ms)
@@ -199,34 +211,35 @@ class Sender:
         future: AnyFuture,
         added: str = "",
     ) -> SingleSend:
-        """A send that may travel with others. `added`, and what it raises: as `prepare`."""
+        """Return a send that may travel with others. `added` and errors: see `prepare`."""
         outgoing = self.prepare(message, queue, added)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         return SingleSend(outgoing, message.size, future, deadline_ms, timeout_s)
 
     def known_route(self, topic: str) -> PublishInfo | None:
-        """Where a topic can be written to; None when a name server must be asked."""
+        """Return the route of a topic; None if a name server must be asked."""
         return self._routes.known_publish_info(topic)
 
     async def route_of(self, send: SingleSend) -> PublishInfo:
-        """Where its topic can be written to. Raises as `send_run`."""
+        """Return the route of the topic of a send. Raises like `send_run`."""
         return await self._publish_info(send.outgoing.message.topic, send.deadline_ms)
 
     async def changed_route(self, topic: str) -> PublishInfo:
-        """Where a topic can be written to, as the name servers tell it now. Raises as
-        `RouteCache.publish_info`."""
+        """Ask the name servers for a route. Raises like `RouteCache.publish_info`."""
         await self._routes.refresh_now(topic)
         return await self._routes.publish_info(topic)
 
     def no_route(self) -> NamesrvUnreachable:
-        """No name server has told a route in time."""
+        """Return the error for a route that no name server returned in time."""
         return NamesrvUnreachable(
             self._instance.namesrv.addresses, "no answer within the timeout of the call"
         )
 
     async def deliver(self, batch: Batch) -> None:
-        """Sends a batch, and gives each of its sends an outcome; unless it is of message groups and
-        their queue refuses it."""
+        """Send a batch and give each of its sends an outcome.
+
+        If the batch is of message groups and their queue refuses it, the sends get no outcome yet.
+        """
         sends = [send for send in batch.sends if send.leaves()]
         began_s = self._time_s()
         try:
@@ -246,8 +259,11 @@ class Sender:
                 log.exception("a batch of %d sends to %s failed", len(sends), batch.queue)
 
     async def _deliver_sends(self, sends: list[SingleSend], batch: Batch) -> None:
-        """The broker stores all or none. When it refuses one of the messages, each half is sent
-        again, down to that message, so that only its caller fails. Raises MqError when all fail."""
+        """Send messages that the broker stores all together or not at all.
+
+        If the broker refuses one of the messages, each half is sent again, down to that message, so
+        that only its caller fails. Raises MqError if all fail.
+        """
         if not sends:
             return
         try:
@@ -269,7 +285,7 @@ class Sender:
         request: EncodedSend | None = None
 
         def current() -> EncodedSend | None:
-            """Without the sends that were cancelled, or whose time is over."""
+            """Return a request without cancelled and expired sends."""
             nonlocal request, sends
             left = [send for send in sends if not send.future.done()]
             if request is None or len(left) < len(sends):
@@ -306,14 +322,14 @@ class Sender:
     def _count(
         self, topic: str, messages: int, began_s: float, error: BaseException | None = None
     ) -> None:
-        """Messages whose request has ended."""
+        """Count the messages of a request that has ended."""
         elapsed_s = self._time_s() - began_s
         stored = 0 if error is not None else messages
         self.tally.add(stored, messages - stored, int(elapsed_s * 1000))
         try:
             self._on_request(topic, messages, elapsed_s, error)
-        except (SystemExit, KeyboardInterrupt) as left:  # of an interceptor
-            # It ends the loop a turn later, when each send of the request has its outcome.
+        except (SystemExit, KeyboardInterrupt) as left:  # raised by an interceptor
+            # It ends the loop one turn later, when each send of the request has its outcome.
             asyncio.get_running_loop().call_soon(_leave, left)
 
     def _request(self, run: Run) -> EncodedSend:
@@ -332,8 +348,11 @@ class Sender:
         attempts: Attempts,
         timeout_s: float,
     ) -> tuple[MessageQueue, message_pb2.SendResponse] | None:
-        """Tries one broker after the other, beginning with `first`, until one has stored the
-        request. None: nobody waits for it any more. Raises what the last broker answered."""
+        """Try one broker after the other, beginning with `first`, until one has stored the request.
+
+        Returns None if all sends of the request were cancelled or have expired. Raises the last
+        broker's answer.
+        """
         clock, deadline_ms = self._clock, attempts.deadline_ms
         topic, priority = destination
         target = first
@@ -361,7 +380,7 @@ class Sender:
                 target = attempts.queue
 
     async def _refresh_after(self, error: MqError, topic: str, deadline_ms: int) -> None:
-        """Refreshes the route of `topic`. Raises `error` when the deadline passes before that."""
+        """Refresh the route of `topic`. Raises `error` if the deadline passes before that."""
         # The topic was created again with fewer queues: the cached route is known to be stale.
         stale = error.code is Code.QUEUE_NOT_EXIST
         refresh = self._routes.refresh_now if stale else self._routes.refresh_soon
@@ -377,8 +396,10 @@ class Sender:
         return await self._in_time(asking, deadline_ms)
 
     async def _in_time(self, asking: Coroutine[Any, Any, T], deadline_ms: int) -> T:
-        """Awaits an answer of the name servers until the deadline. Raises NamesrvUnreachable then:
-        the timeout of one name server alone may be longer than that of the send."""
+        """Wait for an answer of the name servers until the deadline, then raise NamesrvUnreachable.
+
+        The timeout of one name server alone may be longer than that of the send.
+        """
         remaining_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
         try:
             async with asyncio.timeout(max(remaining_s, 0)):
@@ -389,7 +410,7 @@ class Sender:
     async def _send_to(
         self, target: MessageQueue, request: EncodedSend, remaining_s: float, timeout_s: float
     ) -> message_pb2.SendResponse:
-        """One attempt, within `remaining_s`. `timeout_s`: of the whole send, for the error."""
+        """Make one attempt within `remaining_s`. `timeout_s`: the whole send's, for the error."""
         started_ms = self._clock.monotonic_ms()
         failed = False
         try:
@@ -409,7 +430,7 @@ class Sender:
                 self._fault.record(target.broker_name, now_ms - started_ms, now_ms, failed=failed)
 
     async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
-        """Recalls a delayed message at the broker that its handle names; returns its message id."""
+        """Recall a delayed message at the broker that its handle names. Return its message id."""
         broker_name = recall_handle.decode(handle).broker_name
         await self._publish_info(topic, self._clock.monotonic_ms() + int(timeout_s * 1000))
         request = message_pb2.RecallMessageRequest(topic=topic, recall_handle=handle)
@@ -419,7 +440,7 @@ class Sender:
         return response.unique_message_id
 
     async def post(self, outgoing: Outgoing, target: MessageQueue) -> None:
-        """A one-way send: one attempt; a failure is only logged."""
+        """Send one-way: make one attempt, and only log a failure."""
         timeout_s = self._options.send_timeout.total_seconds()
         topic, began_s = outgoing.message.topic, self._time_s()
         try:

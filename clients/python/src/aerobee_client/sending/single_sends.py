@@ -1,5 +1,6 @@
-"""Single sends: each gets room, then its route, then a place in a batch; those that keep an order,
-by way of OrderedSends.
+"""Give each single send room, then its route, then a place in a batch.
+
+Sends that keep an order go through OrderedSends.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ log = logging.getLogger(__name__)
 
 @lru_cache(maxsize=1024)
 def _key_of_most(topic: str, is_plain: bool) -> BatchKey:
-    """Of sends without a queue or priority; made once, because making a key takes longer than
-    finding the batch that has it."""
+    """Return the key of sends without a queue or priority.
+
+    It is cached because making a key takes longer than finding the batch that has it.
+    """
     return BatchKey(topic, is_plain, None, is_one_way=False)
 
 
 class SingleSends:
-    """Of one producer, on the loop in which it is made. `budget`: what it may have under way.
-    `catch_up`: takes the sends that other threads have called by now."""
+    """The single sends of one producer, on its event loop.
+
+    `budget`: see Budget. `catch_up` accepts the sends that other threads have called by now.
+    """
 
     def __init__(
         self,
@@ -55,19 +60,19 @@ class SingleSends:
         self.ordered = OrderedSends(sender, self._accumulator, budget, clock, catch_up)
         self.one_way = OneWaySends(sender, budget)
         self._alone: dict[asyncio.Task[None], SingleSend] = {}
-        # By topic: sends that wait for its route, and the task that asks for it.
+        # By topic: the sends that wait for its route.
         self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
     def single(
         self, message: Message, queue: MessageQueue | None, timeout_s: float, added: str = ""
     ) -> tuple[SingleSend, asyncio.Future[SendResult]]:
-        """A send, and what its caller awaits. `added`, and what it raises: see `Sender.prepare`."""
+        """Return a send, and the future of its caller. `added` and errors: see `Sender.prepare`."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         return self._sender.single(message, queue, timeout_s, future, added), future
 
     def start(self, send: SingleSend, queue: MessageQueue | None) -> bool:
-        """Puts a send into a batch, when it need not wait for room or for its route."""
+        """Put a send into a batch if there is room and its route is known. False: not yet."""
         info = self._sender.known_route(send.outgoing.message.topic)
         if info is None or not self._budget.try_take(send.size):
             return False
@@ -82,8 +87,11 @@ class SingleSends:
         block: bool = True,
         is_one_way: bool = False,
     ) -> None:
-        """As `start`, once it has room and its route. Raises FLOW_CONTROL when there is no room
-        within its timeout; without `block`, now."""
+        """Put a send into a batch as soon as it has room and its route.
+
+        Raises FLOW_CONTROL if there is not enough room within its timeout; without `block`, at
+        once.
+        """
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=block)
         topic = send.outgoing.message.topic
@@ -98,8 +106,10 @@ class SingleSends:
         *,
         block: bool = True,
     ) -> SendResult:
-        """Sends a message in a request of its own, which a cancellation ends. Raises as
-        `start_later`."""
+        """Send a message in a request of its own, which a cancellation ends.
+
+        Raises like `start_later`.
+        """
         send, _ = self.single(message, queue, timeout_s)
         if self._budget.try_take(send.size):
             return await self._deliver_alone(send, queue, timeout_s)
@@ -108,19 +118,19 @@ class SingleSends:
         return await self._deliver_alone(send, queue, left_s)
 
     async def send_in_order(self, message: Message, way: Way, timeout_s: float) -> SendResult:
-        """Sends a message that keeps an order."""
+        """Send a message that keeps an order."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
-        """One-way: returns once it has room and a route; a failure after that is only logged."""
+        """Send one-way. Return when it has room and a route; later failures are only logged."""
         send, future = self.single(message, queue, timeout_s)
         future.add_done_callback(_log_failure)
         await self.start_later(send, queue, is_one_way=True)
 
     async def post_in_order(self, message: Message, way: Way, timeout_s: float) -> None:
-        """As `post`, of a message that keeps an order."""
+        """Send a message that keeps an order one-way: see `post`."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         future.add_done_callback(_log_failure)
         send = self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
@@ -130,8 +140,11 @@ class SingleSends:
             future.result()
 
     def accept(self, arrival: Arrival, *, has_room: bool = False) -> None:
-        """Starts a send whose outcome goes to its future; never waits: without room it fails with
-        FLOW_CONTROL. `has_room`: it took its share of the budget before."""
+        """Start a send without waiting. Its future gets the outcome.
+
+        Without room it fails with FLOW_CONTROL. `has_room`: whether it has already taken its share
+        of the budget.
+        """
         message, queue, way, timeout_s, future, is_alone = arrival
         try:
             if way is not None:
@@ -139,7 +152,7 @@ class SingleSends:
                 self.ordered.accept(outgoing, way, timeout_s, future, has_room=has_room)
                 return
             send = self._sender.single(message, queue, timeout_s, future)
-        except Exception as error:  # also what is no MqError: a wrong type, for example
+        except Exception as error:  # may be any error, such as a wrong type
             if has_room:
                 self._budget.give_back(1, message.size)
             fail(future, error)
@@ -161,7 +174,7 @@ class SingleSends:
             task.add_done_callback(self._asking.discard)
 
     async def _answer_alone(self, send: SingleSend, queue: MessageQueue | None) -> None:
-        """Gives a send that has its room its outcome, of a request of its own."""
+        """Send a message that has its room in a request of its own."""
         if not send.leaves():
             self._budget.give_back(1, send.size)
             return
@@ -176,7 +189,7 @@ class SingleSends:
     async def _deliver_alone(
         self, send: SingleSend, queue: MessageQueue | None, timeout_s: float
     ) -> SendResult:
-        """Of a send that has its room, which it gives back."""
+        """Deliver a send that has its room, and return the room."""
         try:
             run = send_request.run_of([send.outgoing])
             return (await self._sender.send_run(run, queue, timeout_s))[0]
@@ -196,7 +209,7 @@ class SingleSends:
         *,
         is_one_way: bool = False,
     ) -> None:
-        """Puts a send into a batch."""
+        """Put a send into a batch."""
         message = send.outgoing.message
         is_plain = send_request.is_plain(message)
         if queue is None and not is_one_way and not info.by_priority:
@@ -209,7 +222,7 @@ class SingleSends:
         self._accumulator.add(key, send, info)
 
     async def drain(self) -> None:
-        """Returns when every send has its outcome."""
+        """Wait until every send has its outcome."""
         while self._asking:
             await asyncio.gather(*self._asking)
         await self.ordered.drain()
@@ -218,7 +231,7 @@ class SingleSends:
         await asyncio.gather(*self._alone)
 
     async def abort(self) -> None:
-        """Ends every send that has no outcome yet with ClientClosed."""
+        """Fail every send without an outcome with ClientClosed."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
@@ -226,7 +239,7 @@ class SingleSends:
         for task in alone:
             task.cancel()
         await asyncio.gather(*alone, return_exceptions=True)
-        # Those whose task had not begun: they have their room yet, and no outcome.
+        # The tasks of these had not begun: they still have their room, and no outcome.
         left: list[tuple[SingleSend, MessageQueue | None]]
         left = [(send, None) for send in alone.values() if not send.future.done()]
         left += [each for waiting in self._without_route.values() for each in waiting]
@@ -241,7 +254,7 @@ class SingleSends:
         await self._budget.take(send.size, send.timeout_s)
 
     async def _route(self, send: SingleSend) -> PublishInfo:
-        """Of a send that has its room, which it gives back when there is no route."""
+        """Return the route of a send that has its room. Without a route, return the room."""
         try:
             return await self._sender.route_of(send)
         except BaseException:
@@ -249,8 +262,10 @@ class SingleSends:
             raise
 
     async def _ask_route(self, topic: str) -> None:
-        """Asks once for all sends to a topic that wait for its route. Without an answer those fail
-        whose time is over."""
+        """Ask once for all sends to a topic that wait for its route.
+
+        If no answer arrives, the sends whose deadline has passed fail.
+        """
         waiting = self._without_route[topic]
         try:
             while waiting:
@@ -263,7 +278,7 @@ class SingleSends:
                     for send, queue in waiting:
                         self._add(send, queue, info)
                     return
-        except Exception as error:  # also what is no MqError: nobody may wait for ever
+        except Exception as error:  # may be any error: otherwise the sends would wait forever
             self._fail(waiting, error)
         except asyncio.CancelledError:
             self._fail(waiting, ClientClosed("producer"))
@@ -274,7 +289,7 @@ class SingleSends:
     def _fail(
         self, sends: Iterable[tuple[SingleSend, MessageQueue | None]], error: Exception
     ) -> None:
-        """Sends that have their room, and no batch."""
+        """Fail sends that have their room and are not in a batch."""
         for send, _ in sends:
             self._budget.give_back(1, send.size)
             send.fail(error)

@@ -1,6 +1,6 @@
-"""A real name server, broker and proxy for tests: a pytest plugin, a process, a container.
+"""Provide a real name server, broker and proxy for tests: a pytest plugin, a process, a container.
 
-Importing this package is cheap; what a name needs is imported when the name is first used.
+Importing this package is cheap: a module is imported when one of its names is first used.
 """
 
 from __future__ import annotations

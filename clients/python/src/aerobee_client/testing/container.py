@@ -1,7 +1,7 @@
-"""Name server, broker and proxy in one container, for testcontainers.
+"""Run name server, broker and proxy in one container, for testcontainers.
 
-Each port has the same number inside and outside: a route names the broker's address, and is true
-only where the broker and its clients see the same port.
+Each port has the same number inside and outside. A route contains the broker's address, which works
+only if the broker and its clients see the same port.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ POLL_S = 0.1
 CALL_TIMEOUT_S = 1.0
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 SERVING = (
-    b"\x08\x01"  # HealthCheckResponse(status=SERVING); the request of the whole server is empty
+    b"\x08\x01"  # HealthCheckResponse(status=SERVING); the request for the whole server is empty
 )
 
 
 class RocketMqContainer(DockerContainer):
-    """`with RocketMqContainer() as rocketmq:`, or `start()` and `stop()`.
+    """A container. Use `with RocketMqContainer() as rocketmq:`, or `start()` and `stop()`.
 
-    `image`: one that deploy/Dockerfile makes; else that of AEROBEE_IMAGE. `sets`: "key=value" of
-    the broker, "proxy.key=value", "namesrv.key=value". Raises MqError INVALID_PARAMETER without an
-    image.
+    Args:
+        image: An image of deploy/Dockerfile. Default: the environment variable AEROBEE_IMAGE.
+        sets: Options as "key=value" for the broker, "proxy.key=value" and "namesrv.key=value".
+
+    Raises:
+        MqError: INVALID_PARAMETER without an image.
     """
 
     def __init__(self, image: str = "", *, sets: Sequence[str] = ()) -> None:
@@ -53,7 +56,7 @@ class RocketMqContainer(DockerContainer):
 
     @property
     def namesrv(self) -> str:
-        """The name server, "host:port"."""
+        """The address of the name server, "host:port"."""
         return self._address(0)
 
     @property
@@ -62,15 +65,19 @@ class RocketMqContainer(DockerContainer):
 
     @property
     def proxy(self) -> str:
-        """For the official SDKs, "host:port"."""
+        """The address of the proxy for the official SDKs, "host:port"."""
         return self._address(2)
 
     def rocketmq(self) -> RocketMq:
-        """What the fixture `rocketmq` is: names, peeks, faults, time. Close it, or use `with`."""
+        """Return the cluster as the fixture `rocketmq` does. Close it, or use `with`."""
         return RocketMq(self.namesrv, self.proxy)
 
     def start(self) -> Self:
-        """Returns when all three serve. Raises SERVICE_NOT_AVAILABLE with the end of its log."""
+        """Start the container. Return when all three services serve.
+
+        Raises:
+            MqError: SERVICE_NOT_AVAILABLE, with the end of the container's log.
+        """
         namesrv, broker, proxy = self._ports
         command = [
             *("aerobee_suite", "--host", "0.0.0.0", "--data", "/data", "--test-control"),
@@ -93,7 +100,7 @@ class RocketMqContainer(DockerContainer):
         return f"{self._host()}:{self._ports[place]}"
 
     def _host(self) -> str:
-        """Where ports of containers are published."""
+        """Return the host on which ports of containers are published."""
         return str(self.get_docker_client().host())
 
     def _until_serving(self) -> None:
@@ -110,7 +117,7 @@ class RocketMqContainer(DockerContainer):
 
 
 def _serves(address: str) -> bool:
-    """What grpc.health.v1 answers for the server."""
+    """Return the answer of grpc.health.v1 for the server."""
     with grpc.insecure_channel(address) as channel:
         check = channel.unary_unary(
             HEALTH_CHECK, request_serializer=None, response_deserializer=None
@@ -122,7 +129,7 @@ def _serves(address: str) -> bool:
 
 
 def _free_ports(count: int) -> tuple[int, ...]:
-    """Free on this host, and all different."""
+    """Return different ports that are free on this host."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

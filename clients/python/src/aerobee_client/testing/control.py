@@ -1,4 +1,4 @@
-"""Calls to the control of a suite (`aerobee_suite --test-control`): time, faults, settling."""
+"""Call the control of a suite (`aerobee_suite --test-control`): time, faults, settling."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from aerobee_wire.status import Code, MqError
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-# Longer than a suite itself waits: it says what it waited for.
+# Longer than the waits of a suite, whose errors name what it waited for.
 TIMEOUT_S = 600.0
 
 
 async def call(namesrv: str, rpc: Rpc[Q, R], request: Q) -> R:
-    """On a connection of its own, so that a test may use any loop. Raises MqError, also
-    REQUEST_CODE_NOT_SUPPORTED where there is no such control."""
+    """Call the control on a connection of its own, so that a test may use any event loop.
+
+    Raises MqError; REQUEST_CODE_NOT_SUPPORTED if the cluster has no such control.
+    """
     transport = GrpcTransport()
     try:
         return await transport.call(namesrv, rpc, request, timeout_s=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Peeks: what is stored in a topic, a retry or dead-letter topic, read without consuming."""
+"""Read what is stored in a topic, a retry topic or a dead-letter topic, without consuming it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 
 async def stored(admin: AsyncAdminClient, topic: str) -> list[ReceivedMessage]:
-    """Every message of the topic, by store time; [] when it does not exist."""
+    """Return every message of the topic, by store time; [] if the topic does not exist."""
     try:
         queues = await admin.topic_status(topic)
     except MqError as error:

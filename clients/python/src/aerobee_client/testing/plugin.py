@@ -1,6 +1,6 @@
-"""The pytest plugin: fixtures `rocketmq`, `async_rocketmq` and `rocketmq_suite`.
+"""Provide the pytest plugin: fixtures `rocketmq`, `async_rocketmq` and `rocketmq_suite`.
 
-It is loaded wherever the distribution is installed, so it imports nothing before a test asks for a
+It is loaded in every environment with this distribution, so it imports nothing before a test uses a
 fixture.
 """
 
@@ -21,8 +21,11 @@ SETS_INI = "rocketmq_set"
 
 
 class Addresses(NamedTuple):
-    """Of the services that a session's tests use, "host:port". `proxy`, `broker`: "" when unknown.
-    `log`: the path of the suite's log; "" for a cluster that runs already."""
+    """The addresses of the services for the tests of a session, "host:port".
+
+    `proxy` and `broker` are "" if unknown. `log` is the path of the suite's log; "" for an existing
+    cluster.
+    """
 
     namesrv: str
     broker: str = ""
@@ -47,8 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def rocketmq_suite(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Addresses]:
-    """Name server, broker and proxy in one process: one for the session, or for each worker of
-    pytest-xdist. With --rocketmq-namesrv: the cluster that runs there."""
+    """Run name server, broker and proxy in one process.
+
+    There is one process per session, or per worker of pytest-xdist. With --rocketmq-namesrv, the
+    existing cluster is used.
+    """
     namesrv = str(request.config.getoption(NAMESRV_OPTION))
     if namesrv:
         from aerobee_client.testing.rocketmq import proxy_of
@@ -65,8 +71,10 @@ def rocketmq_suite(
 
 @pytest.fixture
 def rocketmq(rocketmq_suite: Addresses, monkeypatch: pytest.MonkeyPatch) -> Iterator[RocketMq]:
-    """The cluster as this test sees it; what it created is deleted afterwards. NAMESRV_ADDR names
-    it meanwhile, so clients find it by themselves."""
+    """Provide the cluster of this test. Topics and groups that it creates are deleted afterwards.
+
+    NAMESRV_ADDR is set during the test, so that clients find the cluster.
+    """
     from aerobee_client.testing.rocketmq import RocketMq
 
     monkeypatch.setenv(NAMESRV_VARIABLE, rocketmq_suite.namesrv)
@@ -76,5 +84,5 @@ def rocketmq(rocketmq_suite: Addresses, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.fixture
 def async_rocketmq(rocketmq: RocketMq) -> AsyncRocketMq:
-    """The same for coroutines: `await async_rocketmq.advance(hours=5)`."""
+    """Provide the cluster for coroutines: `await async_rocketmq.advance(hours=5)`."""
     return rocketmq.asynchronous

@@ -1,4 +1,4 @@
-"""A cluster as one test sees it: names of its own, peeks, faults, time.
+"""Represent a cluster in one test: unique names, peeks, faults, time.
 
 No connection outlives a call, so that a test may use any event loop.
 """
@@ -30,9 +30,11 @@ _ABSENT = frozenset({Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST})
 
 
 class AsyncRocketMq(AsyncClient):
-    """The fixture `async_rocketmq`. `namesrv`, `proxy`: "host:port"; "" where there is no proxy.
+    """The fixture `async_rocketmq`. Every method raises MqError, as the asyncio clients do.
 
-    Every method raises MqError, as the asyncio clients do.
+    Args:
+        namesrv: The address of the name server, "host:port".
+        proxy: The address of the proxy, "host:port"; "" without a proxy.
     """
 
     def __init__(self, namesrv: str, proxy: str = "") -> None:
@@ -46,8 +48,15 @@ class AsyncRocketMq(AsyncClient):
     # ---- names of its own, deleted after the test ----
 
     async def topic(self, name: str = "topic", /, **settings: Any) -> str:
-        """Creates a topic; returns its name: `name` and a suffix that no other test has.
-        `settings`: those of AdminClient.create_topic, e.g. `queues=1`."""
+        """Create a topic with a unique name. It is deleted after the test.
+
+        Args:
+            name: The prefix of the name.
+            settings: The arguments of AdminClient.create_topic, such as `queues=1`.
+
+        Returns:
+            The name, with a suffix that is unique to this test.
+        """
         topic = unique(name)
         self._topics.append(topic)
         async with self._admin() as admin:
@@ -55,8 +64,15 @@ class AsyncRocketMq(AsyncClient):
         return topic
 
     async def group(self, name: str = "group", /, **settings: Any) -> str:
-        """Creates a consumer group; returns its name, as `topic` does. `settings`: those of
-        AdminClient.create_group, e.g. `max_attempts=3`."""
+        """Create a consumer group with a unique name. It is deleted after the test.
+
+        Args:
+            name: The prefix of the name.
+            settings: The arguments of AdminClient.create_group, such as `max_attempts=3`.
+
+        Returns:
+            The name, with a suffix that is unique to this test.
+        """
         group = unique(name)
         self._groups.append(group)
         async with self._admin() as admin:
@@ -64,7 +80,7 @@ class AsyncRocketMq(AsyncClient):
         return group
 
     def unused_topic(self, name: str = "topic") -> str:
-        """The name of a topic that does not exist yet: for a test that has it created."""
+        """Return the name of a topic that does not exist, for a test that causes its creation."""
         topic = unique(name)
         self._topics.append(topic)
         return topic
@@ -72,28 +88,33 @@ class AsyncRocketMq(AsyncClient):
     # ---- peeks: they consume nothing ----
 
     async def messages(self, topic: str) -> list[ReceivedMessage]:
-        """Every stored message of the topic, by store time."""
+        """Return every stored message of the topic, by store time."""
         async with self._admin() as admin:
             return await peeks.stored(admin, topic)
 
     async def retries(self, group: str) -> list[ReceivedMessage]:
-        """Every message that was delivered to the retry topic of the group so far, with
-        `reconsume_times`, `failure_reason` and `failure_description`."""
+        """Return every message that was delivered to the retry topic of the group so far.
+
+        Each has `reconsume_times`, `failure_reason` and `failure_description`.
+        """
         return await self.messages(retry_topic(group))
 
     async def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """The dead letters of the group, with `failure_reason` and `failure_description`."""
+        """Return the dead letters of the group, with `failure_reason` and `failure_description`."""
         return await self.messages(dead_letter_topic(group))
 
     async def lag(self, group: str) -> int:
-        """Messages, retries included, that the group has not consumed, as far as it has said."""
+        """Return the number of messages, including retries, after the group's reported offset."""
         async with self._admin() as admin:
             progress = await admin.consume_progress(group)
         return sum(queue.lag for queue in progress)
 
     async def wait_consumed(self, group: str, timeout: timedelta = SETTLE_TIMEOUT) -> None:
-        """Returns when the group has consumed all that is visible to it: also what waits for a
-        retry is consumed, once that is stored. Raises REQUEST_TIMEOUT."""
+        """Wait until the group has consumed all visible messages, including stored retries.
+
+        Raises:
+            MqError: REQUEST_TIMEOUT if it has not within `timeout`.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout.total_seconds()
         await self._settle(group, timeout)
@@ -108,7 +129,7 @@ class AsyncRocketMq(AsyncClient):
             await asyncio.sleep(POLL_S)
 
     async def _settle(self, group: str, timeout: timedelta) -> None:
-        """Where there is a control: consumers say how far they are at once, not every 5 s."""
+        """Make consumers report their offsets at once, not every 5 s, if there is a control."""
         request = suite_pb2.SettleRequest(consumer_group=group, timeout_ms=_milliseconds(timeout))
         try:
             await control.call(self.namesrv, rpcs.SETTLE, request)
@@ -128,13 +149,24 @@ class AsyncRocketMq(AsyncClient):
         settle: bool = True,
         settle_timeout: timedelta = SETTLE_TIMEOUT,
     ) -> None:
-        """Moves the time of broker and proxy forward; that of the test stays. Delays, retries,
-        leases, transaction checks and retention follow, one after the other; in between it waits
-        until each live consumer group has settled what became visible.
+        """Move the time of broker and proxy forward. The time of the test does not change.
 
-        Raises REQUEST_TIMEOUT, which names a group that has not settled within `settle_timeout`;
-        time then stays where it came to. `settle=False` does not wait. Heartbeats, registration and
-        connections keep real time, and so do the timers of clients.
+        Delays, retries, leases, transaction checks and retention follow, one after the other. In
+        between, it waits until each live consumer group has settled the messages that became
+        visible. Heartbeats, registration and connections keep real time, and so do the timers of
+        clients.
+
+        Args:
+            days: Days to add.
+            hours: Hours to add.
+            minutes: Minutes to add.
+            seconds: Seconds to add.
+            settle: False to return without waiting for consumer groups.
+            settle_timeout: How long to wait for a consumer group.
+
+        Raises:
+            MqError: REQUEST_TIMEOUT, which names a group that has not settled within
+                `settle_timeout`. The time then stays where it was at that moment.
         """
         duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         request = suite_pb2.AdvanceRequest(
@@ -145,22 +177,29 @@ class AsyncRocketMq(AsyncClient):
         await control.call(self.namesrv, rpcs.ADVANCE, request)
 
     async def now(self) -> datetime:
-        """The time of day of broker and proxy, in UTC: for a message with a delivery time of its
-        own (`deliver_at`), once time was advanced."""
+        """Return the time of broker and proxy, in UTC.
+
+        Use it to compute `deliver_at` of a message after time was advanced.
+        """
         suite = await control.call(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
         return datetime.fromtimestamp(suite.now_timestamp_ms / 1_000, UTC)
 
     # ---- faults ----
 
     async def kill_broker(self) -> None:
-        """As kill -9: connections break, what was not acknowledged may be lost. The broker is
-        started again after the test."""
+        """Kill the broker as kill -9 does: connections break, and unacknowledged data may be lost.
+
+        The broker is started again after the test.
+        """
         await control.call(self.namesrv, rpcs.KILL_BROKER, suite_pb2.KillBrokerRequest())
         self._broker_is_down = True
 
     async def restart_broker(self) -> None:
-        """On the same port and data. A broker that runs is stopped in order first. Returns when
-        this process can reach it again: gRPC pauses between attempts to connect."""
+        """Restart the broker on the same port and data.
+
+        A running broker is stopped gracefully first. The call returns when this process can reach
+        the broker again: gRPC pauses between attempts to connect.
+        """
         await control.call(self.namesrv, rpcs.RESTART_BROKER, suite_pb2.RestartBrokerRequest())
         self._broker_is_down = False
         suite = await control.call(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
@@ -178,8 +217,13 @@ class AsyncRocketMq(AsyncClient):
                     return
 
     async def refuse(self, rpc: str, code: Code, times: int = 1) -> None:
-        """The next calls of an RPC of name server or broker fail, e.g. of "Send", "Pull" or
-        "GetTopicRoute". 0 times: no more."""
+        """Make the next calls of an RPC of name server or broker fail.
+
+        Args:
+            rpc: The name of the RPC, such as "Send", "Pull" or "GetTopicRoute".
+            code: The code of the error.
+            times: The number of calls that fail; 0 to end the refusals.
+        """
         request = suite_pb2.RefuseRequest(rpc=rpc, code=code, times=times)
         await control.call(self.namesrv, rpcs.REFUSE, request)
         self._refused.add(rpc)
@@ -187,7 +231,7 @@ class AsyncRocketMq(AsyncClient):
     # ---- after the test ----
 
     async def close(self) -> None:
-        """Takes faults back, and deletes topics and groups."""
+        """End all faults, and delete topics and groups."""
         for rpc in self._refused:
             await self.refuse(rpc, Code.SYSTEM_BUSY, times=0)
         if self._broker_is_down:
@@ -207,7 +251,7 @@ class AsyncRocketMq(AsyncClient):
 
 
 class RocketMq(Facade[AsyncRocketMq]):
-    """The fixture `rocketmq`: a cluster as one test without asyncio sees it.
+    """The fixture `rocketmq`: a cluster in a test without asyncio.
 
     Arguments and errors are those of AsyncRocketMq.
     """
@@ -226,7 +270,7 @@ class RocketMq(Facade[AsyncRocketMq]):
 
     @property
     def asynchronous(self) -> AsyncRocketMq:
-        """The same for coroutines; what it creates is deleted with what this object created."""
+        """The same cluster for coroutines. Closing this object deletes what it creates."""
         return self._client
 
     topic = blocking(AsyncRocketMq.topic)
@@ -248,8 +292,10 @@ class RocketMq(Facade[AsyncRocketMq]):
 
 
 def proxy_of(namesrv: str) -> str:
-    """The proxy of a suite whose name server this is; "" of any other cluster. Blocks. Raises
-    MqError."""
+    """Return the proxy of the suite with this name server; "" for another cluster.
+
+    The call blocks. Raises MqError.
+    """
     request = suite_pb2.GetSuiteRequest()
     try:
         return asyncio.run(control.call(namesrv, rpcs.GET_SUITE, request)).proxy
@@ -260,7 +306,7 @@ def proxy_of(namesrv: str) -> str:
 
 
 def unique(name: str) -> str:
-    """The name with a suffix that no other test has, in no other process either."""
+    """Return the name with a unique suffix, also across processes."""
     return f"{name}-{uuid4().hex[:10]}"
 
 

@@ -1,4 +1,4 @@
-"""A suite for tests as a child process: started, ready, stopped, and gone with its starter."""
+"""Run a suite for tests as a child process, which ends with its parent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from typing import IO, Any, Self
 
 from aerobee_wire.status import Code, MqError
 
-# A log of 64 MiB a file, and plaintext alone: tests need no gigabyte, and no relay for TLS.
+# 64 MiB per log file and plaintext only: tests need neither a gigabyte nor a TLS relay.
 SMALL = ("mappedFileSizeCommitLog=67108864", "proxy.tlsServerMode=disabled")
 STOP_TIMEOUT_S = 10.0
 LAST_LINES = 20
 
 
 def unless_given(defaults: Iterable[str], sets: Sequence[str]) -> list[str]:
-    """Return the `defaults`, "key=value", whose key is not among those of `sets`: a service refuses
-    a key that it is given twice."""
+    """Return the `defaults`, "key=value", whose key is not in `sets`.
+
+    A service refuses a key that is given twice.
+    """
     given = {_key(item) for item in sets}
     return [item for item in defaults if _key(item) not in given]
 
@@ -32,9 +34,11 @@ def _key(item: str) -> str:
 
 
 class SuiteProcess:
-    """`with SuiteProcess(folder) as suite:`. Its data and its log are below `data`.
+    """A suite in a child process: `with SuiteProcess(folder) as suite:`. Ports are free ones.
 
-    `sets`: "key=value" of the broker, "proxy.key=value", "namesrv.key=value". Ports are free ones.
+    Args:
+        data: The folder for its data and its log.
+        sets: Options as "key=value" for the broker, "proxy.key=value" and "namesrv.key=value".
     """
 
     def __init__(self, data: Path, sets: Sequence[str] = ()) -> None:
@@ -58,7 +62,11 @@ class SuiteProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns when it serves. Raises SERVICE_NOT_AVAILABLE with the end of its log."""
+        """Start the suite. Return when it serves.
+
+        Raises:
+            MqError: SERVICE_NOT_AVAILABLE, with the end of its log.
+        """
         if find_spec("aerobee_suite") is None:
             raise MqError(
                 Code.SERVICE_NOT_AVAILABLE,
@@ -76,7 +84,7 @@ class SuiteProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the tests, which stop it then
+            start_new_session=True,  # Ctrl-C goes to the tests only, which then stop the suite
         )
         assert self._process.stdout is not None
         ready = self._until_ready(self._process.stdout)
@@ -88,7 +96,7 @@ class SuiteProcess:
         )
 
     def stop(self) -> None:
-        """In order, or killed after 10 s. May be called twice."""
+        """Stop the suite gracefully, or kill it after 10 s. May be called twice."""
         process, self._process = self._process, None
         if process is None:
             return

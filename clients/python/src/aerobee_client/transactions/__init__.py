@@ -1,1 +1,1 @@
-"""Transactions of a producer: half messages, their ends, and what brokers ask about them."""
+"""Implement transactions of a producer: half messages, their ends, and checks by brokers."""

@@ -1,8 +1,8 @@
-"""Check-back: a broker asks what became of a transaction that nobody has ended, and the program's
-`check` answers.
+"""Answer the checks of brokers: the program's `check` decides about an open transaction.
 
-Four checks run at a time, on threads or (a coroutine function) in tasks, and 2,000 wait. Beyond, or
-when `check` raises, the answer is that it is not known: nothing is sent, and the broker asks again.
+Four checks run at a time, on threads or, for a coroutine function, in tasks. Up to 2,000 wait. If
+more arrive or `check` raises, the result is unknown: the client does not answer, and the broker
+asks again.
 """
 
 from __future__ import annotations
@@ -38,25 +38,28 @@ class _Question(NamedTuple):
 
 
 class TransactionChecks:
-    """`running`: the ids of transactions whose blocks run in this process, which will end them
-    themselves. `timeout_s`: for an answer to reach the broker."""
+    """The checks of one producer.
+
+    `running`: the ids of transactions whose blocks run in this process and will end them.
+    `timeout_s`: the time limit for an answer to reach the broker.
+    """
 
     def __init__(
         self, check: Check, ends: TransactionEnds, running: Set[str], timeout_s: float
     ) -> None:
-        self.dropped = 0  # for want of room
+        self.dropped = 0  # checks that were dropped because the queue was full
         self._check = check
         self._ends = ends
         self._running = running
         self._timeout_s = timeout_s
         self._waiting: deque[_Question] = deque()
-        self._asked: set[HalfMessage] = set()  # waiting, or being checked
+        self._asked: set[HalfMessage] = set()  # checks that wait or run
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers = 0  # tasks that will look for another question
         self._is_coroutine = is_coroutine(check)
 
     def ask(self, broker_name: str, check: client_pb2.TransactionCheck) -> None:
-        """A broker asks."""
+        """Queue a check of a broker."""
         message = ReceivedMessage(check.message, broker_name)
         half = HalfMessage(message.topic, broker_name, check.transaction_id, check.queue_offset)
         if half in self._asked or check.transaction_id in self._running:
@@ -74,7 +77,7 @@ class TransactionChecks:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Ends without the answers of checks that run: the broker asks somebody else."""
+        """End without waiting for running checks: the broker asks another producer."""
         self._waiting.clear()
         for task in self._tasks:
             task.cancel()
@@ -98,7 +101,7 @@ class TransactionChecks:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            _log_failed_check(question.message)  # something inside the check was cancelled
+            _log_failed_check(question.message)  # a task inside the check was cancelled
             return
         except Exception:
             _log_failed_check(question.message)
@@ -116,8 +119,10 @@ class TransactionChecks:
 
 
 async def _on_a_thread(check: Check, message: ReceivedMessage) -> object:
-    """What `check` returns. Its thread is a daemon: a check that never returns does not keep the
-    program from ending."""
+    """Return the result of `check`, which runs in a daemon thread.
+
+    A check that never returns does not keep the program from ending.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
 
@@ -144,11 +149,11 @@ async def _on_a_thread(check: Check, message: ReceivedMessage) -> object:
 
 
 class _CheckFailed(Exception):
-    """The program's function raised its cause."""
+    """The program's function raised. `__cause__` is its error."""
 
 
 def _called(check: Check, message: ReceivedMessage) -> object:
-    """Raises _CheckFailed, also for a SystemExit: it would end the loop of the producer."""
+    """Call the check. Raises _CheckFailed, also for a SystemExit, which would end the loop."""
     try:
         return check(message)
     except BaseException as error:
@@ -160,7 +165,7 @@ def _log_failed_check(message: ReceivedMessage) -> None:
 
 
 def checked(answer: object, what: str) -> TransactionResolution:
-    """The answer of the program's function. Raises TypeError."""
+    """Return the result of the program's function. Raises TypeError."""
     if not isinstance(answer, TransactionResolution):
         raise TypeError(
             f"{what} returned {type(answer).__name__}: it returns a TransactionResolution, "
@@ -170,7 +175,7 @@ def checked(answer: object, what: str) -> TransactionResolution:
 
 
 def is_coroutine(function: Callable[..., object]) -> bool:
-    """Whether calling it makes a coroutine: also an object with an asynchronous `__call__`."""
+    """Return whether a call makes a coroutine, also for an object with an async `__call__`."""
     call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

@@ -1,8 +1,9 @@
-"""The ends of transactions on their way: those of one loop turn travel to their broker in one
-request, which it answers, end by end, when they are durable.
+"""Send the ends of transactions to their brokers.
 
-An end that failed, or whose answer was lost, is tried again until its deadline. Where an answer was
-lost and the broker then knows no such open transaction, that lost answer was a success.
+Ends of one event loop turn travel to their broker in one request. The broker answers each when it
+is durable. An end that failed, or whose answer was lost, is retried until its deadline. If an
+answer was lost and the broker then does not know the transaction as open, the lost answer was a
+success.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from aerobee_wire.status import RETRYABLE, Code, MqError
 
 log = logging.getLogger(__name__)
 
-# One request: beyond, the next one.
+# The maximum for one request. Further ends go into the next one.
 MAX_ENDS = 512
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
-# After these the broker may have carried the request out.
+# After these failures, the broker may have executed the request.
 _LOST_ANSWERS = frozenset(
     {
         Code.BROKER_UNREACHABLE,
@@ -40,7 +41,10 @@ _LOST_ANSWERS = frozenset(
 
 
 class _End:
-    """`may_be_done`: an answer was lost. `failure`: of the last attempt."""
+    """An end of a transaction.
+
+    `may_be_done`: an answer was lost. `failure`: the error of the last attempt.
+    """
 
     __slots__ = ("deadline_ms", "failure", "future", "half", "may_be_done", "resolution")
 
@@ -59,7 +63,7 @@ class _End:
         self.failure: MqError | None = None
 
     def attempt_failed(self, error: MqError) -> bool:
-        """Whether it is to be tried again; else it has its outcome."""
+        """Return whether to retry the end. Otherwise it has its outcome."""
         if error.code is Code.INVALID_TRANSACTION_ID and self.may_be_done:
             self.succeed()
             return False
@@ -80,8 +84,10 @@ class _End:
 
 
 class TransactionEnds:
-    """Of one producer, on the loop in which it is made. `on_end` is told of each outcome: the
-    message id, the name of the resolution, and why it failed."""
+    """The ends of one producer, on its event loop.
+
+    `on_end` is called with each outcome: the message id, the name of the resolution, and the error.
+    """
 
     def __init__(
         self,
@@ -94,16 +100,19 @@ class TransactionEnds:
         self._producer_group = producer_group
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._next: dict[str, list[_End]] = {}  # by broker name, at the end of this loop turn
+        self._next: dict[str, list[_End]] = {}  # by broker name, for the end of this loop turn
         self._tasks: dict[asyncio.Task[None], list[_End]] = {}
         self._closed = False
 
     def end(
         self, half: HalfMessage, resolution: TransactionResolution, timeout_s: float
     ) -> asyncio.Future[None]:
-        """Commits or rolls back; also when nobody waits for the future. That raises MqError:
-        INVALID_TRANSACTION_ID (no such transaction is open), TOPIC_NOT_EXIST (the topic was
-        deleted), and what kept the broker from answering until the deadline."""
+        """Commit or roll back, even if the caller does not wait for the future.
+
+        The future raises MqError: INVALID_TRANSACTION_ID (the transaction is not open),
+        TOPIC_NOT_EXIST (the topic was deleted), and the last error if the broker has not answered
+        before the deadline.
+        """
         future: asyncio.Future[None] = self._loop.create_future()
         if self._on_end is not None:
             future.add_done_callback(partial(self._tell, half, resolution))
@@ -119,7 +128,7 @@ class TransactionEnds:
         return future
 
     def left_open(self, half: HalfMessage) -> None:
-        """Its producer leaves it to the check-back: nothing is sent."""
+        """Note that the producer leaves the transaction to the check. Nothing is sent."""
         if self._on_end is not None:
             self._on_end(half.transaction_id, TransactionResolution.UNKNOWN.name, None)
 
@@ -131,14 +140,14 @@ class TransactionEnds:
         self._on_end(half.transaction_id, resolution.name, error)
 
     async def drain(self) -> None:
-        """Returns when every end has its outcome; takes no further ones."""
+        """Wait until every end has its outcome. Accept no further ends."""
         self._closed = True
         while self._next or self._tasks:
             await asyncio.sleep(0)
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def abort(self) -> None:
-        """Fails every end that has no outcome yet with ClientClosed: the broker will ask."""
+        """Fail every end without an outcome with ClientClosed: the broker will ask."""
         self._closed = True
         under_way = dict(self._tasks)
         for task in under_way:
@@ -158,7 +167,7 @@ class TransactionEnds:
             task.add_done_callback(self._tasks.pop)
 
     async def _deliver(self, broker_name: str, ends: list[_End]) -> None:
-        """Until each has its outcome."""
+        """Send ends until each has its outcome."""
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
             while ends := await self._attempt(broker_name, ends):
@@ -170,12 +179,12 @@ class TransactionEnds:
         except asyncio.CancelledError:
             _fail_all(ends, ClientClosed("producer"))
             raise
-        except Exception as error:  # nobody may wait for ever
+        except Exception as error:  # otherwise the callers would wait forever
             log.exception("%d transactions were not ended", len(ends))
             _fail_all(ends, error)
 
     async def _attempt(self, broker_name: str, ends: list[_End]) -> list[_End]:
-        """Those that are to be tried again."""
+        """Send ends once. Return those to retry."""
         ends = self._in_time(ends, broker_name, 0)
         if not ends:
             return []
@@ -211,7 +220,7 @@ class TransactionEnds:
         )
 
     def _in_time(self, ends: list[_End], broker_name: str, pause_ms: int) -> list[_End]:
-        """Those that have time left after a pause; the others fail."""
+        """Return the ends that have time left after a pause. The others fail."""
         by_ms = self._clock.monotonic_ms() + pause_ms
         left = []
         for end in ends:
@@ -230,6 +239,6 @@ def _fail_all(ends: Sequence[_End], error: BaseException) -> None:
 def _error_of(result: transaction_pb2.EndTransactionResult) -> MqError:
     try:
         code = Code(result.code)
-    except ValueError:  # of a newer broker
+    except ValueError:  # a code of a newer broker
         code = Code.SYSTEM_ERROR
     return MqError(code, result.message)

@@ -1,4 +1,4 @@
-"""What names a half message, and how its transaction can end. Pure."""
+"""Identify a half message, and prepare a message for a transaction. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ WIRE_RESOLUTIONS = {
 
 
 class HalfMessage(NamedTuple):
-    """`queue_offset`: of its first copy, among the half messages of that broker."""
+    """A half message.
+
+    `queue_offset`: the offset of its first copy, among the half messages of that broker.
+    """
 
     topic: str
     broker_name: str
@@ -27,7 +30,10 @@ class HalfMessage(NamedTuple):
 
     @classmethod
     def stored(cls, result: SendResult) -> HalfMessage:
-        """Raises VERSION_NOT_SUPPORTED when the broker did not store it as a half message."""
+        """Make it from a result.
+
+        Raises VERSION_NOT_SUPPORTED if the broker stored a normal message.
+        """
         queue = result.queue
         if not result.transaction_id:
             raise MqError(
@@ -39,8 +45,10 @@ class HalfMessage(NamedTuple):
 
 
 def half(message: Message) -> Message:
-    """The message as it is sent when a transaction begins. Raises MESSAGE_ILLEGAL for one of a
-    message group or lite topic."""
+    """Return the message as it is sent when a transaction begins.
+
+    Raises MESSAGE_ILLEGAL for a message of a message group or lite topic.
+    """
     if message.order_key:
         raise MqError(
             Code.MESSAGE_ILLEGAL,

@@ -1,4 +1,4 @@
-"""One transaction of a producer, as its program sees it."""
+"""Define one transaction of a producer, as the program uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class _State(Enum):
     NEW = auto()
     OPEN = auto()
-    COMMITTED = auto()  # from the moment that it was asked for
+    COMMITTED = auto()  # set when the commit is requested
     ROLLED_BACK = auto()
     UNKNOWN = auto()
 
@@ -33,12 +33,18 @@ _RESOLVED = {
 
 
 class Transaction:
-    """`async with` stores the half message at its beginning and ends the transaction: it commits at
-    the end of the block, and rolls back when the block raises.
+    """A transaction. `async with` stores the half message and ends the transaction.
 
-    An end that does not reach the broker until its deadline, and a process that dies inside the
-    block, leave the transaction to the check-back. `send`: stores the half message. `running`: the
-    ids of the transactions whose blocks run. `timeout_s`: of storing it, and again of its end.
+    It commits at the end of the block, and rolls back if the block raises. If the end does not
+    reach the broker before its deadline, or if the process dies inside the block, the check
+    decides.
+
+    Args:
+        message: The message.
+        send: Stores the half message.
+        ends: Sends the end to the broker.
+        running: The ids of the transactions whose blocks run.
+        timeout_s: The time limit for storing the half message, and again for the end, in seconds.
     """
 
     def __init__(
@@ -62,35 +68,50 @@ class Transaction:
 
     @property
     def result(self) -> SendResult:
-        """Of storing the half message. Raises ILLEGAL_OPERATION before the block."""
+        """The result of storing the half message. Raises ILLEGAL_OPERATION before the block."""
         if self._result is None:
             raise self._illegal("has not begun: use it in a with block")
         return self._result
 
     @property
     def message_id(self) -> str:
-        """Of the message, and of the transaction. Raises as `result`."""
+        """The id of the message and the transaction. Raises ILLEGAL_OPERATION before the block."""
         return self.result.message_id
 
     async def commit(self) -> None:
-        """Shows the message to consumers; durable when it returns. Raises MqError:
-        INVALID_TRANSACTION_ID (it was ended by a check, or given up), TOPIC_NOT_EXIST, what kept
-        the broker from answering in time (then it may be committed, or the broker asks)."""
+        """Make the message visible to consumers. The commit is durable when the call returns.
+
+        Raises:
+            MqError: INVALID_TRANSACTION_ID if the transaction was ended by a check or given up,
+                TOPIC_NOT_EXIST, or the last error if the broker has not answered in time. In the
+                last case, it may be committed, or the check decides.
+        """
         await self._end(TransactionResolution.COMMIT)
 
     async def rollback(self) -> None:
-        """Discards the message; durable when it returns. Raises as `commit`."""
+        """Discard the message. The rollback is durable when the call returns.
+
+        Raises:
+            MqError: See `commit`.
+        """
         await self._end(TransactionResolution.ROLLBACK)
 
     async def end(self, resolution: TransactionResolution) -> None:
-        """Commits, rolls back, or leaves it to the check-back. Raises as `commit`."""
+        """Commit, roll back, or leave the transaction to the check.
+
+        Args:
+            resolution: COMMIT, ROLLBACK or UNKNOWN.
+
+        Raises:
+            MqError: See `commit`.
+        """
         if resolution is TransactionResolution.UNKNOWN:
             self.unknown()
         else:
             await self._end(resolution)
 
     def unknown(self) -> None:
-        """Leaves it to the check-back, whatever happens in the rest of the block."""
+        """Leave the transaction to the check, even if the rest of the block raises."""
         self._leave_open(_State.UNKNOWN)
         self._ends.left_open(HalfMessage.stored(self.result))
 
@@ -118,7 +139,7 @@ class Transaction:
                 return
             try:
                 await self.rollback()
-            except MqError as failure:  # the block's own error counts for its caller
+            except MqError as failure:  # the caller gets the block's own error
                 log.warning("not rolled back, the broker will ask: %s: %s", self, failure)
         finally:
             self._running.discard(self.result.transaction_id)
@@ -128,7 +149,7 @@ class Transaction:
         await self._ends.end(HalfMessage.stored(self.result), resolution, self._timeout_s)
 
     def _leave_open(self, state: _State) -> None:
-        """From now on the block does not end it."""
+        """Note that the block does not end the transaction from now on."""
         PROCESS.check()
         if self._state is _State.NEW:
             raise self._illegal("has not begun: use it in a with block")

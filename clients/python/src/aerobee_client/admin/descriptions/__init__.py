@@ -1,6 +1,7 @@
-"""The results of an admin client: frozen dataclasses, which `dataclasses.asdict` turns into JSON.
+"""Define the results of an admin client: frozen dataclasses.
 
-`of` makes one from messages of the contract. Times are milliseconds since the epoch, sizes bytes.
+`dataclasses.asdict` turns them into JSON. `of` makes one from messages of the contract. Times are
+milliseconds since the epoch, sizes are bytes.
 """
 
 from aerobee_client.admin.descriptions.brokers import (

@@ -1,4 +1,4 @@
-"""Brokers, and what each of them has."""
+"""Describe brokers and their contents."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConflict:
-    """Two processes that have one `brokerId` of one broker name. The `holder` is registered, the
-    `newcomer` was rejected within the last two minutes. A store id is "" where the store has none.
+    """Two processes that have the same `brokerId` of the same broker name.
+
+    The `holder` is registered. The `newcomer` was rejected within the last two minutes. A store id
+    is "" if the store has none.
     """
 
     broker_name: str
@@ -75,7 +77,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """State and counters of a broker; the fields are those of GetBrokerStatusResponse."""
+    """State and counters of a broker, with the fields of GetBrokerStatusResponse."""
 
     cluster: str
     broker_name: str
@@ -86,7 +88,7 @@ class BrokerStatus:
     min_physical_offset: int
     max_physical_offset: int
     flushed_physical_offset: int
-    # Why the store takes no writes; "": it takes them.
+    # Why the store does not accept writes; "" if it does.
     read_only_reason: str
     messages_in_total: int
     messages_out_total: int
@@ -97,26 +99,26 @@ class BrokerStatus:
     disk_total_bytes: int
     parked_pulls: int
     parked_pops: int
-    # Delay queue → messages not delivered yet.
+    # Delay queue → messages that are not delivered yet.
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
-    # When it began to drain; 0: it takes messages.
+    # When it began to drain; 0 if it accepts messages.
     draining_since_ms: int
-    # Its clock as it answered.
+    # Its current time when it answered.
     now_timestamp_ms: int
-    # Percent used above which expired messages go at any hour; above which, or with fewer bytes
-    # free than that, producers are refused.
+    # Percentages of used disk space. Above the first, expired messages are deleted at any hour.
+    # Above the second, or with fewer free bytes than the minimum, producers are refused.
     disk_max_used_percent: int
     disk_full_percent: int
     disk_min_free_bytes: int
-    # What it may hold; 0: unknown.
+    # The memory limit of the process; 0 if unknown.
     memory_limit_bytes: int
-    # A file of the commit log expires when all of its records are older, and is deleted in one of
-    # these hours of the broker's day.
+    # A file of the commit log expires when all of its records are older than this. It is deleted in
+    # one of these hours of the broker's local day.
     file_reserved_time_ms: int
     delete_when: tuple[int, ...]
     commit_log_file_bytes: int
-    # When each record that was asked about is deleted for its age at the earliest; 0: never.
+    # The earliest time at which each requested record is deleted for its age; 0 for never.
     expiry_timestamps_ms: tuple[int, ...]
 
     @classmethod
@@ -133,27 +135,27 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class BrokerBacklog:
-    """What has yet to leave a broker before it can be removed; in messages, only what is not 0."""
+    """Messages that must leave a broker before it can be removed. Zero counts are left out."""
 
     broker_name: str
-    # When it began to drain; 0: it takes messages.
+    # When it began to drain; 0 if it accepts messages.
     draining_since_ms: int
-    # Not consumed yet, retry topics included.
+    # Not consumed yet, including retry topics.
     lags: tuple[GroupLag, ...]
     # Popped and not acknowledged yet.
     in_flight: int
-    # Delay queue → messages not delivered yet.
+    # Delay queue → messages that are not delivered yet.
     delayed_messages: Mapping[str, int]
     # Topic → transactions that have not ended.
     half_messages: Mapping[str, int]
-    # Topic → messages that nobody waits for, and that are out of reach without the broker.
+    # Topic → messages that no consumer waits for. They are unavailable without the broker.
     dead_letters: Mapping[str, int]
-    # The same of topics that no group has read.
+    # Topic → messages, for topics that no group has read.
     unread_topics: Mapping[str, int]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits for this broker any more."""
+        """True if no messages remain that depend on this broker."""
         return not (self.lags or self.in_flight or self.delayed_messages or self.half_messages)
 
     @classmethod

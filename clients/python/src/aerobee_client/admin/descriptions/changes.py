@@ -1,4 +1,4 @@
-"""What creating or changing topics and groups did, would do, or refuses to do."""
+"""Describe the results of creating or changing topics and groups, including refusals."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ATTRIBUTES = "attributes"
-# Of an attribute that a topic does not have.
+# The defaults of attributes that a topic does not have.
 _DEFAULT_ATTRIBUTES = {"message.type": "NORMAL"}
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A topic or group on one broker. `created`: False when it existed already."""
+    """A topic or group on one broker. `created`: False if it existed already."""
 
     broker_name: str
     address: str
     created: bool
-    # Name servers that learn of it with the next registration of the broker.
+    # Name servers that get the topic with the next registration of the broker.
     unreachable_namesrvs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting of a topic or group that an update changes on a broker, or that a creation finds
-    different there: then `after` is what was asked for. None: there is no such attribute."""
+    """A setting of a topic or group that differs.
+
+    An update changes it on a broker, or a creation found it different there. In the latter case,
+    `after` is the requested value. None: the attribute does not exist.
+    """
 
     name: str
     broker_name: str
@@ -42,7 +45,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableQueue:
-    """A queue that loses its readers. `messages` 0: it will take messages that nobody can read."""
+    """A queue that loses its readers.
+
+    If `messages` is 0, it is empty, but its future messages would be unreadable.
+    """
 
     name: str
     broker_name: str
@@ -52,7 +58,10 @@ class UnreadableQueue:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What an update changed, or with `dry_run` would change; empty: all was so already."""
+    """The changes of an update, or with `dry_run` the changes that it would make.
+
+    Empty if all settings were already so.
+    """
 
     changes: tuple[Change, ...]
     unreadable: tuple[UnreadableQueue, ...] = ()
@@ -61,8 +70,10 @@ class Update:
 def differences(
     name: str, broker_name: str, before: DataclassInstance, after: DataclassInstance
 ) -> list[Change]:
-    """The settings in which two descriptions of a topic or group differ; what says where it is is
-    the same in both."""
+    """Return the settings in which two descriptions of a topic or group differ.
+
+    Both descriptions are of the same broker.
+    """
     found = []
     for setting in [each.name for each in fields(before)]:
         old, new = getattr(before, setting), getattr(after, setting)
@@ -86,8 +97,11 @@ def _attribute(attributes: Mapping[str, str], key: str) -> str | None:
 
 
 class AlreadyExists(MqError):
-    """A topic or group exists with other settings; nothing was changed. `differences`: in what, on
-    which broker."""
+    """A topic or group exists with other settings. Nothing was changed.
+
+    Attributes:
+        differences: The settings that differ, with their broker.
+    """
 
     def __init__(self, code: Code, kind: str, name: str, differences: Sequence[Change]) -> None:
         listed = ", ".join(

@@ -1,4 +1,4 @@
-"""Connected clients, and where the members of a group contradict each other."""
+"""Describe connected clients, and find members of a group that contradict each other."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class ConsumerDescription:
     # "push", "pull" or "pop"; "clustering" or "broadcasting".
     consume_type: str = "push"
     message_model: str = "clustering"
-    # How it divides the queues, by RocketMQ's name; "": it does not say, or does not divide them.
+    # The name of its strategy in RocketMQ; "" if it does not report one or does not divide queues.
     strategy: str = ""
-    # That it reads now, as "topic/broker/queue id"; of one that pulls.
+    # The queues that it reads now, as "topic/broker/queue id"; only for clients that pull.
     queues: tuple[str, ...] = ()
-    # Those of them whose lock it has, because it consumes in order.
+    # The queues whose lock it holds, because it consumes in order.
     locks: tuple[str, ...] = ()
-    # What it counts (ConsumerStatistics of the contract), as of its last heartbeat; empty: nothing.
+    # Its counts as of its last heartbeat (ConsumerStatistics of the contract); empty if it has
+    # none.
     statistics: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -58,14 +59,17 @@ def _name(broker_name: str, queue: client_pb2.PulledQueue) -> str:
 def _numbers(
     statistics: client_pb2.ConsumerStatistics | client_pb2.ProducerStatistics,
 ) -> dict[str, float]:
-    """All of its numbers; none when all are 0."""
+    """Return all numbers of the statistics; empty if all are 0."""
     if not statistics.ListFields():
         return {}
     return {name: getattr(statistics, name) for name in statistics.DESCRIPTOR.fields_by_name}
 
 
 def _consumer_numbers(data: client_pb2.ConsumerData) -> dict[str, float]:
-    """Without queues and lag of one that pops: it has no queues, and does not know what is left."""
+    """Return the numbers of a consumer.
+
+    A client that pops owns no queues and does not know its lag, so these two are left out.
+    """
     numbers = _numbers(data.statistics)
     if data.consume_type == client_pb2.POP:
         return {name: value for name, value in numbers.items() if name not in ("queues", "lag")}
@@ -76,25 +80,25 @@ def _consumer_numbers(data: client_pb2.ConsumerData) -> dict[str, float]:
 class ClientDescription:
     client_id: str
     address: str
-    # As it names them; "" where it does not.
+    # As the client reports them; "" if it does not.
     language: str
     version: str
-    # Where the proxy is through which it calls; "": it calls by itself.
+    # The address of the proxy that it uses; "" if it connects directly.
     proxy: str = ""
-    # Its first heartbeat at a broker since that broker started, and its last one at any.
+    # The first heartbeat at a broker since that broker started, and the last one at any broker.
     since_timestamp_ms: int = 0
     last_update_timestamp_ms: int = 0
     producer_groups: tuple[str, ...] = ()
-    # Of producers of the official SDKs; others do not say.
+    # Only producers of the official SDKs report them.
     published_topics: tuple[str, ...] = ()
     consumer_groups: tuple[str, ...] = ()
-    # Group → how it consumes.
+    # Group → how the client consumes.
     consumers: Mapping[str, ConsumerDescription] = field(default_factory=dict)
-    # What its producer counts (ProducerStatistics of the contract); empty: nothing.
+    # Counts of its producer (ProducerStatistics of the contract); empty if it has none.
     producer_statistics: Mapping[str, float] = field(default_factory=dict)
     # Topic → expression.
     subscriptions: Mapping[str, str] = field(default_factory=dict)
-    # Where it is connected.
+    # The brokers that it is connected to.
     brokers: tuple[str, ...] = ()
 
     @classmethod
@@ -117,7 +121,7 @@ class ClientDescription:
         )
 
     def merged(self, other: ClientDescription) -> ClientDescription:
-        """The same client as two brokers know it: the one that heard of it last decides."""
+        """Merge what two brokers know about the same client. The newer heartbeat decides."""
         newer, older = self, other
         if other.last_update_timestamp_ms > self.last_update_timestamp_ms:
             newer, older = other, self
@@ -132,19 +136,25 @@ class ClientDescription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConflict:
-    """Members of a group subscribe differently to a topic. A message goes to one member; if its
-    filter drops it, the group loses it unnoticed."""
+    """Members of a group subscribe differently to a topic.
+
+    A message goes to one member. If the filter of that member drops it, the group loses the message
+    unnoticed.
+    """
 
     topic: str
-    # Expression → the clients that subscribe so; "": those that do not subscribe to the topic.
+    # Expression → the clients that use it; "" for clients that do not subscribe to the topic.
     expressions: Mapping[str, tuple[str, ...]]
 
 
 def subscription_conflicts(
     clients: Iterable[ClientDescription], group: str
 ) -> list[SubscriptionConflict]:
-    """Of the members of `group` among `clients`, by topic. A member that has not said what it
-    subscribes to does not count, nor do retry topics, which only classic clients name."""
+    """Return the conflicts between the members of `group` among `clients`, by topic.
+
+    Members without reported subscriptions do not count. Neither do retry topics, which only classic
+    clients report.
+    """
     members = [each for each in clients if group in each.consumer_groups and each.subscriptions]
     topics = sorted(
         {topic for each in members for topic in each.subscriptions if not is_retry(topic)}
@@ -164,17 +174,20 @@ def subscription_conflicts(
 
 @dataclass(frozen=True, slots=True)
 class MemberConflict:
-    """Members of a group differ in what must be the same: by different strategies some queues have
-    two readers, and others none; members that pull and members that pop read the same messages."""
+    """Members of a group differ in a setting that must be the same.
+
+    With different strategies, some queues have two readers and others none. Members that pull and
+    members that pop read the same messages.
+    """
 
     # "strategy", "message model" or "way to consume".
     setting: str
-    # What they use → the clients that do.
+    # Value → the clients that use it.
     values: Mapping[str, tuple[str, ...]]
 
 
 def member_conflicts(clients: Iterable[ClientDescription], group: str) -> list[MemberConflict]:
-    """Of the members of `group` among `clients`. One that names no strategy does not count."""
+    """Return the conflicts of `group` among `clients`. Members without a strategy do not count."""
     found = []
     members = [(each, each.consumers[group]) for each in clients if group in each.consumers]
     settings: dict[str, Callable[[ConsumerDescription], str]] = {
@@ -194,5 +207,5 @@ def member_conflicts(clients: Iterable[ClientDescription], group: str) -> list[M
 
 
 def _normal(expression: str) -> str:
-    """Equal for tag expressions that differ in order and blanks only; never ""."""
+    """Normalize a tag expression: its order and blanks do not matter. Never returns ""."""
     return SEPARATOR.join(sorted({tag.strip() for tag in expression.split(SEPARATOR)})) or ALL

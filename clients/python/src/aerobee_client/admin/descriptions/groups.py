@@ -1,4 +1,4 @@
-"""Consumer groups and how far they are."""
+"""Describe consumer groups and their progress."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class GroupDescription:
     consumer_group: str
     # Deliveries before a message is dead-lettered.
     max_attempts: int
-    # Before each retry; empty: the broker's delay levels from level 3 on.
+    # Delay before each retry; empty for the broker's delay levels from level 3 on.
     retry_delays_ms: tuple[int, ...]
     consume_enable: bool
-    # False: consumers that pop begin at the end of a topic.
+    # If False, consumers that pop begin at the end of a topic.
     consume_from_min_enable: bool
-    # In which it consumes: auto (topics of the type FIFO in order), on or off.
+    # The order of consumption: auto (topics of the type FIFO in order), on or off.
     order: str
     brokers: tuple[str, ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
-    # In place of `retry_delays_ms`.
+    # Replaces `retry_delays_ms`.
     exponential_retry: ExponentialRetryPolicy | None = None
 
     @classmethod
@@ -54,13 +54,13 @@ class QueueProgress:
     queue_id: int
     min_offset: int
     max_offset: int
-    # None: the group has not consumed from this queue, or has an offset in each lite topic of it.
+    # None: the group has not consumed from this queue, or has an offset in each of its lite topics.
     consumer_offset: int | None
     # Messages that are stored and not consumed yet.
     lag: int
-    # Store time of the last message consumed; 0: unknown.
+    # Store time of the last consumed message; 0 if unknown.
     last_timestamp_ms: int
-    # The member that owns the queue; "": unknown.
+    # The member that owns the queue; "" if unknown.
     client_id: str
 
     @classmethod
@@ -73,25 +73,25 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class BlockedMessageGroup:
-    """A message group, and the message that the others of it wait for."""
+    """A message group, and the message that blocks its other messages."""
 
     topic: str
     broker_name: str
     queue_id: int
-    # "": the messages of the queue that have none.
+    # "" for the messages of the queue without a message group.
     message_group: str
     queue_offset: int
-    # "": its record cannot be read.
+    # "" if its record cannot be read.
     message_id: str
     # Its deliveries so far.
     attempt: int
     # Messages in flight behind it.
     waiting: int
-    # When it was first delivered; after a start of the broker, when last.
+    # The time of its first delivery; after a restart of the broker, of its last delivery.
     since_timestamp_ms: int
-    # When it is delivered again; 0: at the next receive.
+    # When it is delivered again; 0 for the next receive.
     next_try_timestamp_ms: int
-    # Who received it last; "": unknown.
+    # The client that received it last; "" if unknown.
     client_id: str
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Descriptions out of messages of the contract."""
+"""Make descriptions from messages of the contract."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 def like(description: type[D], source: Message, **values: Any) -> D:
-    """A description with `values`, and for all other fields what `source` has under their names:
-    maps as dicts, repeated fields as tuples."""
+    """Return a description with `values`, and all other fields from `source` by name.
+
+    Maps become dicts, and repeated fields become tuples.
+    """
     for name in [each.name for each in fields(description) if each.name not in values]:
         value = getattr(source, name)
         if isinstance(value, MutableMapping):

@@ -1,4 +1,4 @@
-"""Lite topics, and the clients that subscribe to them."""
+"""Describe lite topics, and the clients that subscribe to them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from aerobee.broker.v1 import lite_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteTopicDescription:
-    """What one queue of its parent has of a lite topic. `messages`: that are stored; `lag`: of them
-    those that the group has not settled. `oldest_timestamp_ms`: when the first of these was stored,
-    or, without any, the first of all; 0: it cannot be read. `subscribers`: clients that get it, of
-    the group or, without one, of all groups."""
+    """The part of a lite topic in one queue of its parent.
+
+    `messages` counts stored messages. `lag` counts those that the group has not settled.
+    `oldest_timestamp_ms` is the store time of the first unsettled message, or of the first message
+    if all are settled; 0 if it cannot be read. `subscribers` counts the clients of the group, or of
+    all groups if no group is given.
+    """
 
     lite_topic: str
     broker_name: str
@@ -41,7 +44,7 @@ class LiteTopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteTopics:
-    """The first of a parent's lite topics, and how many it has in all."""
+    """Some lite topics of a parent, and the number of all of them."""
 
     topics: tuple[LiteTopicDescription, ...]
     total: int
@@ -49,9 +52,12 @@ class LiteTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteClientDescription:
-    """A client that subscribes to lite topics of a parent, in one group. `lite_topics`: to how
-    many; 0 with `wildcard`: it gets all. `ready`: lite topics of which a message waits for it.
-    `silent_ms`: since a broker heard of it; after 180,000 it is gone."""
+    """A client that subscribes to lite topics of a parent, in one group.
+
+    `lite_topics` counts its subscriptions; with `wildcard` it is 0, and the client gets all lite
+    topics. `ready` counts lite topics with a message for it. `silent_ms` is the time since its last
+    contact with a broker. After 180,000 ms the client is dropped.
+    """
 
     consumer_group: str
     client_id: str
@@ -74,7 +80,7 @@ class LiteClientDescription:
         )
 
     def merged(self, other: LiteClientDescription) -> LiteClientDescription:
-        """With what another broker knows of it: each has all of its subscriptions."""
+        """Merge two brokers' descriptions. Each broker knows all subscriptions."""
         return replace(
             self,
             brokers=self.brokers + other.brokers,
@@ -85,7 +91,7 @@ class LiteClientDescription:
 
 
 def merged(clients: Iterable[LiteClientDescription]) -> list[LiteClientDescription]:
-    """Each client once, sorted by group and id."""
+    """Return each client once, sorted by group and id."""
     found: dict[tuple[str, str], LiteClientDescription] = {}
     for client in clients:
         key = client.consumer_group, client.client_id

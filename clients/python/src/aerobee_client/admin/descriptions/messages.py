@@ -1,4 +1,4 @@
-"""Messages that were browsed."""
+"""Describe messages that were browsed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from aerobee_client.message import ReceivedMessage
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """Part of a queue. `status`: FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (read on from
-    next_begin_offset)."""
+    """Part of a queue.
+
+    `status` is FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (continue at next_begin_offset).
+    """
 
     status: str
     broker_name: str
@@ -25,7 +27,7 @@ class Browsed:
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    # Records between the asked offset and next_begin_offset that failed their check.
+    # Records before next_begin_offset, from the requested offset on, that failed their check.
     corrupted_count: int
 
     @classmethod
@@ -34,5 +36,5 @@ class Browsed:
         return like(cls, response, status=status, broker_name=broker_name)
 
     def messages(self) -> list[ReceivedMessage]:
-        """The records decoded. Raises MESSAGE_CORRUPTED."""
+        """Decode the records. Raises MESSAGE_CORRUPTED."""
         return received(self.records, self.broker_name)

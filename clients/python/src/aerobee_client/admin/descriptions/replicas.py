@@ -1,4 +1,4 @@
-"""The replicas of a broker group."""
+"""Describe the replicas of a broker group."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDescription:
-    """One replica, by what it says itself and, for `in_sync`, `connected`, `lag_bytes` and
-    `behind_ms`, its master. Offsets are physical ones of the commit log, in bytes.
+    """One replica. Offsets are physical offsets of the commit log, in bytes.
 
-    `role`: "master", "slave", "refused" (a slave that follows nobody until somebody changes
-    something: `reason`) or "candidate" (without a role). `replica_id`: its brokerId by its options,
-    the same in every role. `epoch`: the highest that it has heard of. `in_sync`: it may become
-    master without a loss; None: neither a master tells nor etcd. `lag_bytes`, `behind_ms`: what it
-    lacks of its master's log and for how long it has lacked any; None: nobody knows.
-    `clock_offset_ms`: how far its wall clock is ahead of its master's; None: not known.
-    `master_end_offset`: of a slave, where its master's log ended when it last told; 0: it has not.
-    `coordinator_reachable`: whether etcd answers this replica; None: there is none.
-    `in_sync_replicas`: of a master, the ids of its set; of another where there is no master, those
-    that it last read at etcd.
-    `epochs`: epoch → physical offset where the log of its master began.
-    `damaged_ranges`, `damaged_bytes`: parts of its log that are known to be damaged, and are not
-    repaired. `repaired_records`: repaired from other replicas since it started.
-    `scrubbed_timestamp_ms`: when its whole log was last checked, in milliseconds since the epoch;
-    0: not since it started.
+    Most fields are reported by the replica. `in_sync`, `connected`, `lag_bytes` and `behind_ms` are
+    reported by its master.
+
+    Attributes:
+        role: "master", "slave", "candidate" (without a role) or "refused" (a slave that follows no
+            master until an operator changes something: see `reason`).
+        replica_id: Its configured brokerId, the same in every role.
+        epoch: The highest epoch that it knows.
+        in_sync: Whether it can become master without a loss; None if neither a master nor etcd
+            reports it.
+        lag_bytes: The missing bytes of its master's log; None if unknown.
+        behind_ms: Milliseconds since it was last up to date; None if unknown.
+        clock_offset_ms: How far its wall clock is ahead of its master's; None if unknown.
+        master_end_offset: For a slave, the last reported end of its master's log; 0 if it was not
+            reported yet.
+        coordinator_reachable: Whether etcd answers this replica; None if etcd is not used.
+        in_sync_replicas: For a master, the ids of its in-sync set. Without a master, the ids that
+            the replica last read from etcd.
+        epochs: Epoch → physical offset at which the log of its master began.
+        damaged_ranges: The number of parts of its log that are damaged and not repaired.
+        damaged_bytes: The size of these parts.
+        repaired_records: Records repaired from other replicas since it started.
+        scrubbed_timestamp_ms: When its whole log was last checked, in milliseconds since the epoch;
+            0 if not since it started.
     """
 
     broker_name: str
@@ -72,11 +80,11 @@ class ReplicaDescription:
         status: replica_pb2.GetReplicationStatusResponse,
         master: replica_pb2.GetReplicationStatusResponse | None,
     ) -> Self:
-        """`master`: the status of the group's master; None: there is none that answers."""
+        """Make a description. `master`: the status of the master; None without an answer."""
         log = status.replica
         is_master = status.role == "master"
         seen = _seen_by(master, log.replica_id)
-        # Without a master, what the replica has read at etcd.
+        # Without a master, use the ids that the replica has read from etcd.
         members = tuple(status.set_at_coordinator if master is None else master.master.in_sync)
         return cls(
             broker_name=log.broker_name,
@@ -116,8 +124,10 @@ class ReplicaDescription:
 
     @property
     def copied_percent(self) -> int | None:
-        """Of a replica that copies its master's log: how much of it it has. None: it copies none,
-        or does not know how much there is."""
+        """How much of its master's log a replica that copies it has, in percent.
+
+        None if it does not copy a log or does not know the size.
+        """
         whole = self.master_end_offset - self.lowest_offset
         if not self.copying or whole <= 0:
             return None
@@ -125,14 +135,17 @@ class ReplicaDescription:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far its log goes, and in which epoch: the highest has the most."""
+        """How far its log reaches, as (epoch, end offset). The highest value is furthest."""
         return max(self.epochs, default=0), self.end_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionResult:
-    """`handed_over`: the master before it did so, and no send failed for it; else that one could
-    not be reached. `was_master`: it was master already."""
+    """The result of a promotion.
+
+    `handed_over`: the previous master handed over, and no send failed for it. False: it could not
+    be reached. `was_master`: the replica was already the master.
+    """
 
     broker_name: str
     replica_id: int
@@ -144,9 +157,11 @@ class PromotionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedFile:
-    """A part of a replica's log that was cut, where it left that of a master, and is kept.
-    `address`: of the replica. `epoch`: in which it was written, as far as the replica knew.
-    `begin_offset`: the physical offset at which it was cut. `size`: in bytes."""
+    """A part of a replica's log that was cut off because it differs from the master's, and kept.
+
+    `address` is that of the replica. `epoch` is the epoch in which it was written, as far as the
+    replica knew. `begin_offset` is the physical offset of the cut. `size` is in bytes.
+    """
 
     broker_name: str
     replica_id: int
@@ -159,10 +174,13 @@ class DivergedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedMessage:
-    """A message that was cut. `topic`, `queue_id`: where it was, or was to come after its delay.
-    `kind`: "message", "delayed", "retry", "dead letter" or "half message", which is not sent again.
-    `physical_offset`: in the log that was cut. `stored`: a broker has a message of this id there,
-    and `reconsume_times` at least."""
+    """A message in a part that was cut off.
+
+    `topic` and `queue_id` are its place, or its destination after a delay. `kind` is "message",
+    "delayed", "retry", "dead letter" or "half message"; a half message is not sent again.
+    `physical_offset` is its offset in the log that was cut. `stored`: a broker has a message with
+    this id there, with at least the same `reconsume_times`.
+    """
 
     topic: str
     kind: str
@@ -179,15 +197,18 @@ class DivergedMessage:
 
     @property
     def is_missing(self) -> bool:
-        """Whether it is to be sent again."""
+        """True if the message should be sent again."""
         return not self.stored and self.kind != "half message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedPage:
-    """`next_position`: where the next page begins; without messages and further on by nothing, the
-    file has ended. `internal_count`: records that are no messages of clients. `corrupted_count`:
-    records that fail their check."""
+    """A page of such messages.
+
+    `next_position` is the start of the next page. If it does not advance and the page is empty, the
+    file has ended. `internal_count` counts records that are not messages of clients.
+    `corrupted_count` counts records that failed their check.
+    """
 
     messages: Sequence[DivergedMessage]
     next_position: int

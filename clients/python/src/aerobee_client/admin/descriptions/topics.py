@@ -1,4 +1,4 @@
-"""Topics, their routes and their queues."""
+"""Describe topics, their routes and their queues."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class QueueStatus:
     min_offset: int
     # The offset of the next message.
     max_offset: int
-    # Store times; 0 in an empty queue.
+    # Store times; 0 for an empty queue.
     earliest_timestamp_ms: int
     latest_timestamp_ms: int
 
@@ -87,8 +87,10 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """The queues of a topic on one broker: queue id → min and max offset. Queues from
-    `read_queue_count` on are not read any more."""
+    """The queues of a topic on one broker: queue id → lowest and highest offset.
+
+    Queues with ids of `read_queue_count` and above are not readable.
+    """
 
     topic: str
     broker_name: str
@@ -113,10 +115,13 @@ class QueueOffset:
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """What a broker got so that it shares the load of a topic. `queues`: of the topic there."""
+    """The topic and groups that a broker got so that it shares the load of a topic.
+
+    `queues`: the number of queues of the topic on this broker.
+    """
 
     broker_name: str
     address: str
     queues: int
-    # Consumer groups that it lacked, and got with the settings that they have elsewhere.
+    # Consumer groups that were missing there and were created with their settings on other brokers.
     groups: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""What was cut off the log of a replica: which messages it holds, and sending them again."""
+"""List the messages that were cut off the log of a replica, and send them again."""

@@ -1,4 +1,4 @@
-"""Reading what was cut off the logs of replicas, and sending it again: part of AsyncAdminClient."""
+"""Read what was cut off the logs of replicas, and send it again: part of AsyncAdminClient."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aerobee_wire.record import BLANK, MAGIC_BLANK, CorruptRecord, Record, decod
 from aerobee_wire.status import Code, MqError
 
 QUERIES_AT_ONCE = 32
-SEND_MESSAGES, SEND_BYTES = 256, 1 << 20  # of one request, which stores all or none
-SEND_S = 30.0  # a replica may join, or be elected, meanwhile
+SEND_MESSAGES, SEND_BYTES = 256, 1 << 20  # limits of one request, which stores all or none
+SEND_S = 30.0  # a replica may join, or be elected, in the meantime
 _PRODUCER_GROUP = "aerobee-diverged"
 
 
@@ -26,9 +26,18 @@ class DivergedAdmin(ReplicaAdmin):
     async def list_diverged(
         self, broker_name: str, *, silent: list[MqError] | None = None
     ) -> list[d.DivergedFile]:
-        """What the replicas of a broker keep of their logs that was cut, by replica id. `silent`:
-        collects the errors of those that do not answer, as in `replicas`. Raises
-        BROKER_NOT_EXIST."""
+        """Return the kept parts of logs that the replicas of a broker have cut off, by replica id.
+
+        Args:
+            broker_name: The name of the broker.
+            silent: Collects the errors of replicas that do not answer: see `replicas`.
+
+        Returns:
+            The parts.
+
+        Raises:
+            MqError: BROKER_NOT_EXIST if no such broker is registered.
+        """
         replicas = await self.replicas(broker_name, silent=silent)
         request = replica_pb2.ListDivergedRequest()
         asked = [
@@ -51,8 +60,18 @@ class DivergedAdmin(ReplicaAdmin):
         ]
 
     async def read_diverged(self, file: d.DivergedFile, position: int = 0) -> d.DivergedPage:
-        """The messages of a part of what was cut, and which of them a broker has in its log.
-        `position`: 0, or where the page before ends. Raises QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
+        """Return messages of a part that was cut off, and which of them a broker has in its log.
+
+        Args:
+            file: The part.
+            position: 0, or the end of the previous page.
+
+        Returns:
+            A page of messages.
+
+        Raises:
+            MqError: QUERY_NOT_FOUND or MESSAGE_CORRUPTED.
+        """
         answer = await self._brokers.ask(
             file.broker_name,
             file.address,
@@ -76,9 +95,20 @@ class DivergedAdmin(ReplicaAdmin):
     async def resend_diverged(
         self, file: d.DivergedFile, messages: Sequence[d.DivergedMessage]
     ) -> int:
-        """Sends messages of a page again, each to its topic and queue, under its message id, to the
-        master of the broker that it was cut from. Returns how many were stored. Raises the first
-        failure; what was stored before it is stored."""
+        """Send messages of a page again, each to its topic and queue, under its message id.
+
+        They go to the master of the broker from which they were cut off.
+
+        Args:
+            file: The part.
+            messages: The messages to send.
+
+        Returns:
+            The number of stored messages.
+
+        Raises:
+            MqError: The first failure. Messages before it are stored.
+        """
         masters = await self._brokers.masters()
         if file.broker_name not in masters:
             raise MqError(
@@ -98,8 +128,10 @@ class DivergedAdmin(ReplicaAdmin):
         return sent
 
     async def _stored(self, records: Sequence[Record]) -> list[bool]:
-        """Whether a broker has a message of this id in its log: its producer may have sent it again
-        after the failover, and to any broker."""
+        """Return for each record whether a broker has a message with its id in its log.
+
+        Its producer may have sent it again after the failover, to any broker.
+        """
         masters = await self._brokers.masters()
         slots = asyncio.Semaphore(QUERIES_AT_ONCE)
 
@@ -116,7 +148,7 @@ class DivergedAdmin(ReplicaAdmin):
             )
 
         async def is_stored(record: Record) -> bool:
-            # Where it waits, it has another topic.
+            # While it waits, it is in another topic.
             places = sorted({rules.topic_of(record), record.topic})
             return any([await found(record, topic) for topic in places])
 
@@ -124,7 +156,7 @@ class DivergedAdmin(ReplicaAdmin):
 
 
 def _records(data: bytes) -> tuple[list[Record], int]:
-    """The records, and how many fail their check."""
+    """Return the records, and the number of records that fail their check."""
     found: list[Record] = []
     at = corrupted = 0
     while at < len(data):
@@ -173,7 +205,7 @@ def _message(file: d.DivergedFile, given: d.DivergedMessage) -> message_pb2.Mess
 
 
 def _batches(messages: Iterable[d.DivergedMessage]) -> Iterable[list[d.DivergedMessage]]:
-    """In order; each of one topic, so that one that is refused does not stop the others."""
+    """Return batches in order. Each has one topic, so that a refused topic does not stop others."""
     batch: list[d.DivergedMessage] = []
     size = 0
     for message in messages:

@@ -1,5 +1,6 @@
-"""The rules of sending again what was cut: which records are messages of clients, to which topic
-each is sent, and with which properties. Pure.
+"""Decide which records that were cut off are sent again, to which topic, and with what properties.
+
+Only records that are messages of clients are sent again. Pure.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from aerobee_wire.record import Record
 
 
 class Kind(StrEnum):
-    """Of a record that was cut. A HALF_MESSAGE is not sent again: only its producer knows whether
-    its transaction is to be committed. INTERNAL: of a journal; it says of other records what became
-    of them, and the log that goes on has its own."""
+    """The kind of a record that was cut off.
+
+    A HALF_MESSAGE is not sent again: only its producer knows whether to commit its transaction. An
+    INTERNAL record belongs to a journal about other records. The log that remains has its own.
+    """
 
     MESSAGE = "message"
     DELAYED = "delayed"
@@ -26,7 +29,7 @@ class Kind(StrEnum):
 
 _WAITING = frozenset({topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC})
 
-# Of the way that a message had taken in the log that was cut.
+# Properties of the path of a message through the log that was cut.
 _DROPPED = frozenset(
     {
         names.REAL_TOPIC,
@@ -52,7 +55,7 @@ def kind_of(record: Record) -> Kind:
         return Kind.HALF_MESSAGE
     if topic in _WAITING:
         if names.TIMER_DELETE_UNIQUE_KEY in properties or names.REAL_TOPIC not in properties:
-            return Kind.INTERNAL  # a recall, or nothing that waits
+            return Kind.INTERNAL  # a recall, or a record that does not wait
         real = properties[names.REAL_TOPIC]
         return Kind.RETRY if topics.is_retry(real) else Kind.DELAYED
     if topics.is_system(topic):
@@ -63,12 +66,12 @@ def kind_of(record: Record) -> Kind:
 
 
 def topic_of(record: Record) -> str:
-    """Where the message was, or was to come."""
+    """Return the topic of the message, or its destination."""
     return record.properties.get(names.REAL_TOPIC) or record.topic
 
 
 def queue_of(record: Record) -> int:
-    """The queue of that topic."""
+    """Return the queue of that topic."""
     real = names.whole_number(record.properties.get(names.REAL_QUEUE_ID, ""))
     waits = names.REAL_TOPIC in record.properties
     return real if waits and real is not None else record.queue_id
@@ -79,9 +82,12 @@ def message_id_of(record: Record) -> str:
 
 
 def properties_for(record: Record, resent_from: str) -> dict[str, str]:
-    """What the message is sent with: its own, its message id, and where it was cut. What waits for
-    a time keeps it, what waits for a delay level waits for it once more; what had waited does
-    not."""
+    """Return the properties to send.
+
+    They are those of the message, its message id, and the place of the cut. A message that waits
+    for a time keeps the time. A message that waits for a delay level waits again. A message that
+    had already waited does not wait again.
+    """
     given = record.properties
     kept = {name: value for name, value in given.items() if name not in _DROPPED}
     if record.topic == topics.TIMER_TOPIC and names.TIMER_OUT_MS in given:
@@ -90,6 +96,6 @@ def properties_for(record: Record, resent_from: str) -> dict[str, str]:
         kept.pop(names.TIMER_DELIVER_MS, None)
     if record.topic != topics.SCHEDULE_TOPIC:
         kept.pop(names.DELAY, None)
-    # First: the broker's fast path looks for it there.
+    # First, because the broker's fast path looks for it there.
     unique = {names.UNIQUE_KEY: message_id_of(record)}
     return unique | kept | unique | {names.RESENT_FROM: resent_from}

@@ -1,1 +1,1 @@
-"""Sending dead letters again: what is sent, from where it is read, and what is kept of it."""
+"""Send dead letters again: what is sent, where it is read from, and what is recorded."""

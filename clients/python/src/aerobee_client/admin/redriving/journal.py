@@ -1,17 +1,20 @@
-"""The journal of a redrive, by which one that broke off goes on where it was: a file of JSON lines
-that says of each dead letter that it is being sent, and what became of it.
+"""Keep the journal of a redrive, with which an interrupted redrive resumes.
+
+It is a file of JSON lines. Each dead letter has a line before it is sent and a line with the
+outcome.
 
     {"redrive": 1, "group": "billing", "target": "retry"}
     {"sending": MESSAGE_ID, "letter": OFFSET_MESSAGE_ID}     before it is sent
     {"sent": MESSAGE_ID}                                     after
     {"failed": MESSAGE_ID, "unknown": true}                  after; it may have been stored
 
-The lines before are on the disk (fdatasync) before the first message of their window is sent; those
-after are written when the whole window has its answers, before a further one is announced. So what
-a crash tears is at the end, within MAX_IN_FLIGHT lines that announce and the outcomes of as many:
-it is cut off, and its messages count as in flight. A line elsewhere that is no line of a journal is
-damage, and so is one before the outcome of a message that no line before it announces: what
-announced that message was on the disk, with all lines before it.
+The lines before are on the disk (fdatasync) before the first message of their window is sent. The
+lines after are written when the whole window has its answers, before another window is announced.
+
+A crash therefore tears only the end: up to MAX_IN_FLIGHT announcements, and as many outcomes. The
+torn end is cut off, and its messages count as in flight. An invalid line elsewhere is damage. An
+invalid line is also damage if it precedes the outcome of a message that no earlier line announces:
+the announcement was on the disk, with all lines before it.
 """
 
 from __future__ import annotations
@@ -30,15 +33,15 @@ from aerobee_client.admin.redriving.rules import Target
 from aerobee_wire.status import Code, MqError
 
 VERSION = 1
-# Messages at most that are announced and have no outcome yet.
+# Maximum messages that are announced and have no outcome yet.
 MAX_IN_FLIGHT = 1_536
-# Lines that a crash may have torn: outcomes, and what is announced.
+# Lines that a crash may have torn: outcomes and announcements.
 _TORN_LINES = 2 * MAX_IN_FLIGHT
-_ROWS = 4_096  # given to MessageIds at a time
+_ROWS = 4_096  # rows passed to MessageIds at a time
 
 
 class Journal:
-    """What earlier runs have told of their messages is in the MessageIds that `open` got."""
+    """The journal. `open` has put the messages of earlier runs into its MessageIds."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor: int | None = descriptor
@@ -54,11 +57,11 @@ class Journal:
         *,
         read_only: bool = False,
     ) -> Self:
-        """Begins a journal, or goes on with the one that is there, whose message ids `ids` gets.
-        `read_only`: for a dry run; an absent file is an empty journal.
+        """Begin a journal, or resume the existing one and load its message ids into `ids`.
 
-        Raises INVALID_PARAMETER: a journal of another group or target, a file that is none, a
-        damaged one, one that another redrive is writing; OSError.
+        `read_only`: for a dry run; a missing file is an empty journal. Raises INVALID_PARAMETER for
+        a journal of another group or target, a file that is not a journal, a damaged journal, and
+        one that another redrive is writing. Raises OSError.
         """
         header = {"redrive": VERSION, "group": consumer_group, "target": str(target)}
         if read_only:
@@ -93,25 +96,27 @@ class Journal:
         return self._descriptor
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the file. May be called twice."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def sending(self, letters: Iterable[tuple[str, str]]) -> None:
-        """Message ids and offset message ids of a window that is about to be sent. They are to be
-        synced first. Raises OSError, after which nothing may be sent."""
+        """Write the message ids and offset message ids of a window before it is sent.
+
+        Call `sync` before sending. Raises OSError; then no message of the window may be sent.
+        """
         self._write(
             f'{{"sending": {_quoted(message_id)}, "letter": {_quoted(letter)}}}\n'
             for message_id, letter in letters
         )
 
     def finished(self, outcomes: Iterable[Outcome]) -> None:
-        """What became of a window. Raises OSError; the window counts as in flight then."""
+        """Write the outcomes of a window. Raises OSError; the window then counts as in flight."""
         self._write(map(_line_after, outcomes))
 
     def sync(self) -> None:
-        """What is written is on the disk then."""
+        """Wait until everything written is on the disk."""
         os.fdatasync(self._open)
 
     def _write(self, lines: Iterable[str]) -> None:
@@ -120,7 +125,7 @@ class Journal:
             left = left[os.write(self._open, left) :]
 
     def _load(self, header: dict[str, Any], ids: MessageIds) -> int:
-        """Returns where the last whole line ends; 0 for a file without one."""
+        """Load a journal. Return the end of the last whole line; 0 for a file without one."""
         end = 0
         pending: dict[str, str] = {}  # message id → offset message id, without an outcome yet
         rows: list[tuple[str, str, Claim]] = []
@@ -139,8 +144,11 @@ class Journal:
         return end
 
     def _lines(self) -> Iterator[tuple[Any, int]]:
-        """The whole lines as JSON, None for what is none, and where each ends. A last line without
-        a line end was torn: it is left out, unless it is no beginning of a journal."""
+        """Yield the whole lines as JSON (None for invalid JSON), and the end of each.
+
+        A last line without a line end was torn. It is left out, unless it cannot be the beginning
+        of a journal.
+        """
         end = 0
         with os.fdopen(os.dup(self._open), "rb") as file:
             file.seek(0)
@@ -153,7 +161,7 @@ class Journal:
 
     def _check_header(self, line: Any, header: dict[str, Any]) -> None:
         if not isinstance(line, dict) or "redrive" not in line:
-            raise self._refused("is no journal of a redrive: give another file")
+            raise self._refused("is not the journal of a redrive: give another file")
         if line.get("redrive") != VERSION:
             raise self._refused(
                 f"is a journal of version {line['redrive']}, and this program writes {VERSION}: "
@@ -167,8 +175,11 @@ class Journal:
                 )
 
     def _check_torn(self, number: int, pending: Container[str]) -> None:
-        """Raises INVALID_PARAMETER when the lines that follow cannot be those of a crash: more than
-        it tears, or the outcome of a message that is not `pending` before."""
+        """Raise INVALID_PARAMETER if the following lines cannot result from a crash.
+
+        That is the case if they are more than a crash tears, or if they contain the outcome of a
+        message that is not in `pending`.
+        """
         after = 0
         announced_before = True
         for line, _ in islice(self._lines(), number, None):
@@ -178,7 +189,7 @@ class Journal:
                     announced_before = announced_before and message_id in pending
         if after > _TORN_LINES or not announced_before:
             raise self._refused(
-                f"is damaged: line {number} is no line of a journal, and {after:,} follow it; "
+                f"is damaged: line {number} is not a line of a journal, and {after:,} follow it; "
                 "restore the file, or begin another one, which sends everything again"
             )
 
@@ -189,12 +200,12 @@ class Journal:
 _HEADER_START = b'{"redrive": '
 
 
-# A string as JSON, in ASCII; a quarter of the time of json.dumps.
+# Returns a string as JSON in ASCII, in a quarter of the time of json.dumps.
 _quoted = json.encoder.encode_basestring_ascii
 
 
 def _line_after(outcome: Outcome) -> str:
-    """Empty for what was not to be sent."""
+    """Return the line for an outcome; empty for a message that was not to be sent."""
     if outcome.status is Status.SENT:
         return f'{{"sent": {_quoted(outcome.message_id)}}}\n'
     if outcome.status is not Status.FAILED:
@@ -211,7 +222,7 @@ def _json(line: bytes) -> Any:
 
 
 def _apply(line: Any, pending: dict[str, str], rows: list[tuple[str, str, Claim]]) -> bool:
-    """Takes in one line; False when it is none that follows from those before it."""
+    """Apply one line. Return False if it is invalid after the preceding ones."""
     match line:
         case {"sending": str(message_id), "letter": str(letter)}:
             if message_id in pending:  # of a run that was killed; this one may fail

@@ -1,8 +1,8 @@
-"""Dead letters that a file lists: the `redrive.jsonl` of a report, or what `dlq export` wrote. They
-are read by their places, in ranges of neighbours, as pages of a queue.
+"""Read dead letters that a file lists: `redrive.jsonl` of a report, or the output of `dlq export`.
 
-A line is a JSON object with "topic", "broker_name", "queue_id", "queue_offset" and "message_id";
-whatever else it has is not looked at.
+They are read by their places, in ranges of neighbours, as pages of a queue. Each line is a JSON
+object with "topic", "broker_name", "queue_id", "queue_offset" and "message_id". Other fields are
+ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.client import AsyncAdminClient
     from aerobee_client.message import ReceivedMessage
 
-# Lines that are in memory at once, and sorted by their places.
+# Lines that are in memory at a time, and sorted by their places.
 LINES_AT_ONCE = 8_192
-# Records between two listed ones that are read with them, to spare a call.
+# Records between two listed ones that are read with them, to save a call.
 GAP = 64
 _MAX_OFFSET = (1 << 63) - 1
 
@@ -36,14 +36,14 @@ class Place(NamedTuple):
     queue_id: int
     queue_offset: int
     message_id: str
-    offset_message_id: str  # "" when the line does not tell
+    offset_message_id: str  # "" if the line does not contain it
 
 
 class ListedDeadLetters:
     """The dead letters of one group that are listed in the file `path`.
 
-    `corrupted`, `scanned`, `total`: as DeadLetters has them; of the lines of the file. What is not
-    at its place is given as Missing.
+    `corrupted`, `scanned` and `total`: see DeadLetters; `total` and `scanned` count lines of the
+    file. A message that is not at its place is returned as Missing.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ListedDeadLetters:
         path: Path,
         selection: Selection,
     ) -> None:
-        """Raises INVALID_PARAMETER for an illegal group name."""
+        """Prepare to read. Raises INVALID_PARAMETER for an invalid group name."""
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.topic = dead_letter_topic(consumer_group)
@@ -67,17 +67,16 @@ class ListedDeadLetters:
 
     @property
     def complete(self) -> bool:
-        """Whether every record could be read so far."""
+        """True if every record could be read so far."""
         return not self.corrupted
 
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage | Missing]]:
-        """Those of the selection, in the order of the file, but for neighbours; a list for each
-        range that is read. The whole file is checked first.
+        """Yield the dead letters of the selection, one list per range that is read.
 
-        Raises INVALID_PARAMETER that names the line which is wrong, or of another group, and for a
-        pipe;
-        BROKER_NOT_EXIST, TOPIC_NOT_EXIST when no name server knows a broker that it names, or the
-        dead-letter topic; OSError.
+        They are in the order of the file, except that neighbours are sorted. The whole file is
+        checked first. Raises INVALID_PARAMETER for a pipe, and for an invalid line or one of
+        another group, which it names. Raises BROKER_NOT_EXIST or TOPIC_NOT_EXIST if no name server
+        knows a broker of the list or the dead-letter topic. Raises OSError.
         """
         await self._check_brokers(await asyncio.to_thread(self._count))
         places = self._places()
@@ -88,8 +87,8 @@ class ListedDeadLetters:
                 self.scanned += len(run)
 
     def _count(self) -> frozenset[str]:
-        """Counts the lines, and returns the names of the brokers in them."""
-        if self._path.is_fifo():  # the second reading would find nothing
+        """Count the lines, and return the names of the brokers in them."""
+        if self._path.is_fifo():  # a second reading would find no data
             raise MqError(
                 Code.INVALID_PARAMETER,
                 f"{self._path} is a pipe, and a list is read twice: write it to a file",
@@ -121,7 +120,7 @@ class ListedDeadLetters:
         try:
             item = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._wrong(number, "is no JSON") from None
+            raise self._wrong(number, "is not JSON") from None
         match item:
             case {
                 "topic": str(topic),
@@ -150,7 +149,7 @@ class ListedDeadLetters:
     async def _read_run(
         self, run: Sequence[Place]
     ) -> AsyncIterator[list[ReceivedMessage | Missing]]:
-        """Of one queue, by ascending offsets."""
+        """Yield the dead letters of one queue, by ascending offsets."""
         broker_name, queue_id = run[0].broker_name, run[0].queue_id
         waiting = {place.queue_offset: place for place in run}
         next_offset, last = run[0].queue_offset, run[-1].queue_offset
@@ -176,8 +175,11 @@ class ListedDeadLetters:
 
 
 def runs(places: Sequence[Place]) -> Iterator[list[Place]]:
-    """Splits places in ascending order into those that are read together: of one queue, each at
-    most GAP records behind the one before. A place that is listed twice is taken once."""
+    """Split sorted places into runs that are read together.
+
+    A run is of one queue, and each place is at most GAP records behind the one before. A place that
+    is listed twice is used once.
+    """
     run: list[Place] = []
     for place in places:
         if run and place[:3] == run[-1][:3]:
@@ -191,7 +193,7 @@ def runs(places: Sequence[Place]) -> Iterator[list[Place]]:
 
 
 def _first(places: Iterator[Place]) -> tuple[Place, ...]:
-    """The next LINES_AT_ONCE; () at the end."""
+    """Return the next LINES_AT_ONCE places; () at the end."""
     return tuple(islice(places, LINES_AT_ONCE))
 
 

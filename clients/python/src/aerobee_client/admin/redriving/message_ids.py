@@ -1,7 +1,7 @@
-"""The message ids of a redrive: which were sent, and from which dead letter.
+"""Keep the message ids of a redrive: which were sent, and from which dead letter.
 
-They lie in a temporary file that SQLite removes when it is closed, so that a million of them take
-no more memory than a thousand.
+They are in a temporary file, which SQLite removes when it is closed. A million of them therefore
+use no more memory than a thousand.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cache
 
-# Of the temporary file, in memory.
+# memory for the temporary file
 CACHE_KIB = 8 * 1024
-# Claims of one statement.
+# claims per statement
 AT_ONCE = 64
 
 
 class Claim(IntEnum):
-    """What is known of a message id when a dead letter has it."""
+    """The state of a message id when a dead letter claims it."""
 
-    NEW = 0  # nothing: it is to be sent
-    UNKNOWN = 1  # a broken-off run may have sent it: it is to be sent again
-    SENT = 2  # this dead letter was sent in an earlier run
-    TAKEN = 3  # another dead letter with this message id was sent, or is
+    NEW = 0  # unknown so far: send it
+    UNKNOWN = 1  # an interrupted run may have sent it: send it again
+    SENT = 2  # an earlier run has sent this dead letter
+    TAKEN = 3  # another dead letter with this message id was or will be sent
 
 
 class MessageIds:
     def __init__(self) -> None:
         self._table = sqlite3.connect("", isolation_level=None)
-        # `letter`: of those of earlier runs; "" of a claim.
+        # `letter`: set for message ids of earlier runs; "" for a claim.
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
@@ -46,31 +46,35 @@ class MessageIds:
         self._table.close()
 
     def load(self, rows: Iterable[tuple[str, str, Claim]]) -> None:
-        """Message ids of earlier runs, with the offset message ids of their dead letters: SENT or
-        UNKNOWN. A later row replaces an earlier one. Raises OSError as `claim`."""
+        """Load message ids of earlier runs (SENT or UNKNOWN), with their offset message ids.
+
+        A later row replaces an earlier one. Raises OSError like `claim`.
+        """
         try:
             self._table.executemany("INSERT OR REPLACE INTO ids VALUES (?, ?, ?, -1)", rows)
         except sqlite3.OperationalError as error:
             raise _disk_error(error) from None
 
     def count(self, claim: Claim) -> int:
-        """How many have this claim."""
+        """Return the number of message ids with this claim."""
         found: tuple[int] = self._table.execute(
             "SELECT COUNT(*) FROM ids WHERE claim = ?", (claim,)
         ).fetchone()
         return found[0]
 
     def claim(self, letters: Sequence[tuple[str, str]]) -> list[Claim]:
-        """Takes message ids for the dead letters with these offset message ids, in this order.
-        Those whose answer is NEW or UNKNOWN are to be sent. Raises OSError when the temporary file
-        cannot be written."""
+        """Claim message ids for the dead letters with these offset message ids, in this order.
+
+        Send the dead letters whose result is NEW or UNKNOWN. Raises OSError if the temporary file
+        cannot be written.
+        """
         claims: list[Claim] = []
         for start in range(0, len(letters), AT_ONCE):
             claims += self._claim_some(letters[start : start + AT_ONCE])
         return claims
 
     def _claim_some(self, letters: Sequence[tuple[str, str]]) -> list[Claim]:
-        first = self._claimed  # each claim has a number of its own
+        first = self._claimed  # each claim has its own number
         self._claimed += len(letters)
         values = [first, *(message_id for message_id, _ in letters)]
         try:
@@ -81,7 +85,7 @@ class MessageIds:
             raise _disk_error(error) from None
 
     def _claim(self, message_id: str, letter: str, number: int) -> Claim:
-        """What became of an insertion, which there was for each."""
+        """Return the result of an insertion, which was made for each claim."""
         taken_by, claim, by_number = self._table.execute(
             "SELECT letter, claim, number FROM ids WHERE message_id = ?", (message_id,)
         ).fetchone()
@@ -97,8 +101,11 @@ class MessageIds:
 
 @cache
 def _insertion(count: int) -> str:
-    """Inserts so many message ids, parameters from the second on; the first one is the number of
-    the first. One statement for all takes a third of the time of `executemany`."""
+    """Return a statement that inserts `count` message ids, given as parameters from the second on.
+
+    The first parameter is the number of the first claim. One statement for all takes a third of the
+    time of `executemany`.
+    """
     rows = [f"(?{index + 2}, '', {Claim.TAKEN:d}, ?1 + {index})" for index in range(count)]
     return "INSERT OR IGNORE INTO ids VALUES " + ", ".join(rows)
 

@@ -1,4 +1,4 @@
-"""A dead letter that was named and is not there."""
+"""Describe a listed dead letter that does not exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Missing(NamedTuple):
-    """`why`: one sentence."""
+    """A dead letter that was listed and is missing. `why`: the reason, in one sentence."""
 
     message_id: str
     offset_message_id: str

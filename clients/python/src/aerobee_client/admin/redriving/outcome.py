@@ -1,4 +1,4 @@
-"""What became of each dead letter of a redrive, and how many of each. Pure."""
+"""Record the outcome of each dead letter of a redrive, and count outcomes. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ class Status(StrEnum):
     FAILED = "failed"
     WOULD_SEND = "would send"  # a dry run
     SKIPPED = "skipped"  # an earlier dead letter has the same message id
-    SENT_BEFORE = "sent before"  # the journal says so
-    MISSING = "missing"  # it was named, and is not in the dead-letter topic (any more)
+    SENT_BEFORE = "sent before"  # according to the journal
+    MISSING = "missing"  # it was listed, and is not (or no longer) in the dead-letter topic
 
 
 class Outcome(NamedTuple):
-    """The result for one dead letter. `perhaps_twice`: it was in flight when an earlier run of the
-    journal broke off, and was sent again under the same message id. `outcome_unknown`: a send that
-    failed may have been stored."""
+    """The result for one dead letter.
+
+    `perhaps_twice`: it was in flight when an earlier run of the journal was interrupted, and was
+    sent again under the same message id. `outcome_unknown`: the send failed, but the message may
+    have been stored.
+    """
 
     message_id: str
     offset_message_id: str
@@ -35,7 +38,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers of outcomes."""
+    """Counts of outcomes."""
 
     by_status: Counter[Status] = field(default_factory=Counter)
     perhaps_twice: int = 0

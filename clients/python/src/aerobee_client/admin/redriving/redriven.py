@@ -1,4 +1,4 @@
-"""A dead letter as a message to send. Pure."""
+"""Turn a dead letter into a message to send. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _check_topic = lru_cache(maxsize=1024)(check_topic)
 
 
 class OpenedLetter:
-    """A dead letter and its ids. `handled`: those of its properties that `rules` look at; `others`:
-    the entries of the others."""
+    """A dead letter and its ids.
+
+    `handled` are the properties that `rules` use; `others` are the entries of all others.
+    """
 
     __slots__ = ("handled", "letter", "message_id", "offset_message_id", "others")
 
@@ -34,11 +36,10 @@ class OpenedLetter:
 
 
 class Redriven(Message):
-    """What `rules` says of a dead letter of `consumer_group`; a compressed body stays compressed.
-    Beside the retry topic it goes to the queue of its message group or lite topic, and of its
-    priority.
+    """The message that `rules` make of a dead letter of `consumer_group`.
 
-    Raises MqError when it is none that can be sent.
+    A compressed body stays compressed. Unless the target is the retry topic, the message goes to
+    the queue of its message group, lite topic or priority. Raises MqError if it cannot be sent.
     """
 
     __slots__ = ("_encoded", "sys_flag")
@@ -47,7 +48,7 @@ class Redriven(Message):
         self, opened: OpenedLetter, consumer_group: str, target: Target, now_ms: int
     ) -> None:
         letter, handled = opened.letter, opened.handled
-        # Without the constructor of Message, which checks much that a stored message cannot be.
+        # Skip the constructor of Message, whose checks a stored message has already passed.
         self.topic = rules.topic_for(target, consumer_group, handled)
         _check_topic(self.topic)
         self.body = letter.stored_body
@@ -73,7 +74,7 @@ class Redriven(Message):
         self.wait_store_ok = True
 
     @property
-    def properties(self) -> Mapping[str, str]:  # decoded for who asks
+    def properties(self) -> Mapping[str, str]:  # decoded on demand
         return names.decode(self._encoded)
 
     @properties.setter
@@ -81,5 +82,5 @@ class Redriven(Message):
         self._encoded = names.encode(given)
 
     def encoded_properties(self, message_id: str, added: str = "") -> bytes:
-        """The properties string, with the message id that it has already, not `message_id`."""
+        """Return the properties string. It has its message id already and ignores `message_id`."""
         return self._encoded + added.encode() if added else self._encoded

@@ -1,11 +1,12 @@
-"""The rules of a redrive: to which topic a dead letter is sent again, and with which properties.
-Pure functions over properties, so that they hold for whatever has the dead letter: the client's
-message or a row of Spark.
+"""Decide to which topic a dead letter is sent again, and with which properties.
 
-Body, flag and the bits of the sys flag that say how the body is compressed are sent as they are
-stored. Each is sent with REDRIVE_TIMES, how often it was redriven, this time included, and
-REDRIVE_TIMESTAMP, when (ms since the epoch). Brokers keep both through retries, so a message that
-dies again has them.
+These are pure functions over properties, so that they work for the client's message and for a row
+of Spark.
+
+Body, flag and the compression bits of the sys flag are sent as they are stored. Each message is
+sent with REDRIVE_TIMES, the number of redrives including this one, and REDRIVE_TIMESTAMP, in
+milliseconds since the epoch. Brokers keep both through retries, so that a message that is
+dead-lettered again has them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aerobee_wire import properties as names
 from aerobee_wire import topics
 from aerobee_wire.status import Code, MqError
 
-# Properties of the failed deliveries: they would mislead the next consumer, or delay the message
+# Properties of the failed deliveries. They would mislead the next consumer, or delay the message
 # again.
 DROPPED = frozenset(
     {
@@ -46,7 +47,7 @@ DROPPED = frozenset(
     }
 )
 
-# Properties that these rules or a Redriven look at; the others are sent as they are stored.
+# Properties that these rules or a Redriven use. The others are sent as they are stored.
 LOOKED_AT = DROPPED | {
     names.UNIQUE_KEY,
     names.ORIGIN_MESSAGE_ID,
@@ -61,9 +62,11 @@ LOOKED_AT = DROPPED | {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where dead letters are sent again. RETRY: to the retry topic of their group, so that no other
-    group sees them. ORIGIN: to the topic that each came from, for every group of it. Else all to
-    `topic`."""
+    """The target of a redrive.
+
+    RETRY: the retry topic of the group, so that other groups do not see the messages. ORIGIN: the
+    topic that each message came from, for every group of it. Otherwise all go to `topic`.
+    """
 
     name: str  # "retry", "origin", or "topic:" and the topic
     topic: str = ""
@@ -73,15 +76,17 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises INVALID_PARAMETER for what is no target, and for a topic that may not be sent
-        to."""
+        """Parse a target.
+
+        Raises INVALID_PARAMETER for an invalid target or a topic that refuses sends.
+        """
         if text in (_RETRY, _ORIGIN):
             return cls(text)
         kind, _, topic = text.partition(":")
         if kind != "topic" or not topic:
             raise MqError(
                 Code.INVALID_PARAMETER,
-                f"{text!r} is no target of a redrive: give retry, origin, or topic:NAME",
+                f"invalid target {text!r} of a redrive: give retry, origin, or topic:NAME",
                 about="target",
             )
         topics.check_topic(topic)
@@ -99,7 +104,7 @@ class Target:
 
     @property
     def is_retry(self) -> bool:
-        return self.name == _RETRY  # to compare targets takes five times as long
+        return self.name == _RETRY  # comparing targets takes five times as long
 
 
 _RETRY, _ORIGIN = "retry", "origin"
@@ -108,15 +113,19 @@ Target.ORIGIN = Target(_ORIGIN)
 
 
 def group_of(topic: str) -> str:
-    """The consumer group whose dead letters `topic` holds. Raises MESSAGE_ILLEGAL when it is no
-    dead-letter topic."""
+    """Return the consumer group whose dead letters `topic` holds.
+
+    Raises MESSAGE_ILLEGAL if it is not a dead-letter topic.
+    """
     if not topics.is_dead_letter(topic):
-        raise _illegal(f"a message of the topic {topic} is no dead letter: only these are redriven")
+        raise _illegal(
+            f"a message of the topic {topic} is not a dead letter: only these are redriven"
+        )
     return topic.removeprefix(topics.DLQ_PREFIX)
 
 
 def origin_topic(properties: Mapping[str, str]) -> str:
-    """Where a dead letter comes from. Raises MESSAGE_ILLEGAL when its properties do not say."""
+    """Return the origin of a dead letter. Raises MESSAGE_ILLEGAL if its properties lack it."""
     found = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
     if not found:
         raise _illegal(
@@ -127,8 +136,10 @@ def origin_topic(properties: Mapping[str, str]) -> str:
 
 
 def topic_for(target: Target, consumer_group: str, properties: Mapping[str, str]) -> str:
-    """The topic to which a dead letter of the group with these properties is sent. Raises
-    MESSAGE_ILLEGAL when it depends on an origin that they do not tell."""
+    """Return the topic to which a dead letter of the group with these properties is sent.
+
+    Raises MESSAGE_ILLEGAL if the topic depends on an origin that the properties lack.
+    """
     if target.topic:
         return target.topic
     origin = origin_topic(properties)
@@ -136,12 +147,12 @@ def topic_for(target: Target, consumer_group: str, properties: Mapping[str, str]
 
 
 def message_id_of(properties: Mapping[str, str], offset_message_id: str) -> str:
-    """The message id of a dead letter: its producer's, else that of the record."""
+    """Return the message id of a dead letter: its producer's, otherwise that of the record."""
     return properties.get(names.UNIQUE_KEY) or offset_message_id
 
 
 def redrive_times(properties: Mapping[str, str]) -> int:
-    """How often a message was redriven; what is no number counts as never."""
+    """Return the number of redrives of a message. An invalid number counts as 0."""
     told = properties.get(names.REDRIVE_TIMES)  # nearly always absent
     return max(0, names.whole_number(told) or 0) if told else 0
 
@@ -149,9 +160,11 @@ def redrive_times(properties: Mapping[str, str]) -> int:
 def properties_for(
     target: Target, properties: Mapping[str, str], *, offset_message_id: str, now_ms: int
 ) -> dict[str, str]:
-    """What a dead letter with these properties is sent with: the user's own, tag, keys, message
-    group, and the message id that it has. `offset_message_id`: of the dead letter's own record.
-    Raises as `topic_for`."""
+    """Return the properties of a message to send again.
+
+    They are the application's properties, tag, keys, message group, and the existing message id.
+    `offset_message_id` is that of the dead letter's own record. Raises like `topic_for`.
+    """
     kept = {name: value for name, value in properties.items() if name not in DROPPED}
     kept[names.UNIQUE_KEY] = message_id_of(properties, offset_message_id)
     kept.setdefault(names.ORIGIN_MESSAGE_ID, offset_message_id)

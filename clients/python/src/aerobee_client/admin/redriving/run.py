@@ -1,8 +1,8 @@
-"""A redrive: dead letters are read, sent again in windows, and forgotten. The dead letters stay in
-the dead-letter topic.
+"""Run a redrive: read dead letters, and send them again in windows.
 
-Up to WINDOWS of them are in flight at once, and the next is read and prepared while they travel.
-With a journal, it is on the disk that a window is being sent before its first message leaves.
+The dead letters stay in the dead-letter topic. Up to WINDOWS windows are in flight at once, and the
+next one is read and prepared in the meantime. With a journal, the announcement of a window is on
+the disk before its first message leaves.
 """
 
 from __future__ import annotations
@@ -33,33 +33,38 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.producer import AsyncProducer
     from aerobee_client.send_result import SendResult
 
-# In flight at once: one that the broker stores, one whose request or answer is on its way, and one
-# that waits for the disk to have it in the journal. With two, either side waits for the other.
+# Windows in flight: one that the broker stores, one whose request or answer is in transit, and one
+# that waits for the journal to be on the disk. With two, one side waits for the other.
 WINDOWS = 3
 MAX_WINDOW = MAX_IN_FLIGHT // WINDOWS
-# Bodies of a window; all windows are less than a producer has under way at most.
+# Bytes of bodies in a window. All windows together are below the default limit of a producer.
 WINDOW_BYTES = 8 * 1024 * 1024
-# With a rate, the windows in flight hold what is sent in this time.
+# With a rate, the windows in flight hold the sends of this time.
 IN_FLIGHT_S = 0.25
-# Dead letters that are prepared in one turn of the loop: between two turns windows leave, and their
-# answers come.
+# Dead letters that are prepared in one turn of the loop. Between two turns, windows leave and
+# answers arrive.
 SLICE = 64
-# So many sends in a row that fail end the redrive: something else is wrong than a message.
+# After this number of consecutive failed sends the redrive ends: the cause is not a message.
 MAX_FAILED_IN_A_ROW = 1_024
 Interruption = MqError | OSError | asyncio.CancelledError
 
 
 def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
-    """Whether one of the connected `clients` of a group subscribes to its retry topic; True when no
-    client is connected."""
+    """Return whether one of a group's connected clients subscribes to its retry topic.
+
+    True if no client is connected.
+    """
     topic = retry_topic(consumer_group)
     return not clients or any(topic in client.subscriptions for client in clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`rate`: sends a second at most; None: as fast as possible. `limit`: sends at most; 0: all.
-    `dry_run`: each message is checked as a send checks it, and none is sent."""
+    """The settings of a redrive.
+
+    `rate`: maximum sends per second; None for no limit. `limit`: maximum number of sends; 0 for
+    all. `dry_run`: check each message as a send does, without sending it.
+    """
 
     consumer_group: str
     target: Target
@@ -69,7 +74,7 @@ class Settings:
 
     @property
     def window(self) -> int:
-        """Messages of a window at most."""
+        """The maximum number of messages of a window."""
         if self.rate is None:
             return MAX_WINDOW
         return max(1, min(MAX_WINDOW, int(self.rate * IN_FLIGHT_S / WINDOWS)))
@@ -77,7 +82,7 @@ class Settings:
 
 @dataclass(slots=True)
 class _Window:
-    """Dead letters in the order in which they were read, and those of them that are to be sent."""
+    """Dead letters in the order in which they were read, and those of them to send."""
 
     entries: list[Outcome | Send] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
@@ -87,7 +92,7 @@ class _Window:
     def fill(
         self, letters: Iterator[tuple[ReceivedMessage | Missing, Outcome | Send]], most_sends: int
     ) -> bool:
-        """Takes as many as it has room for; whether it is full then."""
+        """Add dead letters while there is room. Return whether the window is full."""
         entries, sends = self.entries, self.sends
         for letter, entry in letters:
             entries.append(entry)
@@ -105,16 +110,19 @@ class _Window:
         return False
 
     def outcomes(self) -> list[Outcome]:
-        """What is known so far, in the order of the dead letters."""
+        """Return the known outcomes, in the order of the dead letters."""
         found = [entry.result if isinstance(entry, Send) else entry for entry in self.entries]
         return [outcome for outcome in found if outcome is not None]
 
 
 @dataclass(slots=True)
 class _Flight:
-    """A window whose messages are under way. `leaving`: announces them and starts their sends.
-    `sends`: those that go alone; `futures`: of the first of them; the others were not sent, because
-    the redrive was cancelled, or the journal could not be written."""
+    """A window whose messages are in flight.
+
+    `leaving` announces the messages and starts their sends. `sends` are the messages that are sent
+    alone, and `futures` belong to the first of them. The others were not sent, because the redrive
+    was cancelled or the journal could not be written.
+    """
 
     window: _Window
     sends: Sequence[Send]
@@ -123,12 +131,14 @@ class _Flight:
     futures: list[asyncio.Future[SendResult]] = field(default_factory=list)
 
     async def left(self) -> OSError | None:
-        """Waits until all its sends have started, or what is not sent will not be; returns why the
-        journal could not be written. A cancellation does not cancel the sends."""
+        """Wait until all its sends have started, or until it is certain that they will not start.
+
+        Returns the error of the journal, if any. A cancellation does not cancel the sends.
+        """
         if self.leaving is None:
             return None
         await wait_for((self.leaving,))
-        with suppress(asyncio.CancelledError):  # that of `stop`
+        with suppress(asyncio.CancelledError):  # raised by `stop`
             try:
                 self.leaving.result()
             except OSError as error:
@@ -136,23 +146,26 @@ class _Flight:
         return None
 
     async def land(self) -> OSError | None:
-        """Waits until it has; returns as `left`. A cancellation does not cancel the sends."""
+        """Wait until all its sends have ended. Returns like `left`.
+
+        A cancellation does not cancel the sends.
+        """
         error = await self.left()
         await wait_for((*self.runs, *self.futures))
         return error
 
     def stop(self) -> None:
-        """Starts no more sends."""
+        """Start no more sends."""
         if self.leaving is not None:
             self.leaving.cancel()
 
 
 class Redrive:
-    """One run of a redrive. `ids`: of the messages that this run or, by the `journal`, earlier ones
-    have sent. A dry run writes no journal.
+    """One run of a redrive.
 
-    `tally`: of the outcomes so far. `last`: the dead letter up to which all have an
-    outcome.
+    `ids` are the messages that this run or, according to the `journal`, earlier runs have sent. A
+    dry run does not write a journal. `tally` counts the outcomes so far. `last` is the last dead
+    letter before which all have an outcome.
     """
 
     def __init__(
@@ -171,7 +184,7 @@ class Redrive:
         self._journal = None if settings.dry_run else journal
         self._pace = Pace(settings.rate, self._now_s())
         self._window_sends = settings.window
-        self._flights = deque[_Flight]()  # under way, and not landed yet
+        self._flights = deque[_Flight]()  # in flight, and not landed yet
         self._to_send = 0  # dead letters that were taken for sending so far
         self._failed_in_a_row = 0
         self.tally = Tally()
@@ -180,11 +193,11 @@ class Redrive:
     async def run(
         self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[list[Outcome]]:
-        """Sends the dead letters that it is given: each once, though several have one message id.
-        The outcomes come window by window, in the order of the dead letters.
+        """Send the dead letters of `pages`. Each message id is sent once, even if several have it.
 
-        When it is cancelled, reading or the journal fails, or MAX_FAILED_IN_A_ROW sends fail, the
-        outcomes of all messages that were sent come first, then the error is raised.
+        It yields the outcomes of each window, in the order of the dead letters. When it is
+        cancelled, reading or the journal fails, or MAX_FAILED_IN_A_ROW sends fail, it first yields
+        the outcomes of all sent messages. Then it raises the error.
         """
         flights = self._flights
         interruption: Interruption | None = None
@@ -213,7 +226,7 @@ class Redrive:
     async def _windows(
         self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[_Window]:
-        """What was read before reading fails is a window too."""
+        """Yield windows. If reading fails, the dead letters before that form a window too."""
         window = _Window()
         try:
             async with aclosing(self._slices(pages)) as slices:
@@ -232,7 +245,7 @@ class Redrive:
     async def _slices(
         self, pages: AsyncIterator[Sequence[ReceivedMessage | Missing]]
     ) -> AsyncGenerator[Sequence[ReceivedMessage | Missing]]:
-        """What is prepared in one turn of the loop, up to the limit."""
+        """Yield the dead letters to prepare in one turn of the loop, up to the limit."""
         limit = self._settings.limit
         async for page in pages:
             start = 0
@@ -245,7 +258,7 @@ class Redrive:
                 await asyncio.sleep(0)
 
     def _entries(self, letters: Sequence[ReceivedMessage | Missing]) -> list[Outcome | Send]:
-        """Of each, its outcome, or the message that is to be sent."""
+        """Return the outcome or the message to send for each dead letter."""
         opened = [each if isinstance(each, Missing) else OpenedLetter(each) for each in letters]
         ids = [
             (each.message_id, each.offset_message_id)
@@ -276,15 +289,18 @@ class Redrive:
         return Send(*who, message, perhaps_twice=claim is Claim.UNKNOWN)
 
     async def _launch(self, window: _Window) -> Interruption | None:
-        """Sends a window, which is then the last flight; it is none when the redrive is cancelled,
-        or the journal cannot be written. Returns what ended the redrive meanwhile."""
+        """Send a window, which becomes the last flight.
+
+        Returns what interrupted the redrive, if anything. If the redrive was cancelled or the
+        journal cannot be written, the window does not become a flight.
+        """
         sends, flights = window.sends, self._flights
         flight = _Flight(window, sends)
         if self._settings.dry_run:
             await check_all(self._producer, sends)
         elif sends:
             try:
-                # What is announced is on the disk in the order of the windows.
+                # Announcements reach the disk in the order of the windows.
                 error: OSError | asyncio.CancelledError | None = None
                 if flights:
                     error = await flights[-1].left()
@@ -300,8 +316,10 @@ class Redrive:
         return None
 
     async def _leave(self, flight: _Flight) -> None:
-        """Starts the sends of a flight once the journal has them. Raises OSError, with nothing
-        sent."""
+        """Start the sends of a flight once they are in the journal.
+
+        Raises OSError; then nothing was sent.
+        """
         if self._journal is not None:
             await asyncio.to_thread(self._journal.sync)
         if self._settings.rate is None:
@@ -316,11 +334,11 @@ class Redrive:
     async def _land(
         self, flight: _Flight, *, patient: bool = True
     ) -> tuple[list[Outcome], Interruption | None]:
-        """Waits for the answers of a flight; each send has its own timeout. Returns its outcomes,
-        and what ended the redrive meanwhile.
+        """Wait for the answers of a flight. Each send has its own timeout.
 
-        When it is cancelled it goes on waiting if it is `patient`, which the first cancellation
-        ends: after the second one what has no answer has no outcome.
+        Returns its outcomes, and what interrupted the redrive, if anything. If `patient`, it
+        continues to wait after the first cancellation. After the second one, sends without an
+        answer have no outcome.
         """
         interruption: Interruption | None = None
         while True:
@@ -339,7 +357,7 @@ class Redrive:
                 send.answered(future)
         for run in flight.runs:
             if run.done():
-                run.result()  # raises what is no MqError
+                run.result()  # raises what is not an MqError
         outcomes = flight.window.outcomes()
         not_sent = () if self._settings.dry_run else flight.sends[len(flight.futures) :]
         told = [send.result for send in flight.window.sends if send.result is not None]
@@ -351,8 +369,10 @@ class Redrive:
         return outcomes, interruption or self._given_up(outcomes)
 
     def _finish(self, outcomes: Sequence[Outcome]) -> OSError | None:
-        """Tells the journal what became of a window. For it, what was not sent has failed, so that
-        it does not count as in flight."""
+        """Write the outcomes of a window into the journal.
+
+        Unsent messages are written as failed, so that they do not count as in flight.
+        """
         if self._journal is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Dead letters on their way: most in runs, each of which is one request; the others alone."""
+"""Send dead letters: most in runs, each of which is one request, and the others alone."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.producer import AsyncProducer
     from aerobee_client.send_result import SendResult
 
-# Dead letters of a run at least; fewer share requests as single sends do. So a window with a topic
-# for each dead letter is not a request for each.
+# Minimum dead letters of a run. Fewer share requests as single sends do, so that a window of many
+# topics does not need a request for each dead letter.
 MIN_RUN = 64
-# The broker has stored nothing. After any other error an earlier try of the send may have been
-# stored.
+# The broker has stored nothing. After any other error, an earlier attempt may have been stored.
 _NOT_STORED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.TOPIC_NOT_EXIST})
-# Of a run nothing is stored, and the error may be one dead letter's.
+# Nothing of the run is stored, and the error may belong to one dead letter.
 _REFUSED = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.NO_PERMISSION})
 
-# An Outcome of all its fields: half of the time of a call with names.
+# Makes an Outcome from all its fields, in half the time of a call with names.
 _outcome = partial(tuple.__new__, Outcome)
 
 
@@ -38,7 +37,7 @@ class Send:
     tag: str
     message: Redriven
     perhaps_twice: bool
-    result: Outcome | None = None  # once it has its answer
+    result: Outcome | None = None  # set once it has its answer
 
     def outcome(self, status: Status, error: str = "", *, unknown: bool = False) -> Outcome:
         return Outcome(
@@ -61,7 +60,7 @@ class Send:
         self.result = self.outcome(Status.FAILED, str(error), unknown=unknown)
 
     def answered(self, future: asyncio.Future[SendResult]) -> None:
-        """A single send has its answer. Raises what is no MqError."""
+        """Record the answer of a single send. Raises what is not an MqError."""
         error = future.exception()
         if error is None:
             self.end(Status.SENT)
@@ -72,8 +71,11 @@ class Send:
 
 
 def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
-    """The runs, and what goes alone: dead letters with a message group, lite topic or priority, and
-    those of whose topic there are few."""
+    """Split sends into runs and single sends.
+
+    Dead letters with a message group, lite topic or priority are sent alone, and those of topics
+    with few dead letters.
+    """
     free = [send for send in sends if not send.message.order_key and send.message.priority is None]
     messages = [send.message for send in free]
     runs = [
@@ -88,7 +90,7 @@ def split(sends: Sequence[Send]) -> tuple[list[list[Send]], list[Send]]:
 
 
 async def check_all(producer: AsyncProducer, sends: Iterable[Send]) -> None:
-    """What becomes of each in a dry run: it would be sent, or fails as its send would."""
+    """Determine the outcome of each in a dry run: it would be sent, or fails as its send would."""
     for send in sends:
         try:
             await producer.check(send.message)
@@ -99,8 +101,10 @@ async def check_all(producer: AsyncProducer, sends: Iterable[Send]) -> None:
 
 
 async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
-    """Sends a run, in one request. When it is refused, each is sent as a single send, so that only
-    those fail that are refused themselves."""
+    """Send a run in one request.
+
+    If it is refused, each message is sent alone, so that only the refused ones fail.
+    """
     try:
         await producer.send_batch([send.message for send in run])
     except MqError as error:
@@ -120,10 +124,10 @@ async def send_run(producer: AsyncProducer, run: Sequence[Send]) -> None:
 
 
 async def wait_for(futures: Iterable[asyncio.Future[SendResult] | asyncio.Task[None]]) -> None:
-    """Returns when all have their answers. A cancellation does not cancel them.
+    """Wait until all have their answers. A cancellation does not cancel them.
 
-    Answers come by the request: to wait for one future after the other is a wait for each request,
-    while `asyncio.wait` of all of them schedules a callback for each.
+    One request answers many futures. Waiting for one after the other therefore costs one wait per
+    request, but `asyncio.wait` of all schedules a callback for each.
     """
     for future in futures:
         if not future.done():

@@ -1,1 +1,1 @@
-"""Broadcasting: each member gets every message, and keeps its own offsets."""
+"""Broadcast: each member gets every message and keeps its own offsets."""

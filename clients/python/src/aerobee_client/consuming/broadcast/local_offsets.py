@@ -1,5 +1,6 @@
-"""The offsets of a broadcasting member: its own, in memory or in a file. Brokers know none of them,
-so that no lag is shown of such a group.
+"""Keep the offsets of a broadcasting member, in memory or in a file.
+
+Brokers do not know these offsets, so they do not report the lag of such a group.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalOffsets(OffsetTable):
-    """`file` None: the offsets live as long as the consumer."""
+    """The offsets of a broadcasting member. `file`: None to keep them as long as the consumer."""
 
     message_model = MessageModel.BROADCASTING
 

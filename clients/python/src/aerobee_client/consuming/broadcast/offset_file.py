@@ -1,11 +1,13 @@
-"""The file in which a broadcasting member keeps its offsets: RocketMQ's offsets.json, so that a
-member may move here from a Java client, and back.
+"""Keep the offsets of a broadcasting member in a file.
+
+The format is that of RocketMQ's offsets.json, so that a member can move here from a Java client,
+and back.
 
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:17, …}}
 
-RocketMQ writes a message queue as an object in the place of a key, which is not JSON; members of
-`json` read and write the parts. The file is replaced as a whole, never changed, and belongs to one
-consumer at a time: a lock on FILE.lock, which stays, tells a second one.
+RocketMQ writes a message queue as an object in the place of a key, which is not valid JSON. Methods
+of `json` read and write the parts. The file is always replaced as a whole. It belongs to one
+consumer at a time: a lock on FILE.lock, which stays, keeps out a second one.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ _OPENING = '{"offsetTable":{'
 
 
 class OffsetFile:
-    """Blocks: its methods are to be called in a thread. Errors: INVALID_PARAMETER (a file that
-    cannot be read or written), ILLEGAL_OPERATION (another consumer uses it)."""
+    """The file. Its methods block: call them in a thread.
+
+    Raises INVALID_PARAMETER if the file cannot be read or written, and ILLEGAL_OPERATION if another
+    consumer uses it.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock: int | None = None
 
     def open(self) -> dict[MessageQueue, int]:
-        """Locks the file and returns its offsets; none when there is no file yet."""
+        """Lock the file and return its offsets; empty if there is no file yet."""
         try:
             self._take_lock()
             return decode(self.path.read_text(encoding="utf-8"))
@@ -46,7 +51,7 @@ class OffsetFile:
             raise self._unusable(str(error)) from None
 
     def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Replaces the file; a crash leaves the old or the new one."""
+        """Replace the file. A crash leaves the old or the new one."""
         beside = self.path.with_name(self.path.name + ".tmp")
         try:
             with beside.open("w", encoding="utf-8") as file:
@@ -63,10 +68,10 @@ class OffsetFile:
             raise self._unusable(str(error)) from None
 
     def close(self) -> None:
-        """Unlocks the file. May be called twice."""
+        """Unlock the file. May be called twice."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # also for children that have inherited it
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also for child processes that have inherited it
             os.close(lock)
 
     def _take_lock(self) -> None:
@@ -97,8 +102,10 @@ def encode(offsets: Mapping[MessageQueue, int]) -> str:
 
 
 def decode(text: str) -> dict[MessageQueue, int]:
-    """Also with blanks between the parts, keys in quotes, and other members beside `offsetTable`.
-    Raises ValueError."""
+    """Decode the offsets. Raises ValueError.
+
+    It accepts blanks between the parts, keys in quotes, and other members beside `offsetTable`.
+    """
     parts = _Parts(text)
     found: dict[MessageQueue, int] = {}
     for name in parts.names():
@@ -120,7 +127,7 @@ def decode(text: str) -> dict[MessageQueue, int]:
 
 
 class _Parts:
-    """Reads `text` from its start on."""
+    """Reads `text` from its start."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -128,7 +135,7 @@ class _Parts:
         self._decoder = json.JSONDecoder()
 
     def names(self) -> Any:
-        """The names in the object that begins here; the caller reads the value of each."""
+        """Yield the names in the object that begins here. The caller reads the value of each."""
         self._take("{")
         if self._next() == "}":
             self._take("}")
@@ -141,7 +148,7 @@ class _Parts:
             self._take(",")
 
     def value(self) -> Any:
-        """The key or value that begins here, and the colon behind a key."""
+        """Return the key or value that begins here, and skip the colon behind a key."""
         self._next()
         found, self._at = self._decoder.raw_decode(self._text, self._at)
         if self._next() == ":":

@@ -1,5 +1,6 @@
-"""What becomes of the messages that the listener of a broadcasting member rejects: they are tried
-again in place, then passed over. There is no retry topic: it would send them to one member.
+"""Handle messages that the listener of a broadcasting member rejects.
+
+They are retried in place and then skipped. A retry topic would deliver them to one member only.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ log = logging.getLogger(__name__)
 
 
 class PassOver(Rejections):
-    """`attempts`: calls of the listener with one message. `passed_over`: messages that were given
-    up since the start."""
+    """Retries or skips rejected messages.
+
+    `attempts` is the maximum number of listener calls with one message. `passed_over` counts the
+    messages that were skipped since the start.
+    """
 
     def __init__(self, attempts: int) -> None:
         self.passed_over = 0
         self._attempts = attempts
 
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """True: the message is passed over; False: it is to be tried again. Never tried again: one
-        that the listener wants dead-lettered, or at which it still works."""
+        """Return True if the message is skipped, and False if it must be retried.
+
+        It is skipped at once if the listener wants it dead-lettered or is still processing it.
+        """
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         last = (
             message.reconsume_times + 1 >= self._attempts

@@ -1,5 +1,6 @@
-"""The messages of one queue that are consumed one after the other: in a single line, or in one line
-for each message group. Pure; knows neither brokers nor threads.
+"""Keep the messages of one queue that are consumed one after the other.
+
+They form a single line, or one line per message group. Pure; uses neither brokers nor threads.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from aerobee_client.message import ReceivedMessage
 
 
 class Line:
-    """`waiting`: the next message first; one that fails stays the first. `consumed`: without
-    automatic commit, what is consumed and not committed yet."""
+    """Messages that are consumed one after the other.
+
+    `waiting`: the next message first; a message that fails stays first. `consumed`: without
+    automatic commit, consumed messages that are not committed yet.
+    """
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -31,7 +35,7 @@ class Line:
 
     @property
     def dying(self) -> Rejection | None:
-        """Why the first message is to be dead-lettered, if it is."""
+        """The rejection for which the first message will be dead-lettered; None if it will not."""
         if self._dying is None or not self.waiting or self._dying[0] is not self.waiting[0]:
             return None
         return self._dying[1]
@@ -48,31 +52,34 @@ class Line:
         self.busy = True
 
     def end(self) -> bool:
-        """True: it was rolled back since it began."""
+        """End a run. Return True if the line was rolled back since the run began."""
         self.busy = False
         rolled_back, self._rolled_back = self._rolled_back, False
         return rolled_back
 
     def give_up(self, rejection: Rejection) -> None:
-        """The first message is to be dead-lettered."""
+        """Mark the first message for the dead-letter topic."""
         self._dying = self.waiting[0], rejection
 
     def remove(self, message: ReceivedMessage) -> None:
-        """It is dead-lettered."""
+        """Remove a message that was dead-lettered."""
         self.waiting.remove(message)
         self._dying = None
 
     def take(self, count: int) -> list[ReceivedMessage]:
-        """Removes the first `count` messages, which are consumed."""
+        """Remove and return the first `count` messages, which are consumed."""
         return [self.waiting.popleft() for _ in range(count)]
 
     def has_given(self, message: ReceivedMessage) -> bool:
-        """Whether the listener has or had it since the last commit."""
+        """Return whether the listener has or had the message since the last commit."""
         return message in self.consumed or (self.busy and message in self.waiting)
 
     def commit(self, message: ReceivedMessage | None) -> list[ReceivedMessage]:
-        """What is consumed, up to `message` if it is given: also what the listener has now, which
-        stays in `waiting` until its call ends. Returns these messages."""
+        """Commit consumed messages, up to `message` if it is given, and return them.
+
+        They include the message that the listener has now, which stays in `waiting` until its call
+        ends.
+        """
         if message is None:
             count = len(self.consumed)
         elif message in self.consumed:
@@ -85,14 +92,16 @@ class Line:
         return committed
 
     def roll_back(self) -> None:
-        """What is consumed and not committed waits again. A call of the listener that is under way
-        counts for nothing."""
+        """Return consumed messages that are not committed to `waiting`.
+
+        The result of a listener call that is running is ignored.
+        """
         self.waiting.extendleft(reversed(self.consumed))
         self.consumed = []
         self._rolled_back = self.busy
 
     def suspend(self, delay_s: float, resume: Callable[[], None]) -> None:
-        """Is not ready for `delay_s`; then `resume` is called."""
+        """Suspend the line for `delay_s`, then call `resume`."""
 
         def over() -> None:
             self._suspension = None
@@ -102,15 +111,18 @@ class Line:
         self._suspension = asyncio.get_running_loop().call_later(delay_s, over)
 
     def stop_waiting(self) -> None:
-        """Ends a suspension without `resume`."""
+        """End a suspension without calling `resume`."""
         if self._suspension is not None:
             self._suspension.cancel()
             self._suspension = None
 
 
 class QueueInOrder:
-    """The lines of one process queue. `before`: that of an earlier process queue of the same
-    message queue; no line begins while one of it is under way."""
+    """The lines of one process queue.
+
+    `before` belongs to an earlier process queue of the same message queue. No line begins while one
+    of its lines runs.
+    """
 
     def __init__(
         self,
@@ -133,7 +145,7 @@ class QueueInOrder:
         return list(self._lines.values())
 
     def add(self, messages: Sequence[ReceivedMessage]) -> list[Line]:
-        """Puts `messages` at the ends of their lines. Returns these lines."""
+        """Append `messages` to their lines. Return these lines."""
         grown: dict[str, Line] = {}
         for message in messages:
             key = self._key_of(message)
@@ -147,7 +159,7 @@ class QueueInOrder:
         return self._lines.get(self._key_of(message))
 
     def drop_if_over(self, line: Line) -> None:
-        """There may be as many lines as message groups, so those without messages go."""
+        """Remove a line without messages: there may be as many lines as message groups."""
         if line.is_over and self._lines.get(line.key) is line:
             del self._lines[line.key]
 
@@ -159,11 +171,11 @@ class QueueInOrder:
 
     @property
     def is_open(self) -> bool:
-        """Whether lines may begin, as far as the lock lets them."""
+        """True if lines may begin, apart from the lock."""
         return self._is_wanted() and not (self._before is not None and self._before.is_busy)
 
     def may_go_on(self) -> bool:
-        """Whether the listener may get another message. May be called in any thread."""
+        """Return whether the listener may get another message. May be called in any thread."""
         return self._is_wanted() and self.lock.is_trusted()
 
     def _is_wanted(self) -> bool:
@@ -175,14 +187,14 @@ class QueueInOrder:
         self._idle.clear()
 
     def end(self, line: Line) -> bool:
-        """True: the line was rolled back since it began."""
+        """End a run of a line. Return True if the line was rolled back since it began."""
         self._under_way -= 1
         if not self._under_way:
             self._idle.set()
         return line.end()
 
     def stop(self) -> None:
-        """No line begins any more, and what runs ends after the message that the listener has."""
+        """Begin no more lines. A running line ends after the message that the listener has."""
         self._stopped = True
         for line in self._lines.values():
             line.stop_waiting()

@@ -1,8 +1,8 @@
-"""The queue locks of one member of a consumer group: asks brokers for them, renews them, unlocks.
+"""Keep the queue locks of one member of a consumer group: acquire, renew and release them.
 
-A lock is asked for only while the link to its broker is up: the broker frees the locks of a client
-when its link ends, and a lock that was granted before the link is up could be freed by the end of
-the link before.
+A lock is requested only while the link to its broker is up. The broker frees the locks of a client
+when its link ends. If a lock was granted before the link is up, the end of the previous link could
+free it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class LockKeeper:
         # Addresses of brokers to which the link is up, and how often each has broken.
         self._up: set[str] = set()
         self._breaks: Counter[str] = Counter()
-        # One request at a time to a broker: a renewal must not lock again what is unlocked behind
-        # it.
+        # One request at a time to a broker: a renewal must not lock a queue again that is unlocked
+        # behind it.
         self._calls: dict[str, asyncio.Lock] = {}  # by broker name
         self._renew_now = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
@@ -51,35 +51,40 @@ class LockKeeper:
         on_lost: Callable[[MessageQueue], None],
         on_regained: Callable[[MessageQueue], Awaitable[None]],
     ) -> None:
-        """Calls `on_lost` with a queue whose lock another member has. Awaits `on_regained` with a
-        queue whose lock was free for a while, so that another member may have had it; when that
-        raises MqError, it is called again before the lock is trusted."""
+        """Register callbacks.
+
+        `on_lost` is called with a queue whose lock another member has. `on_regained` is awaited
+        with a queue whose lock was free for a while, so that another member may have had it. If
+        that raises MqError, it is called again before the lock is trusted.
+        """
         self._on_lost = on_lost
         self._on_regained = on_regained
 
     async def start(self) -> None:
-        """Raises REQUEST_CODE_NOT_SUPPORTED when a broker of the routes does not lock queues."""
+        """Start to renew. Raises REQUEST_CODE_NOT_SUPPORTED if a broker does not lock queues."""
         addresses = self._instance.routes.master_addresses()
         await asyncio.gather(*map(self._check_supported, addresses))
         self._renewing = asyncio.create_task(self._renew_forever(), name="renew queue locks")
 
     async def close(self) -> None:
-        """Renews no more. The locks end when the client is unregistered."""
+        """Stop to renew. The locks end when the client is unregistered."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
 
     def queues(self) -> frozenset[MessageQueue]:
-        """Those whose locks are held, or may be."""
+        """Return the queues whose locks are held, or may be."""
         return frozenset(self._locks.keys() | self._unsure)
 
     def lock_of(self, queue: MessageQueue) -> QueueLock:
-        """Of a queue that `lock` has locked; when it was lost meanwhile, one that is not
-        trusted."""
+        """Return the lock of a queue that `lock` has locked.
+
+        If it was lost in the meantime, the returned lock is not trusted.
+        """
         return self._locks.get(queue) or QueueLock(self._instance.clock)
 
     def on_link(self, address: str, up: bool) -> None:
-        """The link to a broker is up, or broke."""
+        """Note that the link to a broker is up or broke."""
         if up:
             self._up.add(address)
             self._renew_now.set()
@@ -91,13 +96,15 @@ class LockKeeper:
                 lock.distrust()
 
     def on_pull_failed(self, _: MessageQueue, error: MqError) -> None:
-        """A broker that restarted, or that lost sight of this client, has freed its locks."""
+        """Renew the locks if a broker has freed them, because it restarted or lost this client."""
         if error.code is Code.QUEUE_LOCK_NOT_HELD:
             self._renew_now.set()
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Asks for the locks of `queues`; returns those that this member has now. A broker that
-        does not answer grants none."""
+        """Request the locks of `queues`. Return the queues whose lock this member has now.
+
+        A broker that does not answer grants none.
+        """
         answers = await asyncio.gather(
             *(self._ask(name, chosen) for name, chosen in _by_broker(queues).items())
         )
@@ -116,7 +123,7 @@ class LockKeeper:
             await self._call(address, [])
         except MqError as error:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
-                return  # it is away, perhaps; locks are asked for later
+                return  # it may be unavailable; locks are requested later
             raise MqError(
                 Code.REQUEST_CODE_NOT_SUPPORTED,
                 f"the broker at {address} does not lock queues, so nothing can be consumed in "
@@ -126,8 +133,11 @@ class LockKeeper:
     async def _ask(
         self, broker_name: str, queues: Collection[MessageQueue], *, renew: bool = False
     ) -> list[MessageQueue] | None:
-        """The queues of which this member has the lock now; None: the broker did not answer, or the
-        link to it is not up. `renew`: leaves out those that were unlocked meanwhile."""
+        """Request locks at one broker. Return the queues whose lock this member has now.
+
+        None: the broker did not answer, or the link to it is not up. With `renew`, queues that were
+        unlocked in the meantime are left out.
+        """
         async with self._calls.setdefault(broker_name, asyncio.Lock()):
             address = self._address_of(broker_name)
             if address is None or address not in self._up:
@@ -160,8 +170,10 @@ class LockKeeper:
             return granted
 
     async def _is_continued(self, queue: MessageQueue, lock: QueueLock, epoch: int) -> bool:
-        """Whether the member may go on with `queue`, of which it had the lock before. False: what
-        another member did meanwhile could not be found out."""
+        """Return whether the member may continue with `queue`, whose lock it had before.
+
+        False: the client could not find out what another member did in the meantime.
+        """
         if lock.epoch != epoch:
             log.warning("the lock of %s was free for a while", queue)
             try:
@@ -239,7 +251,7 @@ class LockKeeper:
                 wait_s = RETRY_S
 
     async def _renew(self) -> bool:
-        """False: some broker did not answer."""
+        """Renew all locks. Return False if a broker did not answer."""
         answers = await asyncio.gather(
             *(
                 self._ask(name, chosen, renew=True)

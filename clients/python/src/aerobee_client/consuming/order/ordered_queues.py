@@ -1,5 +1,7 @@
-"""The queues of a member that consumes in order: locked before they are pulled, and let go in this
-order: the listener ends, the offset is committed, the queue is unlocked.
+"""Lock and release the queues of a member that consumes in order.
+
+Queues are locked before they are pulled. To release one, the listener ends, the offset is
+committed, and the queue is unlocked.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class OrderedQueues:
         self._on_free: Callable[[], None] = lambda: None
         self.on_link = keeper.on_link
         self.start = keeper.start
-        # Later than the last queue is let go: its lock is renewed while the listener runs.
+        # After the last queue is released: its lock is renewed while the listener runs.
         self.close = keeper.close
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._wanted: set[MessageQueue] = set()
@@ -39,28 +41,30 @@ class OrderedQueues:
         on_regained: Callable[[MessageQueue], Awaitable[None]],
         on_free: Callable[[], None],
     ) -> None:
-        """Before start. `on_free` is called when a queue is let go that was asked for again
-        meanwhile; the others: LockKeeper.listen."""
+        """Register callbacks before start: see LockKeeper.listen.
+
+        `on_free` is called when a queue is released that was requested again in the meantime.
+        """
         self._keeper.listen(on_lost, on_regained)
         self._on_free = on_free
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Those of `queues` that this member may pull now."""
+        """Lock queues. Return those of `queues` that this member may pull now."""
         self._wanted |= self._leaving.keys() & queues
         return await self._keeper.lock([queue for queue in queues if queue not in self._leaving])
 
     def let_go(self, process_queue: ProcessQueue) -> None:
-        """Begins to; a listener that runs may take its time, and the lock is renewed meanwhile."""
+        """Start to release a queue. Its lock is renewed until a running listener has ended."""
         queue = process_queue.queue
         task = asyncio.create_task(self._let_go(process_queue), name=f"let go of {queue}")
         self._leaving[queue] = task
 
     async def unlock_others(self, owned: Collection[MessageQueue]) -> None:
-        """Unlocks what was locked and could not be pulled, and is not in the member's share now."""
+        """Unlock queues that were locked but not pulled, and are not in the member's share now."""
         await self._keeper.unlock(self._keeper.queues() - self._leaving.keys() - set(owned))
 
     async def until_gone(self) -> None:
-        """Returns when all queues that are being let go are unlocked."""
+        """Wait until all queues that are being released are unlocked."""
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
 
     async def _let_go(self, process_queue: ProcessQueue) -> None:

@@ -1,8 +1,8 @@
-"""Consuming queues in order: the listener gets a message when it has consumed the one before it of
-the same line, and only while this member has the lock of the queue.
+"""Consume queues in order.
 
-A message that fails is tried again in place; after the maximum of attempts its broker dead-letters
-it, and the next one goes on.
+The listener gets a message after it has consumed the previous one of the same line, and only while
+this member has the lock of the queue. A message that fails is retried in place. After the last
+attempt its broker dead-letters it, and the next message follows.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-DEAD_LETTER_AGAIN_S = 1.0  # after the broker did not take a dead letter
+DEAD_LETTER_AGAIN_S = 1.0  # after the broker did not accept a dead letter
 
 
 class OrderlyConsumption:
-    """`lock_of` gives the lock of a queue that is pulled."""
+    """Consumes queues in order. `lock_of` returns the lock of a queue that is pulled."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class OrderlyConsumption:
         return task in self._runner.tasks
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Passes `messages`, which are in `process_queue`, to the listener."""
+        """Pass `messages`, which are in `process_queue`, to the listener."""
         queue = self._queues.get(process_queue.queue)
         if queue is None or queue.process_queue is not process_queue:
             queue = self._open(process_queue)
@@ -82,13 +82,13 @@ class OrderlyConsumption:
         self._runner.set_concurrency(concurrency)
 
     def resume(self, process_queue: ProcessQueue) -> None:
-        """It was paused, and is not any more."""
+        """Continue with a queue whose pause has ended."""
         queue = self._queues.get(process_queue.queue)
         if queue is not None and queue.process_queue is process_queue:
             self._begin_all(queue)
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for running listeners, and until what is being dead-lettered is stored."""
+        """Wait for running listeners, and until pending dead letters are stored."""
         for queue in self._queues.values():
             queue.stop()
         try:
@@ -107,8 +107,7 @@ class OrderlyConsumption:
     # ---- queues ----
 
     async def finish(self, process_queue: ProcessQueue) -> None:
-        """Begins nothing more of a queue, and returns when nothing of it is under way; or when
-        this is closed, whatever still runs."""
+        """Stop a queue. Wait until its listeners have ended, or until `close` has ended."""
         queue = self._queues.get(process_queue.queue)
         if queue is None:
             return
@@ -140,7 +139,7 @@ class OrderlyConsumption:
         return queue
 
     def _begin(self, queue: QueueInOrder, lines: Iterable[Line]) -> None:
-        """Passes those lines to the listener that are ready."""
+        """Pass those lines to the listener that are ready."""
         if not queue.is_open or self._closed.is_set():
             return
         if not queue.lock.is_trusted():
@@ -194,7 +193,7 @@ class OrderlyConsumption:
         queue.drop_if_over(line)
 
     def _give_way(self, queue: QueueInOrder) -> None:
-        """Something of a dropped process queue has ended: the one after it may begin."""
+        """Let the next process queue begin, after a listener of a dropped one has ended."""
         message_queue = queue.process_queue.queue
         current = self._queues.get(message_queue)
         if current is queue and not queue.is_busy:
@@ -216,7 +215,7 @@ class OrderlyConsumption:
         self._offsets.advance(process_queue.queue, process_queue.remove(messages))
 
     def _rejected(self, queue: QueueInOrder, line: Line, rejection: Rejection) -> None:
-        """The first message of `line` failed: it is tried again in place, or dead-lettered."""
+        """Handle a failure of the first message of `line`: retry it in place, or dead-letter it."""
         message = line.waiting[0]
         if message not in queue.process_queue:  # its listener has committed it
             line.take(1)
@@ -242,7 +241,7 @@ class OrderlyConsumption:
         return 0 <= limit < message.reconsume_times
 
     def _dead_letter(self, queue: QueueInOrder, line: Line, rejection: Rejection) -> None:
-        """The others wait until the broker has stored the first message as a dead letter."""
+        """Dead-letter the first message. The others wait until the broker has stored it."""
         message = line.waiting[0]
 
         def on_done(done: asyncio.Future[bool]) -> None:
@@ -270,9 +269,11 @@ class OrderlyConsumption:
     # ---- commits by the listener ----
 
     async def commit(self, message: ReceivedMessage | None) -> None:
-        """Commits what the listener has consumed of every queue; with `message`, what it has
-        consumed of that one's line up to it. Raises QUEUE_LOCK_NOT_HELD when the queue of `message`
-        is lost."""
+        """Commit what the listener has consumed of every queue.
+
+        With `message`, commit what it has consumed of the line of that message, up to it. Raises
+        QUEUE_LOCK_NOT_HELD if the queue of `message` is lost.
+        """
         chosen = self._chosen(message)
         for queue, line in chosen:
             self._settle(queue, line.commit(message))
@@ -280,8 +281,10 @@ class OrderlyConsumption:
         await self._offsets.commit({queue.process_queue.queue for queue, _ in chosen})
 
     def roll_back(self, message: ReceivedMessage | None) -> None:
-        """What is not committed goes to the listener again, after the suspend time; with
-        `message`, of its line only. Raises as `commit` does."""
+        """Pass uncommitted messages to the listener again, after the suspend time.
+
+        With `message`, only those of its line. Raises like `commit`.
+        """
         for queue, line in self._chosen(message):
             line.roll_back()
             if not line.busy:
@@ -317,5 +320,5 @@ def _one_line(_: ReceivedMessage) -> str:
 
 
 def _message_group(message: ReceivedMessage) -> str:
-    """Messages without one are a group too, as for the consumers of the official SDKs."""
+    """Return the message group; messages without one form a group too, as in the official SDKs."""
     return message.properties.get(names.SHARDING_KEY, "")

@@ -1,4 +1,4 @@
-"""The lock of one message queue, as far as its holder may rely on it. Pure; knows no network."""
+"""Track how long the holder of a queue's lock may rely on it. Pure; uses no network."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ TRUST_MS = 30_000  # the broker keeps it for 60 s
 
 
 class QueueLock:
-    """`is_trusted` may be called in any thread; all else on the loop."""
+    """The lock of one queue. Any thread may call `is_trusted`; all else runs on the loop."""
 
     def __init__(self, clock: Clock) -> None:
-        # As the broker counts it, and where that is; 0 and "": never granted.
+        # The epoch that the broker counts, and the broker's address; 0 and "" if never granted.
         self.epoch = 0
         self.address = ""
         # The group's retryMaxTimes at this broker.
@@ -23,11 +23,11 @@ class QueueLock:
         self._waiting: list[Callable[[], None]] = []
 
     def is_trusted(self) -> bool:
-        """Whether a listener may start: no other member can have the lock by now."""
+        """Return whether a listener may start: another member cannot have the lock yet."""
         return self._clock.monotonic_ms() < self._trusted_until_ms
 
     def renew(self, address: str, asked_ms: int, epoch: int, max_reconsume_times: int) -> None:
-        """The broker granted what it was asked for at `asked_ms` (monotonic)."""
+        """Note that the broker granted a request that was sent at `asked_ms` (monotonic)."""
         self.address = address
         self.epoch = epoch
         self.max_reconsume_times = max_reconsume_times
@@ -37,9 +37,9 @@ class QueueLock:
             renewed()
 
     def distrust(self) -> None:
-        """The link to the broker broke, which frees the lock there."""
+        """Note that the link to the broker broke, which frees the lock there."""
         self._trusted_until_ms = 0
 
     def when_renewed(self, renewed: Callable[[], None]) -> None:
-        """Calls `renewed` once, after the next renewal."""
+        """Call `renewed` once, after the next renewal."""
         self._waiting.append(renewed)

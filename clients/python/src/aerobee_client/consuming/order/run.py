@@ -1,7 +1,7 @@
-"""One run of a line: messages that a runner passes to the listener one after the other.
+"""Define a run: messages of a line that a runner passes to the listener one after the other.
 
-A run saves the way to the loop and back for each message. It is short, so that the offset follows
-soon.
+A run saves the way to the event loop and back for each message. It is short, so that the offset
+follows soon.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ MAX_MS = 20
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Run(Batch):
-    """Calls the listener with `call_size` messages at a time: until one is rejected, the queue is
-    stopped or its lock is not trusted, or MAX_MS are over. `call` and `call_async` return the
-    verdicts of the messages that the listener got, which are the first ones."""
+    """Calls the listener with `call_size` messages at a time.
+
+    It ends when a message is rejected, the queue is stopped, its lock is not trusted, or MAX_MS
+    have passed. `call` and `call_async` return the verdicts of the messages that the listener got,
+    which are the first ones.
+    """
 
     queue: QueueInOrder
     line: Line
@@ -43,7 +46,7 @@ class Run(Batch):
         return found
 
     def _calls(self, found: Verdicts) -> Iterator[list[ReceivedMessage]]:
-        """The messages of each call; its verdicts are added to `found` before the next one."""
+        """Yield the messages of each call. Its verdicts must be in `found` before the next."""
         until_ms = self.clock.monotonic_ms() + MAX_MS
         for start in range(0, len(self.messages), self.call_size):
             if not self.queue.may_go_on():

@@ -1,1 +1,1 @@
-"""Lite topics: what a client subscribes to, and how it receives."""
+"""Subscribe a client to lite topics, and receive their messages."""

@@ -1,5 +1,7 @@
-"""One consumer of lite topics in its group, from start to close. The inside of
-`lite_simple_consumer.py`."""
+"""Run one consumer of lite topics in its group, from start to close.
+
+This is the inside of `lite_simple_consumer.py`.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ class LiteMember(LeaseMember):
         )
 
     async def start(self) -> None:
-        """Raises MqError; `close` is still to be called."""
-        # The stream of notices tells brokers at once when this client is gone.
+        """Start the member. Raises MqError; call `close` even then."""
+        # With the stream of notices, brokers notice at once when this client disconnects.
         self._instance.start(
             self._heartbeat, self._receiver.sources.on_notice, on_link=self.subscription.on_link
         )
@@ -48,7 +50,7 @@ class LiteMember(LeaseMember):
         await self.subscription.start()
 
     async def close(self) -> None:
-        """As LeaseMember.close, once nothing is told brokers any more of what it subscribes to."""
+        """Stop reporting subscriptions, then close the member: see LeaseMember.close."""
         try:
             await self.subscription.close()
         finally:

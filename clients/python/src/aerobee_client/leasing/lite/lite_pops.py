@@ -1,5 +1,7 @@
-"""How messages of lite topics are leased at a broker: by LitePop, which brings what is ready of all
-lite topics of the client, each in order."""
+"""Lease messages of lite topics at a broker with LitePop.
+
+A call returns the available messages of all lite topics of the client, each in order.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ from aerobee_wire.status import MqError
 
 
 class LitePops:
-    """A broker is told what the client subscribes to before the first pop, and after a failure."""
+    """Pops messages of lite topics.
+
+    A broker gets the subscriptions of the client before the first pop, and after a failure.
+    """
 
     named = True
     held = True
-    # A lite topic has one batch at a time, and all of it goes to one receive.
+    # A lite topic has one batch at a time, which goes completely to one receive.
     apart = True
 
     def __init__(
@@ -61,12 +66,12 @@ class LitePops:
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
-        """Of a source that failed: whether it takes what the client subscribes to."""
+        """Check whether a source that failed accepts the client's subscriptions."""
         await self._subscription.tell(source.broker_name)
         return True
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
-        """No caller names a receive of lite topics."""
+        """Return False: receives of lite topics have no names."""
         return False
 
     def _batch(self, source: Source, batch: lite_pb2.LiteMessages) -> Batch:

@@ -1,7 +1,7 @@
-"""The lite topics that one client gets, told to every broker of their parent.
+"""Report the lite topics that one client receives to every broker of their parent.
 
-Each broker has all of them, because each may have, or get, messages of any. Brokers keep them in
-memory: one is told again when the link to it was broken, when it has moved, and every 30 s.
+Each broker gets all of them, because each may have, or get, messages of any. Brokers keep them in
+memory. A broker gets them again after its link was broken, after it has moved, and every 30 s.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ SYNC_TIMEOUT_S = 3.0
 
 
 class LiteSubscription:
-    """`changes` counts subscriptions to lite topics. `on_evicted` is called when the client has
-    lost some to another one."""
+    """The subscriptions of one client.
+
+    `changes` counts subscriptions to lite topics. `on_evicted` is called when another client has
+    taken over some of them.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class LiteSubscription:
         self._calls = calls
         self._consumer_group = consumer_group
         self._on_evicted = on_evicted
-        self._names: dict[str, int] = {}  # → which change added it
+        self._names: dict[str, int] = {}  # name → number of the change that added it
         self._told: set[str] = set()  # addresses of brokers that know the names
         self._changing = asyncio.Lock()
         self._sync_now = asyncio.Event()
@@ -57,7 +60,7 @@ class LiteSubscription:
         return frozenset(self._names)
 
     async def start(self) -> None:
-        """Raises MqError: there is no parent, or what every broker refuses."""
+        """Start. Raises MqError if the parent does not exist, or if every broker refuses."""
         async with self._changing:
             failures = await self._sync(await self._brokers())
         refused = [failure for failure in failures if failure is not None]
@@ -66,13 +69,13 @@ class LiteSubscription:
         self._syncing = asyncio.create_task(self._sync_forever(), name="lite topics")
 
     async def close(self) -> None:
-        """Brokers forget them with the client, which unregisters."""
+        """Stop. Brokers forget the subscriptions when the client unregisters."""
         if self._syncing is not None:
             self._syncing.cancel()
             await asyncio.gather(self._syncing, return_exceptions=True)
 
     async def add(self, names: Collection[str], option: OffsetOption) -> None:
-        """Raises MqError, after which brokers that had the change lose it."""
+        """Add lite topics. Raises MqError; brokers that had applied the change then revert it."""
         for name in names:
             check_name(name)
         begin = {option.begin: option.value} if option.begin else {}
@@ -82,7 +85,10 @@ class LiteSubscription:
             self._names |= dict.fromkeys(names, self.changes)
 
     async def remove(self, names: Collection[str]) -> None:
-        """Raises MqError; then brokers that did not answer learn it by the next synchronisation."""
+        """Remove lite topics. Raises MqError.
+
+        Brokers that did not answer get the change with the next synchronization.
+        """
         async with self._changing:
             for name in names:
                 self._names.pop(name, None)
@@ -91,31 +97,34 @@ class LiteSubscription:
     # ---- brokers that do not know ----
 
     async def ensure(self, broker_name: str) -> None:
-        """The broker knows the names. Raises MqError."""
+        """Ensure that a broker knows the names. Raises MqError."""
         if self._address(broker_name) not in self._told:
             await self.tell(broker_name)
 
     async def tell(self, broker_name: str) -> None:
-        """Raises MqError."""
+        """Report all names to a broker. Raises MqError."""
         async with self._changing:
             [failure] = await self._sync([broker_name])
         if failure is not None:
             raise failure
 
     def doubt(self, broker_name: str) -> None:
-        """A call has failed: the broker may have restarted."""
+        """Note that a call has failed: the broker may have restarted."""
         with suppress(MqError):
             self._told.discard(self._address(broker_name))
 
     def on_link(self, address: str, is_up: bool) -> None:
-        """A broker forgets a client when the link to it breaks."""
+        """Note a change of a link: a broker forgets a client when the link to it breaks."""
         self._told.discard(address)
         if is_up:
             self._sync_now.set()
 
     def lost(self, names: Sequence[str], since: int) -> None:
-        """Another client has them, says the answer to a call that was made after `since` changes.
-        About one that this client has subscribed to meanwhile, the brokers are asked."""
+        """Remove lite topics that another client has taken over.
+
+        A call that was made after `since` changes has reported them. If this client has subscribed
+        to some of them in the meantime, it asks the brokers.
+        """
         held = [name for name in names if name in self._names]
         gone = [name for name in held if self._names[name] <= since]
         if len(gone) < len(held):
@@ -141,10 +150,10 @@ class LiteSubscription:
                 async with self._changing:
                     await self._sync(await self._brokers())
             except Exception as error:
-                log.warning("lite topics of %s not told: %s", self._consumer_group, error)
+                log.warning("cannot report the lite topics of %s: %s", self._consumer_group, error)
 
     async def _sync(self, broker_names: Sequence[str]) -> list[MqError | None]:
-        """Tells these brokers all names. A failure, or None, of each."""
+        """Report all names to these brokers. Return the failure of each, or None."""
         request = self._request(lite_pb2.LITE_SYNC_REPLACE, list(self._names))
 
         async def sync(broker_name: str) -> MqError | None:
@@ -165,7 +174,10 @@ class LiteSubscription:
         return await asyncio.gather(*map(sync, broker_names))
 
     async def _tell_all(self, request: lite_pb2.SyncLiteTopicsRequest) -> None:
-        """Repeated while a broker is away. Raises the first MqError."""
+        """Send a change to all brokers, with retries while one is unavailable.
+
+        Raises the first MqError.
+        """
         since = self.changes
         answers = await asyncio.gather(
             *(
@@ -198,7 +210,7 @@ class LiteSubscription:
         )
 
     async def _brokers(self) -> list[str]:
-        """Of the parent. Raises MqError: there is none."""
+        """Return the brokers of the parent. Raises MqError if there are none."""
         route = await self._instance.routes.route(self.parent)
         found = dict.fromkeys(each.broker_name for each in readable_queues(self.parent, route))
         if not found:

@@ -1,1 +1,1 @@
-"""Receiving messages on lease from whichever source has some."""
+"""Receive messages on lease from any source that has some."""

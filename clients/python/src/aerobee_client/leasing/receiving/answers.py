@@ -1,4 +1,4 @@
-"""What one call leased: messages under one lease id, or under several."""
+"""Hold what one call leased: messages under one or several lease ids."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from aerobee_wire.status import Code, MqError
 
 
 class Batch(NamedTuple):
-    """Messages under one lease id. `pop`: what a pop asked, or would have asked, for them."""
+    """Messages under one lease id. `pop`: the request that leased, or would have leased, them."""
 
     pop: pop_pb2.PopRequest
     response: pop_pb2.PopResponse
 
     def messages(self, until_ms: int) -> Iterator[LeasedMessage]:
-        """Raises CorruptRecord."""
+        """Yield the messages. Raises CorruptRecord."""
         answer = self.response
         records = zip(iter_records(answer.records), answer.delivery_attempts, strict=True)
         for record, attempt in records:
@@ -30,11 +30,17 @@ class Batch(NamedTuple):
 
 
 class Answer:
-    """What one call leased: `size` messages. `left_ms`: of the shortest lease."""
+    """The messages that one call leased.
+
+    `size` is their number. `left_ms` is the remaining time of the shortest lease.
+    """
 
     def __init__(self, batches: Sequence[Batch], now_ms: int | None = None) -> None:
-        """`now_ms`: when it was asked for, by the broker's clock; given where the messages may be
-        on lease since an earlier call."""
+        """Make an answer.
+
+        `now_ms` is the time of the request by the broker's clock. It is given if the messages may
+        be on lease since an earlier call.
+        """
         self._batches = batches
         self.size = sum(batch.response.message_count for batch in batches)
         self.left_ms = min(
@@ -43,7 +49,7 @@ class Answer:
         )
 
     def messages(self, start: int, stop: int, until_ms: int) -> list[LeasedMessage]:
-        """Those from `start` to before `stop`. Raises MESSAGE_CORRUPTED."""
+        """Return the messages from `start` to before `stop`. Raises MESSAGE_CORRUPTED."""
         every = (message for batch in self._batches for message in batch.messages(until_ms))
         try:
             return list(islice(every, start, stop))

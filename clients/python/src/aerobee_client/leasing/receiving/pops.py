@@ -1,4 +1,4 @@
-"""How messages are leased at a source: the calls of a receive, and those for topics."""
+"""Lease messages at a source: the calls of a receive, and their implementation for topics."""
 
 from __future__ import annotations
 
@@ -17,33 +17,42 @@ from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 
-REPEATED_S = 0.5  # for brokers to say whether they know an attempt to receive
+REPEATED_S = 0.5  # time for brokers to report whether they know an attempt to receive
 
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """One call of `receive`. `subscriptions`: of the topics that it receives from. `attempt_id`: as
-    its caller named it; empty: not named."""
+    """One call of `receive`.
+
+    `subscriptions`: of the topics to receive from. `attempt_id`: the name that the caller gave;
+    empty for none.
+    """
 
     subscriptions: Mapping[str, message_pb2.Subscription]
     max_messages: int
     invisible_duration_ms: int
-    deadline_s: float  # of the loop
+    deadline_s: float  # in the loop's time
     attempt_id: str = ""
 
 
 class Attempt(NamedTuple):
-    """The name of a pop; "": none. `again`: messages may be on lease to it since an earlier one."""
+    """The name of a pop; "" for none.
+
+    `again`: an earlier pop of this name may have leased messages.
+    """
 
     name: str = ""
     again: bool = False
 
 
 class Pops(Protocol):
-    """`named`: each pop gets a name, by which one whose answer was lost is repeated. `held`: pops
-    may wait at brokers, and any receive may have what they bring; else receives are sent to the
-    source that has a message. `apart`: receives of different sizes share no messages. `failures`:
-    requests that have failed."""
+    """The calls of one kind of consumer.
+
+    `named`: each pop gets a name, by which a pop whose answer was lost is repeated. `held`: pops
+    may wait at brokers, and any receive may get their messages; otherwise receives go to the source
+    that has a message. `apart`: receives of different sizes do not share messages. `failures`
+    counts failed requests.
+    """
 
     named: bool
     held: bool
@@ -59,23 +68,29 @@ class Pops(Protocol):
         hold_s: float,
         answer_s: float,
     ) -> Answer:
-        """Waits `hold_s` for a message, and `answer_s` longer for the answer. Raises MqError."""
+        """Pop messages. Raises MqError.
+
+        Wait `hold_s` for a message, and `answer_s` longer for the answer.
+        """
         ...
 
     async def has_message(
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
-        """Leases nothing. True may be wrong. Raises MqError."""
+        """Peek for a message without leasing it; may report stale positives. Raises MqError."""
         ...
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
-        """Whether this attempt has leased messages there, which would come again."""
+        """Return whether this attempt has leased messages there, which it would get again."""
         ...
 
 
 class TopicPops:
-    """Of topics. `fifo`: messages are consumed message group by message group. `start`: where the
-    group begins in a queue that it has no offset in."""
+    """Pops messages of topics.
+
+    `fifo`: messages are consumed in the order of each message group. `start`: where the group
+    begins in a queue in which it has no offset.
+    """
 
     apart = False
 
@@ -129,7 +144,7 @@ class TopicPops:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             await asyncio.sleep(RETRY_S)
-            return True  # an older broker: who waits looks for himself, once a second
+            return True  # an older broker: each waiting receive looks itself, once a second
         return answer.has_message
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:

@@ -1,11 +1,11 @@
-"""Receives of one client that wait in line for messages at any of several sources (a topic at a
-broker).
+"""Queue the receives of one client that wait for messages of several sources.
 
-However many receives wait, each source is asked once, by a call that its broker holds. Where order
-does not matter that is a pop, whose messages any receive of the line may have; if none waits any
-more, they are given back uncounted at once. In order it is a notification: one receive is sent to
-that source to pop there. As many messages as a receive may have call two more receives to the
-source, because there may be others; so a burst reaches n receives in log n rounds.
+A source is a topic at a broker. Each source gets one call that its broker holds, independently of
+the number of receives that wait. Without ordering, the call is a pop, whose messages any receive of
+the line may get. If none waits any more, the messages are returned at once, without counting an
+attempt. With ordering, the call is a notification, and one receive goes to that source to pop. If a
+receive gets its maximum number of messages, two more receives go to the source, because it may have
+more. A burst therefore reaches n receives in log n rounds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from aerobee_wire.status import MqError
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # after a source failed
-# A held call that has not failed by then has a broker that holds it.
+# If a held call has not failed after this time, its broker is holding it.
 HELD_S = 1.0
-LEAST_HELD_S = 0.05  # of a held call
+LEAST_HELD_S = 0.05  # for a held call
 
 
 class Source(NamedTuple):
@@ -37,8 +37,10 @@ class Source(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """Messages on lease: those from `start` to before `stop` of an answer of this source, until
-    `until_ms` of the client's monotonic clock."""
+    """Messages on lease: `start` to before `stop` of an answer of this source.
+
+    The lease ends at `until_ms` of the client's monotonic clock.
+    """
 
     source: Source
     answer: Answer
@@ -51,50 +53,50 @@ class Popped(NamedTuple):
         return self.stop - self.start
 
     def messages(self) -> list[LeasedMessage]:
-        """Raises MESSAGE_CORRUPTED."""
+        """Return the messages. Raises MESSAGE_CORRUPTED."""
         return self.answer.messages(self.start, self.stop, self.until_ms)
 
     def handles(self) -> list[ReceiptHandle]:
         return self.answer.handles(self.start, self.stop)
 
     def split(self, count: int) -> tuple[Popped, Popped]:
-        """The first `count` messages, and the others."""
+        """Split off the first `count` messages."""
         middle = min(self.start + count, self.stop)
         return self._replace(stop=middle), self._replace(start=middle)
 
 
 class Wanted(NamedTuple):
-    """What a receive that waits may have, and until when it waits, in the loop's time."""
+    """How many messages a waiting receive may get, and until when it waits, in the loop's time."""
 
     max_messages: int
     deadline_s: float
 
 
-# Messages of that source, as many as the first wait wants, or True: it has some. Held until then,
-# or until so many seconds are over: then False. Raises MqError.
+# Returns messages of that source, as many as the first wait wants, or True if it has some. The call
+# is held until then, or for the given seconds; then it returns False. Raises MqError.
 Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
-# Whether a source that failed has messages, now. Raises MqError while it fails.
+# Returns whether a source that failed has messages now. Raises MqError while it fails.
 Probe = Callable[[Source], Awaitable[bool]]
-# Where to pop, or what was popped; None: the time is over.
+# Where to pop, or what was popped; None after the deadline.
 Found = Source | Popped | None
 
 
 @dataclass(slots=True)
 class _State:
-    """What a line knows of a source. Times are the loop's."""
+    """The state of a source in a line. Times are the loop's."""
 
     visited: int = 0  # number of the last visit
     asking: asyncio.Task[None] | None = None
     visits: int = 0  # receives that are there now
-    has_message: bool = False  # it said so when no receive waited
-    retry_s: float = 0.0  # it failed, and is left alone until then
+    has_message: bool = False  # reported when no receive waited
+    retry_s: float = 0.0  # after a failure, it is not asked until then
     failure: MqError | None = None  # of its last call
     asked_s: float = math.inf  # when its held call began
     probing: asyncio.Task[None] | None = None
 
 
 class ReceiveLine:
-    """`give_back`: of messages that no receive wants."""
+    """A line of receives. `give_back` gets messages that no receive wants."""
 
     def __init__(self, ask: Ask, probe: Probe, give_back: Callable[[Popped], None]) -> None:
         self._ask = ask
@@ -102,7 +104,7 @@ class ReceiveLine:
         self._give_back = give_back
         self._waiting: dict[asyncio.Future[Found], Wanted] = {}  # the longest wait first
         self._states: dict[Source, _State] = {}
-        self._numbers = itertools.count(1)  # of visits
+        self._numbers = itertools.count(1)  # numbers of visits
 
     @property
     def is_idle(self) -> bool:
@@ -111,12 +113,12 @@ class ReceiveLine:
         )
 
     def begin(self, sources: Iterable[Source]) -> Source | None:
-        """The source that a receive visits now; every visit ends with `end`. None: at each, a held
-        call says that there is nothing, or it failed a moment ago.
+        """Return the source that a receive visits now. Every visit ends with `end`.
 
-        One that is known to have messages, else the one that was not visited for the longest time.
-        One that failed is tried by a receive only where all did, else beside it: at a broker that
-        hangs, a visit takes its whole time.
+        None: each source has a held call that waits for messages, or has just failed. A source that
+        is known to have messages comes first, then the one whose last visit is longest ago. A
+        source that failed is visited only if all have failed; otherwise it is probed. At a broker
+        that hangs, a visit takes its whole time.
         """
         now_s = _now_s()
         best: tuple[bool, bool, int] | None = None
@@ -137,7 +139,7 @@ class ReceiveLine:
         return None if chosen is None else self.visit(chosen)
 
     def visit(self, source: Source) -> Source:
-        """A receive goes to this source, and comes back by `end`."""
+        """Note that a receive goes to this source. It returns with `end`."""
         state = self._state(source)
         state.visits += 1
         state.has_message = False
@@ -145,7 +147,7 @@ class ReceiveLine:
         return source
 
     def end(self, source: Source, *, full: bool = False, failure: MqError | None = None) -> None:
-        """Of a visit. `full`: it brought as many messages as it may have."""
+        """End a visit. `full`: it returned as many messages as it may."""
         state = self._state(source)
         state.visits -= 1
         state.failure = failure
@@ -157,7 +159,7 @@ class ReceiveLine:
             self._listen(source)
 
     async def wait(self, sources: Sequence[Source], wanted: Wanted) -> Found:
-        """The source to visit now, or messages; None when the time is over."""
+        """Wait for a source to visit, or for messages; None after the deadline."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Found] = loop.create_future()
         self._waiting[future] = wanted
@@ -179,7 +181,7 @@ class ReceiveLine:
             self._waiting.pop(future, None)
 
     def deliver(self, popped: Popped) -> None:
-        """Messages for the longest waits; what these leave is given back."""
+        """Give messages to the longest waits. Return the remaining messages to the group."""
         is_full = False
         while popped.size:
             future = self._next()
@@ -195,7 +197,7 @@ class ReceiveLine:
             self._send(popped.source, 2)
 
     def failure(self, sources: Iterable[Source]) -> MqError | None:
-        """Why the last call at each of these failed, of one of them; None if one did not fail."""
+        """Return the error of a source if the last call at each of them failed; otherwise None."""
         found, held_s = None, _now_s() - HELD_S
         for source in sources:
             state = self._state(source)
@@ -205,13 +207,15 @@ class ReceiveLine:
         return found
 
     def end_waits(self) -> None:
-        """Their time is over."""
+        """End all waits without messages."""
         for future in self._waiting:
             _resolve(future, None)
 
     def held(self) -> dict[Source, asyncio.Task[None]]:
-        """The calls that brokers hold now. Those that pause after a failure, or lease nothing, are
-        ended."""
+        """Return the calls that brokers hold now.
+
+        Cancel those that pause after a failure, or that lease nothing.
+        """
         found: dict[Source, asyncio.Task[None]] = {}
         for source, state in self._states.items():
             if state.probing is not None:
@@ -257,7 +261,7 @@ class ReceiveLine:
             )
 
     async def _hold(self, source: Source, state: _State) -> None:
-        """Asks until the source has something, or nobody waits any more."""
+        """Ask until the source has messages, or until no receive waits."""
         found: Popped | bool = False
         try:
             while self._anyone_waits():
@@ -296,7 +300,7 @@ class ReceiveLine:
             self._listen(source)
 
     def _send(self, source: Source, count: int) -> int:
-        """Sends waiting receives to a source. Returns how many."""
+        """Send waiting receives to a source. Return their number."""
         for sent in range(count):
             future = self._next()
             if future is None:
@@ -305,14 +309,14 @@ class ReceiveLine:
         return count
 
     def _next(self) -> asyncio.Future[Found] | None:
-        """The longest wait that has found nothing yet."""
+        """Return the longest wait that has no result yet."""
         return next((future for future in self._waiting if not future.done()), None)
 
     def _anyone_waits(self) -> bool:
         return self._next() is not None
 
     def _wanted(self) -> Wanted | None:
-        """As many messages as the longest wait may have, until the last wait is over."""
+        """Return the size of the longest wait and the deadline of the last one."""
         waiting = [wanted for future, wanted in self._waiting.items() if not future.done()]
         if not waiting:
             return None

@@ -1,9 +1,9 @@
-"""Receiving messages on lease from every broker of every subscribed topic.
+"""Receive messages on lease from every broker of every subscribed topic.
 
-A receive pops what one source has now, another one each time; if that is nothing, it waits in line
-for all of them. What was leased and has no receive any more, because that was cancelled or had its
-answer from another broker, is given back uncounted. A pop is never cut off but by the close of the
-client: an answer that is on its way would be lost with its leases.
+A receive pops the available messages of one source, and a different one each time. If there are
+none, it waits in line for all sources. Messages may be leased for a receive that was cancelled or
+was answered by another broker. They are returned to the group without counting an attempt. Only the
+close of the client interrupts a pop: an answer in transit would be lost with its leases.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-HELD_S = 20.0  # at most, of a call for a line of receives
-VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
+HELD_S = 20.0  # maximum time of a held call for a line of receives
+VISIT_S = 2.0  # for a pop that is not held; messages that arrive later are returned
 LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
-ANSWER_S = 5.0  # for a broker to answer beyond these
+ANSWER_S = 5.0  # additional time for the answer of a broker
 NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
 KEPT_LINES = 64
 
-# A source that fails so is left out for a while. Any other error is the caller's.
+# A source that fails with one of these is left out for a while. Any other error goes to the caller.
 _LEFT_OUT = frozenset(
     {
         Code.BROKER_UNREACHABLE,
@@ -53,15 +53,15 @@ _LEFT_OUT = frozenset(
         Code.TOPIC_NOT_EXIST,
     }
 )
-# The broker may have leased messages to a pop that failed so.
+# The broker may have leased messages to a pop that failed with one of these.
 _ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 
 class _LineKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
-    invisible_duration_ms: int  # 0 where a line leases nothing by itself
-    sources: tuple[Source, ...]  # once others are near by than at first
-    max_messages: int  # 0 where receives of different sizes may share messages
+    invisible_duration_ms: int  # 0 if a line leases nothing by itself
+    sources: tuple[Source, ...]  # set if the nearby sources have changed
+    max_messages: int  # 0 if receives of different sizes may share messages
 
 
 class Receiver:
@@ -79,7 +79,7 @@ class Receiver:
         self._pops = pops
         self._lines: dict[_LineKey, ReceiveLine] = {}
         self.sources = Sources(instance, consumer_group, machine_room, on_change=self._end_waits)
-        # Attempts to receive whose answer was lost: the same name brings their messages again.
+        # Attempts to receive whose answer was lost: the same name returns their messages again.
         self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
         self._receives: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -87,13 +87,13 @@ class Receiver:
 
     @property
     def failures(self) -> int:
-        """Requests that have failed."""
+        """The number of failed requests."""
         return self._pops.failures
 
     async def receive(self, asked: Receive) -> list[LeasedMessage]:
-        """Messages of any source, all of one; none when the time is over.
+        """Return messages of one source; empty after the deadline.
 
-        Raises MqError: what a broker refuses, or what every source failed with until the end.
+        Raises MqError if a broker refuses, or if every source failed until the deadline.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -113,7 +113,7 @@ class Receiver:
             self._receives.discard(task)
 
     async def close(self) -> None:
-        """Ends the receives that wait. Returns when what came too late is given back."""
+        """End the waiting receives. Wait until messages that arrive late are returned."""
         self._closed = True
         await self.sources.close()
         self._end_waits()
@@ -122,17 +122,20 @@ class Receiver:
         await self._end_held_calls()
         with suppress(TimeoutError):
             async with asyncio.timeout(VISIT_S + ANSWER_S):
-                while self._background:  # what ends may have begun to give messages back
+                while self._background:  # calls that end may have begun to return messages
                     await asyncio.wait(self._background)
 
     def _end_waits(self) -> None:
-        """Receives that wait look where to receive, and whether their time is over."""
+        """Let waiting receives check their sources and deadlines again."""
         for line in self._lines.values():
             line.end_waits()
 
     async def _end_held_calls(self) -> None:
-        """Brokers end them when this client leaves, and answer what they leased by then, which is
-        given back. One that does not is cut off."""
+        """End the held calls.
+
+        Brokers end them when this client leaves. They answer with the messages leased so far, which
+        are returned. A call that does not end in time is cancelled.
+        """
         found = [pair for line in self._lines.values() for pair in line.held().items()]
         held = [task for _, task in found]
         if not held:
@@ -171,11 +174,14 @@ class Receiver:
             elif (left_s := asked.deadline_s - time()) > 0:
                 await asyncio.sleep(min(left_s, NO_ROUTE_PAUSE_S))
             else:
-                return None  # every broker is for the members in its room
+                return None  # every broker is reserved for the members in its room
         raise ClientClosed("consumer")
 
     async def _receive_from(self, sources: Sequence[Source], asked: Receive) -> Popped | None:
-        """None: the time is over, or other sources are near by."""
+        """Receive from these sources.
+
+        None: after the deadline, or if the nearby sources have changed.
+        """
         changes = self.sources.changes
         time = asyncio.get_running_loop().time
         line = self._line(asked, sources)
@@ -189,7 +195,7 @@ class Receiver:
                 if popped is not None:
                     return popped
             if asked.deadline_s <= time():
-                # Who does not wait has looked at every source at least.
+                # A receive that does not wait has visited every source at least once.
                 source = line.begin(unvisited)
                 if source is not None:
                     continue
@@ -206,7 +212,7 @@ class Receiver:
         raise ClientClosed("consumer")
 
     async def _visit(self, line: ReceiveLine, source: Source, asked: Receive) -> Popped | None:
-        """Pops what a source has now; None where that is nothing, or fails."""
+        """Pop the available messages of a source; None if there are none or it fails."""
         full = False
         failure: MqError | None = None
         answer_s = VISIT_S + ANSWER_S
@@ -234,14 +240,15 @@ class Receiver:
     async def _come_late(
         self, popping: asyncio.Future[Popped], line: ReceiveLine, asked: Receive
     ) -> None:
-        """Of a visit whose receive went on without it: another receive may have its messages."""
+        """Deliver the messages of a visit that took too long to another receive."""
         try:
             popped = await popping
         except MqError:
             return
         if not popped.size:
             return
-        if asked.attempt_id or self._closed:  # the caller's own attempt is nobody else's
+        # a caller's own attempt must not go to another receive
+        if asked.attempt_id or self._closed:
             self._give_back(popped)
         else:
             line.deliver(popped)
@@ -258,7 +265,7 @@ class Receiver:
             if attempt.name and not asked.attempt_id and error.code in _ANSWER_LOST:
                 self._lost_attempts[source].append(attempt.name)
             raise
-        if hold_s:  # the leases may have begun just now
+        if hold_s:  # the leases may have just begun
             since_ms = clock.monotonic_ms()
         return Popped(source, answer, since_ms + answer.left_ms, 0, answer.size)
 
@@ -271,7 +278,7 @@ class Receiver:
         return Attempt(lost.popleft(), again=True) if lost else Attempt(uuid4().hex)
 
     async def _holder(self, sources: Sequence[Source], attempt_id: str) -> Source | None:
-        """The source that leased messages to this attempt to receive before; they come again."""
+        """Return the source that leased messages to this attempt, which returns them again."""
         known = await asyncio.gather(
             *(self._pops.is_repeated(source, attempt_id) for source in sources)
         )
@@ -303,7 +310,7 @@ class Receiver:
             return found if found.size else False
 
         async def look(source: Source, max_messages: int, hold_s: float) -> bool:
-            if self._lost_attempts[source]:  # messages may be on lease to it, and so not visible
+            if self._lost_attempts[source]:  # it may have leased messages, which are invisible
                 return True
             hold_s = min(hold_s, HELD_S)
             return await pops.has_message(source, asked, hold_s=hold_s, answer_s=ANSWER_S)
@@ -313,7 +320,7 @@ class Receiver:
 
         return ReceiveLine(pop if pops.held else look, probe, self._give_back)
 
-    # ---- what nobody wants ----
+    # ---- messages that no receive wants ----
 
     def _give_back(self, popped: Popped) -> None:
         changes = [Change(one, 0, counted=False) for one in popped.handles()]
@@ -323,14 +330,14 @@ class Receiver:
         self.report_kept(await self._calls.change(changes))
 
     def report_kept(self, outcomes: Iterable[object]) -> None:
-        """Log that messages were not given back, if these outcomes say so."""
+        """Log that messages were not returned, if these outcomes say so."""
         for outcome in outcomes:
             if isinstance(outcome, MqError) and outcome.code is not Code.INVALID_RECEIPT_HANDLE:
                 log.warning("messages not given back, they come when their lease ends: %s", outcome)
                 break
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` in the background; `close` waits for it."""
+        """Run `work` in the background. `close` waits for it."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

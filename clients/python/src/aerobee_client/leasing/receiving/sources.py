@@ -1,8 +1,8 @@
-"""Where a simple consumer receives: each of its topics at each broker that lets it be read.
+"""Find the sources of a simple consumer: each of its topics at each broker that can be read.
 
-With a machine room only near by, as RocketMQ's strategy MACHINE_ROOM_NEARBY divides queues: at the
-brokers of its own room, and of rooms in which no member of the group is. Brokers are named
-"room@name"; a member says its room in its client id.
+With a machine room, only nearby brokers are used, as RocketMQ's strategy MACHINE_ROOM_NEARBY
+divides queues. These are the brokers of its own room, and of rooms without a member of the group.
+Brokers are named "room@name". A member's client id contains its room.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
-LOOK_INTERVAL_S = 20.0  # between two looks for members of other rooms, unless a broker tells
+LOOK_INTERVAL_S = 20.0  # between two checks for members of other rooms, unless a broker notifies
 
 
 class Sources:
-    """`machine_room` "": every broker. `on_change` is called when other brokers are near by than
-    before; `changes` counts that."""
+    """The sources.
+
+    `machine_room`: "" for every broker. `on_change` is called when the set of nearby brokers has
+    changed; `changes` counts these changes.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Sources:
         self._brokers: dict[str, tuple[TopicRoute, Sequence[str]]] = {}  # by topic
         self._announced: frozenset[str] = frozenset()
         self._announcing = asyncio.Lock()
-        self._rooms = frozenset({machine_room})  # of the members
+        self._rooms = frozenset({machine_room})  # rooms of the members
         self._look_now = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
@@ -62,7 +65,7 @@ class Sources:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def announce_again(self) -> None:
-        """Before the next receive, brokers are told what the group subscribes to."""
+        """Report the subscriptions of the group to brokers before the next receive."""
         self._announced = frozenset()
         self._brokers.clear()
 
@@ -72,8 +75,10 @@ class Sources:
             self._look_now.set()
 
     async def of(self, topics: Collection[str]) -> Sequence[Source]:
-        """None when no broker is near by. Raises MqError: no topic has a route, or every broker
-        refuses the group."""
+        """Return the sources; empty if no broker is nearby.
+
+        Raises MqError if no topic has a route, or if every broker refuses the group.
+        """
         sources: list[Source] = []
         failure: MqError | None = None
         readable = False
@@ -103,7 +108,7 @@ class Sources:
         return not self._room or room == self._room or room not in self._rooms
 
     async def _announce(self) -> None:
-        """A broker that is new in the routes may have the group only once it has a heartbeat."""
+        """Announce the group to new brokers. They may create it only with a heartbeat."""
         async with self._announcing:
             addresses = frozenset(self._instance.routes.master_addresses())
             if not addresses <= self._announced:
@@ -122,8 +127,10 @@ class Sources:
                 log.exception("members of %s not found out", self._consumer_group)
 
     async def _look(self) -> None:
-        """Asks brokers, one after the other until one answers, which members there are. Without an
-        answer the rooms stay as they were known."""
+        """Ask brokers for the members of the group, one after the other, until one answers.
+
+        Without an answer, the known rooms stay.
+        """
         request = client_pb2.ListGroupMembersRequest(consumer_group=self._consumer_group)
         for address in sorted(self._instance.routes.master_addresses()):
             try:

@@ -1,1 +1,1 @@
-"""Sends that keep an order: those of a message group, and those to a selected queue."""
+"""Send messages that keep an order: those of a message group, and those to a selected queue."""

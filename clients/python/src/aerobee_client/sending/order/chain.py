@@ -1,5 +1,6 @@
-"""Sends of one order that have no outcome yet. When one fails, those behind it fail with it:
-nothing overtakes.
+"""Keep the sends of one order that have no outcome yet.
+
+If one fails, those behind it fail too, so that no message overtakes another.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from aerobee_wire.status import MqError
 
 
 class OrderedSend(SingleSend):
-    """A send with a place in an order. `has_room`: whether it has taken its share of the budget.
-    `ready`: of a one-way send, set once it waits neither for its room nor for its queue."""
+    """A send with a place in an order.
+
+    `has_room`: whether it has taken its share of the budget. `ready`: for a one-way send, set when
+    it has its room and its queue.
+    """
 
     __slots__ = ("_has_left", "_timer", "chain", "has_room", "queue", "ready", "way")
 
@@ -44,7 +48,7 @@ class OrderedSend(SingleSend):
 
     @property
     def message(self) -> Message:
-        """As it was given, not compressed."""
+        """The message as it was given, not compressed."""
         return self.outgoing.message.given
 
     def take_queue(self, queue: MessageQueue) -> None:
@@ -54,7 +58,7 @@ class OrderedSend(SingleSend):
         self.has_room = True
 
     def wait_in_line(self, timer: asyncio.TimerHandle) -> None:
-        """`timer`: ends its wait at its deadline."""
+        """Note the timer that ends its wait at its deadline."""
         self._timer = timer
 
     def leave_line(self) -> None:
@@ -64,7 +68,7 @@ class OrderedSend(SingleSend):
             self.ready.set()
 
     def leaves(self) -> bool:
-        """As SingleSend's; again, when its batch was refused and it has moved to another."""
+        """Return whether it leaves now, also if it moved to another batch after a refusal."""
         if self._has_left:
             return not self.future.done()
         self._has_left = True
@@ -87,8 +91,11 @@ class OrderedSend(SingleSend):
 
 
 class Chain:
-    """The sends of a message group, or those that selectors put into one queue. `catch_up`: takes
-    sends that were called in other threads before now; they are behind a failure, too."""
+    """The sends of a message group, or those that selectors put into one queue.
+
+    `catch_up` accepts the sends that other threads have called before now. They are also behind a
+    failure.
+    """
 
     __slots__ = ("__weakref__", "_catch_up", "_sends")
 
@@ -101,13 +108,13 @@ class Chain:
         self._sends.append(send)
 
     def shorten(self) -> None:
-        """Without those at the front that have their outcome."""
+        """Remove the sends at the front that have their outcome."""
         sends = self._sends
         while sends and sends[0].future.done():
             sends.popleft()
 
     def fail_from(self, send: OrderedSend, error: BaseException) -> None:
-        """Fails this send, and those behind it."""
+        """Fail this send and those behind it."""
         if send.future.done():
             return
         self._catch_up()
@@ -121,7 +128,7 @@ class Chain:
 
 
 def _overtaking(error: BaseException) -> BaseException:
-    """What those behind a failed send are told."""
+    """Return the error for the sends behind a failed send."""
     if not isinstance(error, MqError):
         return error
     return MqError(

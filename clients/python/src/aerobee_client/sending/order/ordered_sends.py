@@ -1,9 +1,11 @@
-"""Ordered sends on their way to a batch: those of a message group go to the queue that every sender
-chooses for it, others to the queue that their selector returns.
+"""Put ordered sends into batches.
 
-A send has its place in the order from the call on. Those of a topic that wait, for the route or for
-room, form a line that is served from its front; in the accumulator one request at a time is in
-flight to their queue.
+A message of a message group goes to the queue that every producer chooses for the group. Other
+messages go to the queue that their selector returns.
+
+A send gets its place in the order when it is called. Sends of a topic that wait for the route or
+for room form a line, which is served from its front. In the accumulator, one request at a time is
+in flight to their queue.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from aerobee_wire.status import MqError
 
 
 class OrderedSends:
-    """Of one producer. `catch_up`: see Chain."""
+    """The ordered sends of one producer. `catch_up`: see Chain."""
 
     def __init__(
         self,
@@ -42,10 +44,11 @@ class OrderedSends:
         self._budget = budget
         self._clock = clock
         self._catch_up = catch_up
-        # The sends of an order hold their chain: it goes with the last of them.
+        # The sends of an order hold their chain, which is deleted with the last of them.
         self._chains: WeakValueDictionary[Hashable, Chain] = WeakValueDictionary()
         self._lines: dict[str, deque[OrderedSend]] = {}  # by topic
-        # By topic: batches that move to other queues. Meanwhile its other sends wait in line.
+        # By topic: batches that move to other queues. Meanwhile, other sends of the topic wait in
+        # line.
         self._moves: dict[str, set[asyncio.Future[None]]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -58,8 +61,10 @@ class OrderedSends:
         *,
         has_room: bool = False,
     ) -> OrderedSend:
-        """Starts a send, of a message that was checked. Its outcome goes to `future`. `has_room`:
-        it took its share of the budget before."""
+        """Start a send of a message that was checked. `future` gets its outcome.
+
+        `has_room`: whether it has already taken its share of the budget.
+        """
         message = outgoing.message
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         send = OrderedSend(outgoing, future, deadline_ms, timeout_s, way, has_room=has_room)
@@ -83,16 +88,16 @@ class OrderedSends:
         return send
 
     async def drain(self) -> None:
-        """Returns when no send waits in a line."""
+        """Wait until no send waits in a line."""
         while self._serving:
             await asyncio.gather(*self._serving)
 
     async def abort(self) -> None:
-        """Ends every send that waits in a line with ClientClosed."""
+        """Fail every send that waits in a line with ClientClosed."""
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-        for line in self._lines.values():  # whose task had not begun
+        for line in self._lines.values():  # the task of this line had not begun
             self._abandon(line)
         self._lines.clear()
 
@@ -111,7 +116,7 @@ class OrderedSends:
         send.join(chain)
 
     def _choose(self, send: OrderedSend, info: PublishInfo) -> None:
-        """Gives a send its queue. Fails it with what choosing raises."""
+        """Set the queue of a send. If choosing raises, the send fails with that error."""
         message, selector = send.message, send.way.selector
         now_ms = self._clock.monotonic_ms()
         try:
@@ -121,7 +126,7 @@ class OrderedSends:
                 queue = check_selected(selector(message, info.queues_in_order(now_ms)), message)
                 send.take_queue(queue)
                 self._join(send, queue)
-        except (Exception, SystemExit) as error:  # what a selector of the user raises
+        except (Exception, SystemExit) as error:  # may be any error of the application's selector
             send.fail(error)
 
     def _place(self, send: OrderedSend, info: PublishInfo) -> None:
@@ -137,7 +142,7 @@ class OrderedSends:
         send.leave_line()
 
     def _drop(self, send: OrderedSend) -> None:
-        """Of one that has its outcome and is in no batch."""
+        """Clean up after a send that has its outcome and is not in a batch."""
         if send.has_room:
             self._budget.give_back(1, send.size)
         send.leave_line()
@@ -156,14 +161,14 @@ class OrderedSends:
         send.wait_in_line(loop.call_later(send.timeout_s, self._expire, send, line))
 
     def _expire(self, send: OrderedSend, line: deque[OrderedSend]) -> None:
-        """At the deadline of one that waits in line, perhaps behind others."""
+        """Fail a send that waits in line, perhaps behind others, at its deadline."""
         if send.queue is None:
             self._fail_without_queue(send, line, self._sender.no_route())
         else:
             send.fail(self._budget.full())
 
     async def _serve(self, topic: str, line: deque[OrderedSend]) -> None:
-        """Serves a line from its front, until there is nobody in it."""
+        """Serve a line from its front until it is empty."""
         try:
             while line:
                 first = line[0]
@@ -180,8 +185,10 @@ class OrderedSends:
             del self._lines[topic]
 
     async def _make_ready(self, first: OrderedSend, line: deque[OrderedSend]) -> PublishInfo | None:
-        """Waits for the room of the send at the front of a line, and for the route of its topic.
-        None: that has failed."""
+        """Wait until the send at the front of a line has its room and its route.
+
+        Returns None if that has failed.
+        """
         if not first.has_room:
             remaining_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
             try:
@@ -192,10 +199,10 @@ class OrderedSends:
             first.take_room()
         try:
             info = await self._settled_route(first)
-        except NamesrvUnreachable as error:  # at the deadline of this one
+        except NamesrvUnreachable as error:  # the deadline of this send has passed
             self._fail_without_queue(first, line, error)
             return None
-        except Exception as error:  # also what is no MqError: nobody may wait for ever
+        except Exception as error:  # may be any error: otherwise the sends would wait forever
             for send in list(line):
                 if send.queue is None:
                     send.fail(error)
@@ -209,7 +216,7 @@ class OrderedSends:
         return info
 
     async def _settled_route(self, send: OrderedSend) -> PublishInfo:
-        """The route of a topic of which no batch is moving."""
+        """Return the route of a topic, once none of its batches is moving."""
         topic = send.message.topic
         while True:
             while moves := self._moves.get(topic):
@@ -221,9 +228,11 @@ class OrderedSends:
     # ---- queues that take no more messages ----
 
     async def move(self, batch: Batch, refusal: MqError) -> None:
-        """Puts the sends of message groups whose queue refused them, and those that wait behind
-        them, into the queues that their groups have by now. Fails them with the refusal when these
-        are the same."""
+        """Move sends of message groups to other queues after their queue refused them.
+
+        Sends that wait behind them move too. The route gives the new queues. If the queue of a
+        group has not changed, its sends fail with the refusal.
+        """
         topic, queue = batch.key.topic, batch.queue
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         moves = self._moves.setdefault(topic, set())
@@ -244,7 +253,7 @@ class OrderedSends:
             for send in batch.sends:
                 send.fail(ClientClosed("producer"))
             raise
-        except MqError:  # there is no route: the broker's own words tell more
+        except MqError:  # without a route, the broker's refusal explains more
             for send in batch.sends:
                 send.fail(refusal)
         finally:
@@ -257,8 +266,11 @@ class OrderedSends:
     def _fail_without_queue(
         send: OrderedSend, line: deque[OrderedSend], error: BaseException
     ) -> None:
-        """Fails a send that has no queue yet. Where selectors would have put those behind it,
-        nobody knows: none of them may overtake it."""
+        """Fail a send that has no queue yet.
+
+        It is unknown which queues the selectors would choose for the sends behind it. These sends
+        fail too, so that none overtakes it.
+        """
         send.fail(error)
         if send.way.selector is not None:
             behind = list(line)[line.index(send) + 1 :]
@@ -268,5 +280,5 @@ class OrderedSends:
 
 
 def _is_next_to_take_room(line: deque[OrderedSend] | None) -> bool:
-    """Whether nobody before it in line waits for room."""
+    """Return whether all sends before it in line have their room."""
     return not line or line[-1].has_room

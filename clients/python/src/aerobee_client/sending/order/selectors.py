@@ -1,4 +1,4 @@
-"""Selectors choose which of its topic's queues takes a message. RocketMQ has these three."""
+"""Select the queue of a topic that stores a message. RocketMQ has the same three selectors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from aerobee_wire.tags import java_hash
 
 
 class Selector(Protocol):
-    """Of a message, and of the queues that its topic can be written to, sorted: the one of these
-    that takes the message."""
+    """A function that selects the queue for a message.
+
+    Its arguments are the message and the queues of its topic that accept messages, sorted. It
+    returns one of these queues.
+
+    Example:
+        producer.send(message, selector=lambda message, queues: queues[message.flag % len(queues)])
+    """
 
     def __call__(self, message: Message, queues: Sequence[MessageQueue], /) -> MessageQueue: ...
 
 
 def check_selected(queue: object, message: Message) -> MessageQueue:
-    """What a selector returned. Raises INVALID_PARAMETER for what is no queue of the topic."""
+    """Return what a selector returned.
+
+    Raises INVALID_PARAMETER unless it is a queue of the topic.
+    """
     if not isinstance(queue, MessageQueue) or queue.topic != message.topic:
         raise MqError(
             Code.INVALID_PARAMETER,
@@ -35,7 +44,7 @@ _ROOM_END = "@"
 
 
 def first_key(message: Message) -> str:
-    """Raises INVALID_PARAMETER when the message has no key."""
+    """Return the first key of a message. Raises INVALID_PARAMETER if it has none."""
     if not message.keys:
         raise MqError(
             Code.INVALID_PARAMETER,
@@ -47,8 +56,13 @@ def first_key(message: Message) -> str:
 
 
 class SelectByHash:
-    """Messages of one key go to one queue: RocketMQ's SelectMessageQueueByHash. `key`: of a
-    message; its first of `keys` by default. Its text is hashed as Java does."""
+    """Selects the same queue for messages of the same key: RocketMQ's SelectMessageQueueByHash.
+
+    The text of the key is hashed as Java does.
+
+    Args:
+        key: A function that returns the key of a message. Default: the first of its `keys`.
+    """
 
     def __init__(self, key: Callable[[Message], object] = first_key) -> None:
         self._key = key
@@ -58,7 +72,11 @@ class SelectByHash:
 
 
 class SelectRandom:
-    """Any queue: RocketMQ's SelectMessageQueueByRandom. `rng`: for tests."""
+    """Selects a random queue: RocketMQ's SelectMessageQueueByRandom.
+
+    Args:
+        rng: A source of random numbers, for tests.
+    """
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
@@ -68,15 +86,32 @@ class SelectRandom:
 
 
 class SelectMachineRoom:
-    """Any queue of these machine rooms: those of brokers that are named "ROOM@…", as for RocketMQ's
-    AllocateMessageQueueByMachineRoom. `rng`: for tests."""
+    """Selects a random queue in machine rooms, that is, of brokers with names like "ROOM@NAME".
+
+    RocketMQ's AllocateMessageQueueByMachineRoom uses the same names.
+
+    Args:
+        rooms: The names of the rooms.
+        rng: A source of random numbers, for tests.
+    """
 
     def __init__(self, rooms: Collection[str], rng: random.Random | None = None) -> None:
         self._rooms = frozenset((rooms,) if isinstance(rooms, str) else rooms)
         self._rng = rng or random.Random()
 
     def __call__(self, message: Message, queues: Sequence[MessageQueue]) -> MessageQueue:
-        """Raises BROKER_NOT_EXIST when no queue is in one of the rooms."""
+        """Select a queue.
+
+        Args:
+            message: The message to send.
+            queues: The queues of its topic that accept messages.
+
+        Returns:
+            A random queue in one of the rooms.
+
+        Raises:
+            MqError: BROKER_NOT_EXIST if none of the queues is in one of the rooms.
+        """
         own = [queue for queue in queues if self._is_in_room(queue.broker_name)]
         if not own:
             raise MqError(

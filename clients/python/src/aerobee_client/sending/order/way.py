@@ -1,4 +1,4 @@
-"""How a send travels that keeps an order, and whether it keeps one."""
+"""Define how an ordered send travels, and decide whether a send is ordered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from aerobee_wire.status import Code, MqError
 
 
 class Way(NamedTuple):
-    """`selector`: None for a message group or lite topic. `block`: whether it waits for room.
-    `is_alone`: it shares its request with none."""
+    """The ordering options of a send.
+
+    `selector` is None for a message group or lite topic. `block`: whether it waits for room. With
+    `is_alone`, the send does not share its request.
+    """
 
     selector: Selector | None = None
     block: bool = True
@@ -21,7 +24,7 @@ class Way(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a call says about the queue."""
+    """The arguments of a call that choose the queue."""
 
     queue: MessageQueue | None = None
     selector: Selector | None = None
@@ -34,9 +37,11 @@ class Choice(NamedTuple):
         is_one_way: bool = False,
         is_alone: bool = False,
     ) -> Way | None:
-        """How a message travels that has a message group, lite topic or selector; None: it has
-        none. Raises INVALID_PARAMETER when two of message group or lite topic, queue and selector
-        are given."""
+        """Return the ordering options of a message; None if it is not ordered.
+
+        Raises INVALID_PARAMETER if more than one of queue, selector, and message group or lite
+        topic is given.
+        """
         if self.selector is None and not message.order_key:
             return None
         if self.queue is not None or (self.selector is not None and message.order_key):
