@@ -90,7 +90,7 @@ def test_each_is_what_the_command_sends(target: Target) -> None:
 
 @pytest.mark.parametrize("topic", ["orders", RETRY])
 def test_a_row_that_is_no_dead_letter_is_refused(topic: str) -> None:
-    with pytest.raises(RowError, match="is no dead letter"):
+    with pytest.raises(RowError, match="is not a dead letter"):
         sent_again(letters({}, topic=topic), Target.ORIGIN)
 
 
