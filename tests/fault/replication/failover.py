@@ -211,6 +211,33 @@ async def make_a_deleted_topic_again_while_a_slave_is_away(seed: int) -> None:
     await group.check_end()
 
 
+async def kill_a_master_before_its_deletion_is_in_the_log(seed: int) -> None:
+    """Its store has deleted the topic, and the log loses the record. The master leads again, and
+    its slave must delete the topic too."""
+    group = SimulatedGroup(seed, RULES[1], count=2)
+    group.start()
+    master = await group.elect(0)
+    await group.settle()
+    for kind in ("topic", "send", "send"):
+        task = group.tables.begin(master, kind, "t0")
+        assert task is not None
+        await task
+    await group.settle()
+    task = group.tables.begin(master, "delete topic", "t0")
+    assert task is not None
+    for _ in range(100_000):
+        await asyncio.sleep(0)
+        if "t0" in master.opened().deleted_topics:
+            break
+    master.stop_at_once(power=True)
+    master.start()
+    master = await group.elect(0)
+    task = group.tables.begin(master, "topic", "t1")  # it saves the tables
+    assert task is not None
+    await task
+    await group.check_end()
+
+
 async def kill_an_old_master_after_it_has_cut_its_log(seed: int) -> None:
     """What it has sent to nobody is cut. Killed when it has noted the new epoch, and before it has
     the new master's records in that place, it must not find its own there again."""

@@ -378,7 +378,6 @@ def forget_what_the_files_lack(patch: pytest.MonkeyPatch) -> None:
 
 TABLES = (
     delete_up_to_the_end_of_the_log,
-    keep_a_deletion_that_the_log_has_lost,
     answer_a_change_before_it_is_confirmed,
     forget_what_the_files_lack,
 )
@@ -395,6 +394,10 @@ FAILOVER = (
 
 # Each with the scenario that meets it: random histories seldom do.
 RARE = (
+    (
+        keep_a_deletion_that_the_log_has_lost,
+        failover.kill_a_master_before_its_deletion_is_in_the_log,
+    ),
     (leave_what_was_cut_behind_the_end, failover.kill_an_old_master_after_it_has_cut_its_log),
     (
         serve_in_the_same_epoch_after_a_restart,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_wire.status import MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until, until_sync
 from support.etcd.etcd_process import EtcdMember, etcd_members
@@ -114,8 +115,11 @@ async def test_a_replica_with_an_older_disk_is_not_elected(
     went_back = await until_event(slave, "store_went_back")
     assert int(str(went_back["known_generation"])) > int(str(went_back["generation"]))
     await until_event(slave, "not_electable")
-    told = (await group.statuses())[slave.number]
-    assert "not in sync" in told.reason
+
+    async def says_why() -> bool:
+        return "not in sync" in (await group.statuses())[slave.number].reason
+
+    await until(says_why, "it says why it waits", timeout_s=30, retry_on=(MqError,))
     await start(master, other)
 
     leader, *_ = await lead(group)
