@@ -132,11 +132,11 @@ async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> Non
     old.configure({"enableAutoInSyncReplicas": True})
     for _ in range(rng.randint(3, 5)):
         old.start()
-        await asyncio.sleep(10)
+        await asyncio.sleep(15)  # longer than it waits for the others (electionWaitForSet)
         old.kill()
     new.lose_power()
     old.start()
-    await asyncio.sleep(10)  # it leads: nobody tells it otherwise
+    await asyncio.sleep(15)  # it leads: no other replica answers
     cluster.network.heal()
     await asyncio.sleep(20)
     assert slave.is_up
