@@ -291,6 +291,11 @@ class EtcdCoordinator:
     # ---- the store of this replica ----
 
     async def recorded(self) -> StoreRecord:
+        record, _ = await self._read_record()
+        return record
+
+    async def _read_record(self) -> tuple[StoreRecord, int]:
+        """Return the record of this store, and the revision of its last start; 0: it has none."""
         found = {item.key: item for item in (await self._snapshot()).items}
         store, end = found.get(self._key_of_store), found.get(self._key_of_end)
         try:
@@ -299,26 +304,26 @@ class EtcdCoordinator:
         except (ValueError, TypeError, KeyError) as error:
             text = f"etcd's record of store {self._replica.store_id} is invalid: {error!r}"
             raise CoordinatorDamaged(text) from error
-        return StoreRecord(generation, reach)
+        return StoreRecord(generation, reach), 0 if store is None else store.mod_revision
 
     async def enroll(self, generation: int) -> None:
         await self._write_record(generation, is_first=True)
         self._generation = generation
 
     async def _write_record(self, generation: int, *, is_first: bool) -> None:
-        """Write the record of this store. Raises CoordinatorAway, StoreOpenedElsewhere."""
-        found = {item.key: item for item in (await self._snapshot()).items}
-        store = found.get(self._key_of_store)
-        known = 0 if store is None else int(json.loads(store.value)["generation"])
+        """Write the record of this store.
+
+        Raises CoordinatorAway, CoordinatorDamaged, StoreOpenedElsewhere.
+        """
+        (known, _), before = await self._read_record()
         if known > generation or (is_first and known == generation):
             raise StoreOpenedElsewhere(
                 f"another process has started with a copy of store {self._replica.store_id}: "
                 "stop one of the two, and give it an empty storePathRootDir"
             )
-        if store is not None and known == generation:  # an older copy of etcd's data has it
-            self._store_revision = store.mod_revision
+        if before and known == generation:  # an older copy of etcd's data has it
+            self._store_revision = before
             return
-        before = 0 if store is None else store.mod_revision
         content = {**_of_replica(self._replica), "generation": generation}
         put = Put(self._key_of_store, _encoded(content))
         revision = await self._write([Unchanged(self._key_of_store, before)], put)
