@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -65,9 +66,9 @@ class ServiceProcess:
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._readers: list[threading.Thread] = []
-        self._open_streams = 0
+        self._pipes: list[_Pipe] = []  # stdout and stderr, while they are open
         self._changed = threading.Condition()
         self._out: list[str] = []
         self._parsed = 0  # lines of it that are in the log
@@ -107,8 +108,9 @@ class ServiceProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """The JSON lines of stdout, over all starts."""
+        """The JSON lines of stdout, over all starts, up to the last one that it has written."""
         with self._changed:
+            self._take()
             new = self._out[self._parsed :]
             self._parsed += len(new)
             self._log += [json.loads(line) for line in new if line.startswith("{")]
@@ -121,6 +123,7 @@ class ServiceProcess:
     @property
     def stderr(self) -> str:
         with self._changed:
+            self._take()
             return "".join(self._err)
 
     @property
@@ -134,7 +137,7 @@ class ServiceProcess:
         """Starts it and waits for the ready line; returns the address. Raises StartFailure."""
         process = self.launch()
         with self._changed:
-            self._changed.wait_for(lambda: self.ready or not self._open_streams, timeout_s)
+            self._changed.wait_for(lambda: self.ready or not self._pipes, timeout_s)
         if not self.ready:
             self.kill()
             code = process.returncode
@@ -142,7 +145,7 @@ class ServiceProcess:
         self._keep_port()
         return self.address
 
-    def launch(self) -> subprocess.Popen[str]:
+    def launch(self) -> subprocess.Popen[bytes]:
         """Starts it and waits for nothing: for a start that is meant to fail (`wait`)."""
         assert self._process is None, "already started"
         self.ready = {}
@@ -152,16 +155,12 @@ class ServiceProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self._env,
-            text=True,
         )
         assert self._process.stdout is not None and self._process.stderr is not None
-        self._open_streams = 2
+        pipes = [_Pipe(self._process.stdout, self._out), _Pipe(self._process.stderr, self._err)]
+        self._pipes = list(pipes)
         self._readers = [
-            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
-            for stream, lines in (
-                (self._process.stdout, self._out),
-                (self._process.stderr, self._err),
-            )
+            threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in pipes
         ]
         for reader in self._readers:
             reader.start()
@@ -217,17 +216,56 @@ class ServiceProcess:
             if argument == "--port" and self.arguments[place + 1] == "0":
                 self.arguments[place + 1] = str(self.port)
 
-    def _read(self, stream: IO[str], lines: list[str]) -> None:
-        with stream:
-            for line in stream:
-                with self._changed:
-                    lines.append(line)
-                    if lines is self._out and _is_ready(line):
-                        self.ready = json.loads(line)
-                        self._changed.notify_all()
-        with self._changed:
-            self._open_streams -= 1
-            self._changed.notify_all()
+    def _read(self, pipe: _Pipe) -> None:
+        while pipe.is_open:
+            pipe.wait()
+            with self._changed:
+                self._take()
+        pipe.close()
+
+    def _take(self) -> None:
+        """Takes what the process has written. Called under the lock."""
+        for pipe in list(self._pipes):
+            new = pipe.take()
+            if pipe.lines is self._out:
+                self.ready = next((json.loads(line) for line in new if _is_ready(line)), self.ready)
+            if not pipe.is_open:
+                self._pipes.remove(pipe)
+        self._changed.notify_all()
+
+
+class _Pipe:
+    """An end of a pipe, and the `lines` that came out of it."""
+
+    def __init__(self, stream: IO[bytes], lines: list[str]) -> None:
+        os.set_blocking(stream.fileno(), False)
+        self._stream = stream
+        self._torn = b""  # the begin of a line
+        self._readable = select.poll()
+        self._readable.register(stream, select.POLLIN)
+        self.lines = lines
+        self.is_open = True
+
+    def wait(self) -> None:
+        """Waits until there is something to take, or the other end is closed."""
+        self._readable.poll()
+
+    def take(self) -> list[str]:
+        """Takes what is there; returns the new lines."""
+        parts = [self._torn]
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._stream.fileno(), 1 << 16):
+                parts.append(part)
+            self.is_open = False
+        *new, self._torn = b"".join(parts).splitlines(keepends=True) or [b""]
+        if not self.is_open or self._torn.endswith(b"\n"):
+            new, self._torn = [*new, self._torn], b""
+        lines = [line.decode(errors="replace") for line in new if line]
+        self.lines += lines
+        return lines
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _is_ready(line: str) -> bool:

@@ -22,6 +22,7 @@ from aerobee_cli import main, output
 from aerobee_cli.errors import INTERRUPTED
 from aerobee_cli.redriving.progress import Progress
 from aerobee_client.admin import dead_letters
+from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
@@ -38,10 +39,22 @@ def broker() -> MemoryBroker:
     broker = MemoryBroker("a", ADDRESS)
     broker.create(DEAD, 1)
     broker.create("orders", 4)
-    for n in range(COUNT):
+    bury(broker, range(COUNT))
+    return broker
+
+
+@pytest.fixture
+def total(broker: MemoryBroker) -> int:
+    """The number of dead letters: more than are in flight at once, which an interruption sends."""
+    total = MAX_IN_FLIGHT + COUNT
+    bury(broker, range(COUNT, total))
+    return total
+
+
+def bury(broker: MemoryBroker, numbers: range) -> None:
+    for n in numbers:
         encoded = names.encode({names.UNIQUE_KEY: f"ID{n}", names.DLQ_ORIGIN_TOPIC: "orders"})
         broker.append(DEAD, 0, b"%d" % n, encoded)
-    return broker
 
 
 @pytest.fixture
@@ -98,14 +111,14 @@ def test_redrive_that_fails_to_read_shows_what_it_sent(
 
 
 def test_interrupted_redrive_shows_what_it_sent(
-    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+    broker: MemoryBroker, total: int, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.answers["Send"] = signal_once(signal.SIGINT)
     assert run("redrive", "--all", "--to", "origin", "--json") == INTERRUPTED
     outcomes = json.loads(capsys.readouterr().out)["outcomes"]
     assert {outcome["status"] for outcome in outcomes} == {"sent"}
     assert sorted(outcome["message_id"] for outcome in outcomes) == sorted(stored(broker))
-    assert 0 < len(outcomes) < COUNT
+    assert 0 < len(outcomes) < total
 
 
 def test_failed_redrive_says_how_far_it_came(
@@ -121,6 +134,7 @@ def test_failed_redrive_says_how_far_it_came(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_redrive_goes_on_by_its_journal(
     broker: MemoryBroker,
+    total: int,
     cluster: MemoryCluster,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -131,17 +145,17 @@ def test_interrupted_redrive_goes_on_by_its_journal(
     cluster.answers["Send"] = signal_once(number)
     assert run(*again) == INTERRUPTED
     first = json.loads(capsys.readouterr().out)
-    assert 0 < first["sent"] == len(stored(broker)) < COUNT
+    assert 0 < first["sent"] == len(stored(broker)) < total
     del cluster.answers["Send"]
     assert run(*again) == 0
     second = json.loads(capsys.readouterr().out)
     counts = (second["sent"], second["sent_before"], second["perhaps_twice"])
-    assert counts == (COUNT - first["sent"], first["sent"], 0)
-    assert sorted(stored(broker)) == sorted(f"ID{n}" for n in range(COUNT))
+    assert counts == (total - first["sent"], first["sent"], 0)
+    assert sorted(stored(broker)) == sorted(f"ID{n}" for n in range(total))
 
 
 def test_a_redrive_in_the_background_of_a_script_ends_at_sigterm(
-    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+    broker: MemoryBroker, total: int, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A shell without job control has such a command ignore SIGINT."""
     cluster.answers["Send"] = signal_once(signal.SIGTERM)
@@ -151,7 +165,7 @@ def test_a_redrive_in_the_background_of_a_script_ends_at_sigterm(
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-    assert 0 < json.loads(capsys.readouterr().out)["sent"] == len(stored(broker)) < COUNT
+    assert 0 < json.loads(capsys.readouterr().out)["sent"] == len(stored(broker)) < total
 
 
 def test_progress_has_not_looked_at_fewer_than_it_sent(

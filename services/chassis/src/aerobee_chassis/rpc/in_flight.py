@@ -175,11 +175,7 @@ class InFlight:
     def answered(self, size: int) -> None:
         """Release bytes that were sent or given up."""
         self.answers -= size
-        while self._for_room and not self.is_full:
-            waiter = self._for_room.popleft()
-            if not waiter.done():  # otherwise, its call is over
-                waiter.set_result(None)
-                break  # the next answer may fill it again
+        self._wake()
         self._go_on()
 
     async def room(self, timeout_s: float) -> None:
@@ -189,7 +185,12 @@ class InFlight:
                 while self.is_full:
                     waiter = asyncio.get_running_loop().create_future()
                     self._for_room.append(waiter)
-                    await waiter
+                    try:
+                        await waiter
+                    except asyncio.CancelledError:
+                        if not waiter.cancelled():  # it was woken, and does not use the room
+                            self._wake()
+                        raise
         except TimeoutError:
             self.refused += 1
             raise TooMuchInFlight(self.limit) from None
@@ -204,6 +205,14 @@ class InFlight:
     @property
     def _has_room(self) -> bool:
         return self.answers + self._usual <= self._answer_limit
+
+    def _wake(self) -> None:
+        """Wake the first call that waits for room: the next answer may fill it again."""
+        while self._for_room and not self.is_full:
+            waiter = self._for_room.popleft()
+            if not waiter.done():  # otherwise, its call is over
+                waiter.set_result(None)
+                break
 
     def _begin(self, reader: Reader, total: int) -> None:
         self.requests += self._reserved

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -107,13 +106,13 @@ class ReadyLines:
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         queue.waiting[future] = None
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    return await future
-            return False
-        except asyncio.CancelledError:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
                 self._wake(queue)  # this receive was woken and does not use the line
+            if isinstance(error, TimeoutError):
+                return False
             raise
         finally:
             queue.waiting.pop(future, None)

@@ -88,13 +88,8 @@ class AioListener:
             await call.send_headers()
             return await self._run(service, method, parsed_each(method, requests), call)
         in_flight = self._in_flight
-        admission = _Admission(self._loop, self._in_flight, id(method))
-        in_flight.admit(admission, self._loop.time())
-        try:
-            reserved = await admission.outcome
-        except asyncio.CancelledError:
-            in_flight.forget(admission)
-            raise
+        admission = Admission(self._loop, in_flight, id(method))
+        reserved = await admission.wait()
         if not reserved:
             return self._refuse(method)
         size = 0
@@ -113,26 +108,36 @@ class AioListener:
             in_flight.done(size)
 
 
-class _Admission:
-    """A `Reader`.
-
-    Its outcome is the bytes reserved for the request, or 0 if the request is refused.
-    """
+class Admission:
+    """A `Reader` of one call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, in_flight: InFlight, kind: object) -> None:
+        self._loop = loop
         self._in_flight = in_flight
+        self._outcome: asyncio.Future[int] = loop.create_future()
         self.kind = kind
-        self.outcome: asyncio.Future[int] = loop.create_future()
+
+    async def wait(self) -> int:
+        """Return the bytes reserved for the request, or 0 if the request is refused."""
+        self._in_flight.admit(self, self._loop.time())
+        try:
+            return await self._outcome
+        except asyncio.CancelledError:
+            if self._outcome.cancelled():
+                self._in_flight.forget(self)
+            elif reserved := self._outcome.result():  # admitted and cancelled in one turn
+                self._in_flight.arrived(self, reserved, 0)
+            raise
 
     def read(self, reserved: int) -> None:
-        if self.outcome.done():  # the call was cancelled
+        if self._outcome.done():  # the call was cancelled
             self._in_flight.arrived(self, reserved, 0)
         else:
-            self.outcome.set_result(reserved)
+            self._outcome.set_result(reserved)
 
     def refuse(self) -> None:
-        if not self.outcome.done():
-            self.outcome.set_result(0)
+        if not self._outcome.done():
+            self._outcome.set_result(0)
 
 
 class AioCall:
