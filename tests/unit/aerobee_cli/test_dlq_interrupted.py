@@ -138,6 +138,7 @@ def test_interrupted_redrive_goes_on_by_its_journal(
     cluster: MemoryCluster,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    *,
     number: signal.Signals,
 ) -> None:
     journal = str(tmp_path / "journal")
