@@ -25,6 +25,7 @@ from support.processes import certificates
 from support.processes.command import children
 
 HELLO_TIMEOUT_MS = 1_000
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +247,25 @@ async def test_a_relay_that_does_not_start_is_tried_again(tmp_path: Path) -> Non
         await asyncio.to_thread(key.write_text, whole)
         async with server.plaintext() as channel:
             await until(lambda: check(channel), "served again", retry_on=(grpc.aio.AioRpcError,))
+
+
+async def test_a_relay_that_hangs_at_its_start_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(children(os.getpid()))
+    async with running() as server:
+        [relay] = set(children(os.getpid())) - before
+        monkeypatch.setenv("PYTHONPATH", str(TESTS))
+        monkeypatch.setattr(supervisor, "START_TIMEOUT_S", 1.0)
+        monkeypatch.setattr(supervisor, "STOP_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(supervisor, "RELAY", "support.chassis.hanging_relay")
+        with structlog.testing.capture_logs() as logs:
+            os.kill(relay, signal.SIGKILL)
+            await until(
+                lambda: [line for line in logs if "does not start" in line.get("error", "")]
+            )
+        monkeypatch.undo()
+        async with server.plaintext() as channel:
+            await until(lambda: check(channel), "served again", retry_on=(grpc.aio.AioRpcError,))
+    assert set(children(os.getpid())) == before
 
 
 async def test_a_relay_without_tls_imports_no_heavy_module() -> None:

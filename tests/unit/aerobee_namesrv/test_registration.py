@@ -109,6 +109,22 @@ def test_one_topic_alone_is_refused_from_an_unknown_broker_id(tables: RoutingTab
     assert len(tables.live) == 0
 
 
+def test_a_refused_registration_leaves_the_broker_where_it_was(tables: RoutingTables) -> None:
+    tables.register("broker-a", address="10.0.0.1:10911")
+    with raises_code(Code.SYSTEM_ERROR):
+        tables.register("broker-b", address="10.0.0.1:10911", topics=[topic("t")])
+    assert tables.addresses() == {0: "10.0.0.1:10911"}
+
+
+def test_an_outdated_registration_leaves_acting_master_and_zone(tables: RoutingTables) -> None:
+    newer, older = DataVersion(state_version=7), DataVersion(state_version=6)
+    tables.register(address="10.0.0.1:10911", version=newer, zone_name="new")
+    given = {"enable_acting_master": True, "zone_name": "old"}
+    tables.register(address="10.0.0.2:10911", version=older, **given)
+    data = tables.manager.broker_addr_table["broker-a"]
+    assert (data.enable_acting_master, data.zone_name) == (False, "new")
+
+
 def test_one_topic_alone_is_taken_from_a_known_broker_id(tables: RoutingTables) -> None:
     """§1.2 step 7: legal after a full registration."""
     tables.register()

@@ -18,6 +18,7 @@ from aerobee_spark.writing.message_columns import FrameColumns
 from aerobee_spark.writing.message_ids import MessageIds
 from aerobee_wire import properties
 from aerobee_wire.compression import SYS_FLAGS
+from support.user_properties import ACCEPTED, REFUSED
 
 FIRST_ROW = 100
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -217,8 +218,7 @@ def test_bad_bodies_are_refused(body: bytes | None) -> None:
         ("", "x"),
         ("x", ""),
         ("x", None),
-        ("a\x01b", "x"),
-        ("x", "a\x02b"),
+        *REFUSED,
         ("TAGS", "x"),
         ("UNIQ_KEY", "x"),
         ("x", "x" * MAX_PROPERTIES_BYTES),
@@ -226,6 +226,18 @@ def test_bad_bodies_are_refused(body: bytes | None) -> None:
 )
 def test_bad_properties_are_refused(entry: tuple[str, str | None]) -> None:
     refused([("fine", "1"), entry], "properties", MAP, [("other", "2")])
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_good_properties_are_sent(name: str, value: str) -> None:
+    assert of(encoded({"body": strings("a"), "properties": maps({name: value})}), 0) == {
+        name: value
+    }
+
+
+def test_a_control_character_in_what_a_read_leaves_out_is_accepted() -> None:
+    given = {"DLQ_REASON_DESCRIPTION": "failed\nagain", "mine": "1"}
+    assert of(encoded(rows_of_a_read(given)), 0) == {"mine": "1"}
 
 
 @pytest.mark.parametrize("tags", ["a||b", "a\x01b", "\x02"])

@@ -82,6 +82,20 @@ def first_with(array: pa.Array, codes: Sequence[int]) -> int | None:
     found = data == codes[0]
     for code in codes[1:]:
         found |= data == code
+    return _first_value(array, found)
+
+
+def first_with_control(array: pa.Array) -> int | None:
+    """Return the index of the first value, in UTF-8, that has a control character."""
+    data = np.frombuffer(contents(array), np.uint8)
+    found = (data < 0x20) | (data == 0x7F)
+    # U+0080 to U+009F are the bytes C2 80 to C2 9F.
+    found[:-1] |= (data[:-1] == 0xC2) & (data[1:] < 0xA0)
+    return _first_value(array, found)
+
+
+def _first_value(array: pa.Array, found: Mask) -> int | None:
+    """Return the index of the first value with a marked byte."""
     if not found.any():
         return None
     at = offsets(array)

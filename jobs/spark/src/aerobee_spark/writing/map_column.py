@@ -53,6 +53,7 @@ def encode(column: pa.MapArray, rows: Ints, of_a_read: Mask, *, keep_group: bool
     entries.check()
     names_of = Coded(*arrays.coded(entries.names))
     kept = _kept(names_of, entries, of_a_read, keep_group=keep_group)
+    entries.check_values(kept)
     groups = entries.of(names_of, names.SHARDING_KEY, kept)
     priorities = np.full(len(column), _NO_PRIORITY, np.int64)
     found = entries.of(names_of, names.PRIORITY, kept)
@@ -82,6 +83,15 @@ class _Entries:
             bad = arrays.first_with(array, _SEPARATORS)
             if bad is not None:
                 raise self.error(bad, "has \\x01 or \\x02, which separate properties")
+
+    def check_values(self, kept: Mask) -> None:
+        """Check the values to send, as brokers do."""
+        bad = arrays.first_with_control(self.values.filter(pa.array(kept)))
+        if bad is not None:
+            raise self.error(
+                int(np.flatnonzero(kept)[bad]),
+                "has a control character: encode the value, or move it to the body",
+            )
 
     def error(self, entry: int, problem: str) -> RowError:
         name = self.names[entry].as_py().decode("utf-8", "replace")
@@ -116,13 +126,19 @@ class _Entries:
 
 
 def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bool) -> Mask:
-    """Mark the entries to send. Raise RowError for a reserved name in a row that was not read."""
+    """Mark the entries to send.
+
+    Raise RowError for an illegal name, and for a reserved one in a row that was not read.
+    """
     kept = np.ones(len(names_of.codes), np.bool_)
     for code, name in enumerate(names_of.values):
         text = bytes(name).decode("utf-8", "replace")
-        if text not in names.RESERVED:
-            continue
         is_it = names_of.codes == code
+        if text not in names.RESERVED:
+            if text.isspace() or names.has_control(text):
+                problem = "has a blank name or a control character in it: use printable text"
+                raise entries.error(int(np.argmax(is_it)), problem)
+            continue
         bad = arrays.first(is_it & ~of_a_read[entries.row_of])
         if bad is not None:
             raise entries.error(

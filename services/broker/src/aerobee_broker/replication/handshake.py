@@ -108,10 +108,6 @@ class Agreement:
         """Return whether the slave's log is empty and begins at `begin`."""
         return self.action in (Action.COPY, Action.WIPE)
 
-    @property
-    def takes_snapshot(self) -> bool:
-        return self.action is not Action.FOLLOW
-
 
 def agree(slave: LogDescription, master: LogDescription) -> Agreement:
     """Return the agreement of a slave with its master.

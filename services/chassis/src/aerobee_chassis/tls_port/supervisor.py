@@ -144,6 +144,7 @@ class TlsServer(Component):
                 wait_s = RESTART_S
             except StartError as error:
                 log.error("relay_not_started", error=str(error))
+                await self._relay.stop()  # it may live, and not answer
                 wait_s = min(2 * wait_s, LONGEST_RESTART_S)
 
     def _on_report(self, event: str, fields: Mapping[str, Any]) -> None:

@@ -77,8 +77,8 @@ class RouteInfoManager:
         """
         if conflict := self._conflict(registration):
             return Registered(rejected=True, conflict=conflict)
-        self._leave_elsewhere(registration)
         self._refuse_single_topic(registration)
+        self._leave_elsewhere(registration)
         before = self.members(registration.broker_name)
         try:
             return self._register(registration)
@@ -91,8 +91,6 @@ class RouteInfoManager:
         self.cluster_addr_table.setdefault(registration.cluster, set()).add(name)
         first = name not in self.broker_addr_table
         data = self.broker_addr_table.setdefault(name, BrokerData(registration.cluster, name))
-        data.enable_acting_master = bool(registration.enable_acting_master)
-        data.zone_name = registration.zone_name
         # An empty group counts as one whose lowest id is 0, so its first member changes nothing.
         lowest_changed = broker_id < min(data.addresses, default=0)
         for other_id in data.ids_of(registration.address) - {broker_id}:
@@ -100,6 +98,8 @@ class RouteInfoManager:
         if self._is_outdated(data, registration):
             self.broker_live_table.drop(registration.key)
             return Registered(rejected=True)
+        data.enable_acting_master = bool(registration.enable_acting_master)
+        data.zone_name = registration.zone_name
         first = first or broker_id not in data.addresses
         data.addresses[broker_id] = registration.address
         data.epoch = max(data.epoch, registration.data_version.state_version)

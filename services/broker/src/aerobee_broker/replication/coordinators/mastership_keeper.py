@@ -9,7 +9,6 @@ of both outcomes are waited for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
@@ -28,19 +27,9 @@ RETRY_S = 0.2  # seconds after the coordinator was unreachable
 class MastershipKeeper:
     """Keep the mastership of one epoch; `run` ends when another replica is elected."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        mastership: Mastership,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Create the keeper.
-
-        `on_change` is called after each change of `awaited` that is not by `want`.
-        """
+    def __init__(self, coordinator: Coordinator, mastership: Mastership) -> None:
         self._coordinator = coordinator
         self._mastership = mastership
-        self._on_change = on_change
         self._wanted = mastership.state.in_sync
         self._floor = mastership.state.floor
         # Sets whose writes have no answer: one of them may be at the coordinator, or be written
@@ -142,12 +131,10 @@ class MastershipKeeper:
         return self._mastership
 
     def _take(self, current: Mastership) -> None:
-        before, awaited = self._mastership, self.awaited
+        before = self._mastership
         self._mastership = current
         if current.revisions != before.revisions:
             # Each unanswered write compared with the earlier revisions: none can be carried out
             # now.
             self._unanswered = frozenset()
         self._moved.set()
-        if self.awaited != awaited:
-            self._on_change()

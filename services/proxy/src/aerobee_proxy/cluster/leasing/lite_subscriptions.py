@@ -64,7 +64,8 @@ class HeldLiteTopics:
         elif request.action == LITE_SYNC_ADD:
             held.names |= dict.fromkeys(request.lite_topics)
         elif request.action == LITE_SYNC_REMOVE:
-            self.lost(request.lite_topics)
+            for name in request.lite_topics:
+                held.names.pop(name, None)
 
     def lost(self, lite_topics: Iterable[str]) -> None:
         """Remove lite topics that the client no longer holds."""

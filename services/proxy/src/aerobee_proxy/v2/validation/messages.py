@@ -81,11 +81,15 @@ def check_message_group(system: SystemProperties, options: ProxyOptions) -> None
     if not group:
         return
     size, limit = len(group.encode()), options.max_message_group_size
-    if group.isspace() or properties.has_control(group) or 0 < limit <= size:
+    if group.isspace() or properties.has_control(group):
         raise Refused(
             Code.ILLEGAL_MESSAGE_GROUP,
-            f"the message group {group[:64]!r} is illegal: less than {limit} bytes, not blank, no "
-            "control characters",
+            f"the message group {group[:64]!r} is illegal: it is blank or has control characters",
+        )
+    if 0 < limit <= size:
+        raise Refused(
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"the message group {group[:64]!r} has {size} bytes: it must be shorter than {limit}",
         )
 
 
