@@ -13,7 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy services/suite clients/python clients/cli jobs/spark
-SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py docs/prose.py
+SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/figures.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
@@ -134,7 +134,6 @@ check: $(SPARK) ## format, lint, types, imports, generated code, prose; changes 
 	$(BIN)/mypy $(SOURCES) tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python proto/generate.py --check
-	$(BIN)/python docs/file_map.py --check
 	$(BIN)/python docs/prose.py
 
 # A throwaway resolver, so that what resolves is not among what is resolved. The locks of the images are

@@ -32,7 +32,6 @@ CLEAN = (
     "docs/configuration.md",
     "docs/dead_letters.md",
     "docs/figures.py",
-    "docs/file_map.py",
     "docs/spark.md",
     "docs/testing.md",
     "docs/usage.md",

@@ -25,7 +25,6 @@ from support.processes import certificates
 from support.processes.command import children
 
 HELLO_TIMEOUT_MS = 1_000
-TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -249,14 +248,17 @@ async def test_a_relay_that_does_not_start_is_tried_again(tmp_path: Path) -> Non
             await until(lambda: check(channel), "served again", retry_on=(grpc.aio.AioRpcError,))
 
 
-async def test_a_relay_that_hangs_at_its_start_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_relay_that_hangs_at_its_start_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hanging_relay.py").write_text("import time\ntime.sleep(600)\n")
     before = set(children(os.getpid()))
     async with running() as server:
         [relay] = set(children(os.getpid())) - before
-        monkeypatch.setenv("PYTHONPATH", str(TESTS))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         monkeypatch.setattr(supervisor, "START_TIMEOUT_S", 1.0)
         monkeypatch.setattr(supervisor, "STOP_TIMEOUT_S", 0.1)
-        monkeypatch.setattr(supervisor, "RELAY", "support.chassis.hanging_relay")
+        monkeypatch.setattr(supervisor, "RELAY", "hanging_relay")
         with structlog.testing.capture_logs() as logs:
             os.kill(relay, signal.SIGKILL)
             await until(
