@@ -45,16 +45,16 @@ RUN_ELSEWHERE = {
         '"--replicas", "3"',
     ),
     "aerobee broker ha-status broker-a": (
-        "tests/integration/broker/roles/test_promotion.py",
+        "tests/integration/broker/replication/test_promotion.py",
         '"ha-status"',
     ),
     "aerobee broker promote broker-a": (
-        "tests/integration/broker/roles/test_promotion.py",
+        "tests/integration/broker/replication/test_promotion.py",
         '"promote"',
     ),
     **{
         f"aerobee broker diverged {verb}": (
-            "tests/integration/broker/roles/test_diverged.py",
+            "tests/integration/broker/replication/test_diverged.py",
             call,
         )
         for verb, call in (
@@ -106,7 +106,7 @@ RUN_ELSEWHERE = {
 # (page, heading) of a section whose blocks are one story, run as such → the same
 SECTIONS_ELSEWHERE = {
     ("docs/replication.md", "A failover to try"): (
-        "tests/integration/broker/roles/test_failover_to_try.py",
+        "tests/integration/broker/replication/test_failover_to_try.py",
         "story()",
     ),
 }

@@ -10,26 +10,26 @@ import pytest
 
 from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
 from aerobee_broker.delivery.standby import WarmLeases
+from aerobee_broker.replication.election import electability, manual_failover
 from aerobee_broker.replication.identity import Replica
-from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet
-from aerobee_broker.replication.status import ReplicaStatus
-from aerobee_broker.roles.members import ballot, static_member
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
+from aerobee_broker.replication.log.status import ReplicaStatus
 from fault.replication import scenarios, unclean
 
 
 def promote_whoever_answers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(static_member, "check_enough", lambda found, options: None)
+    patch.setattr(manual_failover, "check_enough", lambda found, options: None)
 
 
 def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
     def counts(found: ReplicaStatus) -> bool:
         return not (found.copying or found.learner)
 
-    patch.setattr(ballot, "_has_what_it_confirmed", counts)
+    patch.setattr(electability, "_has_what_it_confirmed", counts)
 
 
 def promote_to_the_next_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(static_member, "promotion_epoch", lambda highest: highest + 1)
+    patch.setattr(manual_failover, "promotion_epoch", lambda highest: highest + 1)
 
 
 def show_what_a_promotion_may_take_back(patch: pytest.MonkeyPatch) -> None:

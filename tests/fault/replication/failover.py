@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aerobee_broker.replication.in_sync import InSyncRules
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules
 from support.clock.virtual_loop import VirtualLoop
 from support.replication.group import SimulatedGroup
 

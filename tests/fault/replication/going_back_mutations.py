@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.replication.coordinators import candidates, etcd_coordinator
-from aerobee_broker.replication.coordinators.coordinator import (
-    NOTHING,
+from aerobee_broker.replication.election.coordinators import candidates, etcd_coordinator
+from aerobee_broker.replication.election.coordinators.coordinator import (
     Mastership,
     State,
     StoreRecord,
     View,
 )
-from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
-from aerobee_broker.roles.members.elected_member import ElectedMember
-from aerobee_broker.roles.members.enrolling import Enrollment
-from aerobee_broker.roles.replica_store import ReplicaStore
+from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.election.elections import Elections
+from aerobee_broker.replication.election.enrolling import Enrollment
+from aerobee_broker.replication.log.epochs import NOTHING
+from aerobee_broker.replication.role.replica_store import ReplicaStore
 from fault.replication import operators
 
 
@@ -60,15 +60,15 @@ def ignore_the_floor(patch: pytest.MonkeyPatch) -> None:
 def ask_no_other_replica(patch: pytest.MonkeyPatch) -> None:
     """Candidacies at etcd, which are some seconds old, say how far logs go."""
 
-    async def asked(self: ElectedMember, view: View) -> View:
+    async def asked(self: Elections, view: View) -> View:
         return view
 
-    patch.setattr(ElectedMember, "_asked", asked)
+    patch.setattr(Elections, "_asked", asked)
 
 
 def take_every_process_for_current(patch: pytest.MonkeyPatch) -> None:
     """A member that has just started is elected at once."""
-    patch.setattr(ElectedMember, "_is_current", lambda self, view: view.state is not None)
+    patch.setattr(Elections, "_is_current", lambda self, view: view.state is not None)
 
 
 def elect_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,15 @@ from aerobee_broker.delivery.metadata_replay import MetadataReplay
 from aerobee_broker.metadata.journal_records import TopicDeletion
 from aerobee_broker.metadata.persistent_table import Logged
 from aerobee_broker.metadata.table import Table
-from aerobee_broker.replication import handshake
-from aerobee_broker.replication.epochs import EpochEntry, EpochHistory
-from aerobee_broker.replication.follower import Follower, MasterLink
-from aerobee_broker.replication.handshake import Action, Agreement, LogDescription
 from aerobee_broker.replication.identity import Replica
-from aerobee_broker.replication.in_sync import InSyncSet, Members
-from aerobee_broker.replication.leader import Leader
-from aerobee_broker.replication.stream import Hello, Report, ReportCheck
-from aerobee_broker.roles import preparation
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncSet, Members
+from aerobee_broker.replication.log import handshake
+from aerobee_broker.replication.log.epochs import EpochEntry, EpochHistory
+from aerobee_broker.replication.log.handshake import Action, Agreement, LogDescription
+from aerobee_broker.replication.log.receiver import MasterLink, ReplicationReceiver
+from aerobee_broker.replication.log.sender import ReplicationSender
+from aerobee_broker.replication.log.stream import Hello, Report, ReportCheck
+from aerobee_broker.replication.role import preparation
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_chassis.background import until_one_ends
@@ -232,37 +232,37 @@ HANDSHAKE = (
 
 
 def answer_before_the_replicas(patch: pytest.MonkeyPatch) -> None:
-    good = Leader.watermarks
+    good = ReplicationSender.watermarks
 
-    def watermarks(self: Leader, own: int, flushed: int) -> Watermarks:
+    def watermarks(self: ReplicationSender, own: int, flushed: int) -> Watermarks:
         return good(self, own, flushed)._replace(sent=own, settled=own)
 
-    patch.setattr(Leader, "watermarks", watermarks)
+    patch.setattr(ReplicationSender, "watermarks", watermarks)
 
 
 def show_before_confirm(patch: pytest.MonkeyPatch) -> None:
-    good = Leader.watermarks
+    good = ReplicationSender.watermarks
 
-    def watermarks(self: Leader, own: int, flushed: int) -> Watermarks:
+    def watermarks(self: ReplicationSender, own: int, flushed: int) -> Watermarks:
         return good(self, own, flushed)._replace(visible=flushed)
 
-    patch.setattr(Leader, "watermarks", watermarks)
+    patch.setattr(ReplicationSender, "watermarks", watermarks)
 
 
 def confirm_before_the_slaves_sync(patch: pytest.MonkeyPatch) -> None:
-    async def report(self: Follower, link: MasterLink, epoch: int) -> None:
+    async def report(self: ReplicationReceiver, link: MasterLink, epoch: int) -> None:
         end = self._store.end_offset
         await link.send(Report(epoch, end, end))
 
-    good = Follower._flush_rest
+    good = ReplicationReceiver._flush_rest
 
-    async def flush_rest(self: Follower) -> None:
+    async def flush_rest(self: ReplicationReceiver) -> None:
         await asyncio.sleep(0.05)
         await good(self)
 
-    good_flush = Follower._flush
+    good_flush = ReplicationReceiver._flush
 
-    async def flush(self: Follower, link: MasterLink, epoch: int) -> None:
+    async def flush(self: ReplicationReceiver, link: MasterLink, epoch: int) -> None:
         async def tell() -> None:
             while True:
                 await asyncio.sleep(0.001)
@@ -270,23 +270,23 @@ def confirm_before_the_slaves_sync(patch: pytest.MonkeyPatch) -> None:
 
         await until_one_ends(tell(), good_flush(self, link, epoch))
 
-    patch.setattr(Follower, "_report", report)
-    patch.setattr(Follower, "_flush_rest", flush_rest)
-    patch.setattr(Follower, "_flush", flush)
+    patch.setattr(ReplicationReceiver, "_report", report)
+    patch.setattr(ReplicationReceiver, "_flush_rest", flush_rest)
+    patch.setattr(ReplicationReceiver, "_flush", flush)
 
 
 def follow_a_master_of_an_older_epoch(patch: pytest.MonkeyPatch) -> None:
-    good = Follower.hello
+    good = ReplicationReceiver.hello
 
-    async def hello(self: Follower) -> Hello:
+    async def hello(self: ReplicationReceiver) -> Hello:
         found = await good(self)
         return replace(found, slave=replace(found.slave, epoch=0))
 
-    async def report(self: Follower, link: MasterLink, epoch: int) -> None:
+    async def report(self: ReplicationReceiver, link: MasterLink, epoch: int) -> None:
         await link.send(Report(epoch, self._store.end_offset, self._store.flushed_offset))
 
-    patch.setattr(Follower, "hello", hello)
-    patch.setattr(Follower, "_report", report)
+    patch.setattr(ReplicationReceiver, "hello", hello)
+    patch.setattr(ReplicationReceiver, "_report", report)
 
 
 def serve_in_the_same_epoch_after_a_restart(patch: pytest.MonkeyPatch) -> None:

@@ -13,18 +13,17 @@ from typing import Protocol
 
 import pytest
 
-from aerobee_broker.etcd import Delete, Etcd, Put
-from aerobee_broker.replication.coordinators.coordinator import (
-    NOTHING,
+from aerobee_broker.replication.election.coordinators.coordinator import (
     Candidacy,
     CoordinatorDamaged,
-    Reach,
     StoreOpenedElsewhere,
     StoreRecord,
     View,
 )
-from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.election.coordinators.etcd import Delete, Etcd, Put
+from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.log.epochs import NOTHING, Reach
 from aerobee_chassis.clock import Clock
 from support.clock.polling import until
 

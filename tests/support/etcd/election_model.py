@@ -14,13 +14,13 @@ import json
 import random
 from collections.abc import Callable
 
-from aerobee_broker.replication.coordinators.coordinator import (
+from aerobee_broker.replication.election.coordinators.coordinator import (
     CoordinatorAway,
     Mastership,
     View,
 )
-from aerobee_broker.replication.coordinators.etcd_coordinator import EtcdCoordinator
-from aerobee_broker.replication.coordinators.mastership_keeper import MastershipKeeper
+from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
+from aerobee_broker.replication.election.coordinators.mastership_keeper import MastershipKeeper
 from aerobee_broker.replication.identity import Replica
 from support.clock.virtual_loop import LoopClock
 from support.etcd.coordinator_contract import candidacy

@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from aerobee_broker.etcd import (
+from aerobee_broker.replication.election.coordinators.etcd import (
     Delete,
     Etcd,
     EtcdRefused,

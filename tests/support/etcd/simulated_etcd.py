@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from aerobee_broker.etcd import (
+from aerobee_broker.replication.election.coordinators.etcd import (
     Delete,
     EtcdNoAnswer,
     EtcdRefused,

@@ -84,7 +84,7 @@ class Member:
 
     def refusals(self) -> list[dict[str, Any]]:
         """The log lines that say why it follows nobody."""
-        return self.process.events("follows_nobody")
+        return self.process.events("not_following")
 
     def log(self) -> bytes:
         """Its files, from the first one's beginning."""

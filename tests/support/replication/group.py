@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from aerobee_broker.replication.in_sync import InSyncRules
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules
 from aerobee_broker.store.messages import Appended
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import LoopClock

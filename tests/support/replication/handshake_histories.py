@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import permutations, product
 
 from aerobee_broker.errors import ReplicaRefused
-from aerobee_broker.replication import handshake
-from aerobee_broker.replication.handshake import Action
+from aerobee_broker.replication.log import handshake
+from aerobee_broker.replication.log.handshake import Action
 from support.replication.logs_by_letter import LetterLog, common_prefix, followed
 
 Group = tuple[LetterLog, ...]

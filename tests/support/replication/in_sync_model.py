@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from aerobee_broker.replication.identity import Replica
-from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet, Members
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet, Members
 
 ME = Replica(0, "m")
 OTHERS = tuple(Replica(number, "s") for number in (1, 2, 3))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from aerobee_broker.errors import ReplicaRefused
-from aerobee_broker.replication import handshake
-from aerobee_broker.replication.epochs import EpochHistory
-from aerobee_broker.replication.handshake import Action, Agreement, LogDescription
 from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.log import handshake
+from aerobee_broker.replication.log.epochs import EpochHistory
+from aerobee_broker.replication.log.handshake import Action, Agreement, LogDescription
 
 FILE_SIZE = 4
 

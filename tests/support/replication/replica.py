@@ -16,15 +16,15 @@ from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.disk import read_file
 from aerobee_broker.errors import ReplicaRefused, StreamBroken
-from aerobee_broker.replication.epochs import EpochFile
-from aerobee_broker.replication.follower import Follower
-from aerobee_broker.replication.handshake import LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
-from aerobee_broker.replication.in_sync import InSyncSet, Members
-from aerobee_broker.replication.leader import Leader
-from aerobee_broker.replication.snapshot import Snapshot
-from aerobee_broker.replication.stream import Hello, Report, StreamTiming
-from aerobee_broker.roles.snapshot_source import SnapshotSource
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncSet, Members
+from aerobee_broker.replication.log.epochs import EpochFile
+from aerobee_broker.replication.log.handshake import LogDescription
+from aerobee_broker.replication.log.receiver import ReplicationReceiver
+from aerobee_broker.replication.log.sender import ReplicationSender
+from aerobee_broker.replication.log.snapshot import Snapshot
+from aerobee_broker.replication.log.stream import Hello, Report, StreamTiming
+from aerobee_broker.replication.role.snapshot_source import SnapshotSource
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, Arrival, NewMessage
 from aerobee_wire.status import MqError
@@ -112,7 +112,7 @@ class Coordinator:
 
 
 class SetOfEpoch:
-    """SetAtCoordinator of one master."""
+    """CoordinatedSet of one master."""
 
     def __init__(self, coordinator: Coordinator, replica: SimulatedReplica, epoch: int) -> None:
         self._coordinator = coordinator
@@ -156,7 +156,7 @@ class SimulatedReplica:
         self.group = group
         self.disk = SimulatedDisk(group.rng.randrange(1 << 30))
         self.store: MessageStore | None = None
-        self.leader: Leader | None = None
+        self.leader: ReplicationSender | None = None
         self.commit: GroupCommit | None = None
         self.refused: MqError | None = None
         self.slowest_job_ms = 8.0  # of its flusher's thread
@@ -287,7 +287,7 @@ class SimulatedReplica:
         assert not parts.unfinished.is_due(end), f"{self.number} leads without its tables"
         parts.own_tables.derive_all()
         store.flush.open_to_appends()
-        self.leader = Leader(
+        self.leader = ReplicationSender(
             store,
             self.describe,
             InSyncSet(self.identity, end, self.group.rules),
@@ -318,7 +318,7 @@ class SimulatedReplica:
         self._arrived(arrivals)
 
     async def _look_for_master(self) -> None:
-        follower = Follower(
+        follower = ReplicationReceiver(
             self.opened(),
             lambda: Hello(self.describe()),
             self.epochs,
@@ -362,7 +362,7 @@ class SimulatedReplica:
                 return taking.result()
         raise StreamBroken("no master answers")
 
-    async def _follow(self, follower: Follower) -> None:
+    async def _follow(self, follower: ReplicationReceiver) -> None:
         hello = await follower.hello()
         master = self.group.master_for(self)
         if master is None:
@@ -406,7 +406,7 @@ class SimulatedReplica:
         return data[begin - first : end - first]
 
 
-async def _serve(leader: Leader | None, hello: Hello, link: Any) -> None:
+async def _serve(leader: ReplicationSender | None, hello: Hello, link: Any) -> None:
     """A handler of the master's process."""
     if leader is not None:
         await leader.serve(hello, link)

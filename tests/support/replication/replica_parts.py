@@ -15,13 +15,13 @@ from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.table import Table
-from aerobee_broker.replication.counts import ReplicaCounts
-from aerobee_broker.replication.diverged import DivergedFiles
-from aerobee_broker.replication.snapshot import Snapshot
-from aerobee_broker.roles.preparation import Preparation, ReopenStore
-from aerobee_broker.roles.snapshot_source import SnapshotSource
-from aerobee_broker.roles.unfinished import UnfinishedFile
-from aerobee_broker.roles.warm_lite import WarmLite
+from aerobee_broker.replication.in_sync.counts import ReplicaCounts
+from aerobee_broker.replication.log.diverged import DivergedFiles
+from aerobee_broker.replication.log.snapshot import Snapshot
+from aerobee_broker.replication.role.preparation import Preparation, ReopenStore
+from aerobee_broker.replication.role.snapshot_source import SnapshotSource
+from aerobee_broker.replication.role.unfinished import UnfinishedFile
+from aerobee_broker.replication.role.warm_lite import WarmLite
 from aerobee_broker.store.format import FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from support.disk.stores import PATH

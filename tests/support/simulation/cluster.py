@@ -21,8 +21,8 @@ from unittest import mock
 from aerobee.broker.v1 import replica_pb2
 
 from aerobee_broker.cluster.registration import unreachable
-from aerobee_broker.replication.status import ReplicaStatus
-from aerobee_broker.rpc.replication.replica import ReplicaCalls
+from aerobee_broker.replication.log.status import ReplicaStatus
+from aerobee_broker.replication.rpc.replica import ReplicaCalls
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_namesrv.app import NamesrvApp
@@ -355,7 +355,7 @@ def simulate(seed: int, scenario: Scenario) -> None:
             cluster.check_failures()
 
         with (
-            mock.patch("aerobee_broker.roles.wiring.EtcdClient", cluster.etcd_client),
+            mock.patch("aerobee_broker.replication.wiring.EtcdClient", cluster.etcd_client),
             watched_logs(cluster.on_log),
         ):
             loop.end(run())

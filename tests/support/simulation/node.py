@@ -18,8 +18,8 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import read_file
 from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
-from aerobee_broker.roles.roles import Roles
-from aerobee_broker.roles.wiring import ReplicaProcess
+from aerobee_broker.replication.role.role_runner import RoleRunner
+from aerobee_broker.replication.wiring import ReplicaProcess
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.environment import Environment
@@ -245,7 +245,7 @@ class BrokerNode:
     # ---- what it is ----
 
     @property
-    def roles(self) -> Roles | None:
+    def roles(self) -> RoleRunner | None:
         return None if self._replica is None else self._replica.roles
 
     @property

@@ -7,7 +7,7 @@ import re
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.metrics import BrokerMetrics
-from aerobee_broker.roles.members.metrics import ReplicaMetrics
+from aerobee_broker.replication.election.metrics import ReplicaMetrics
 from aerobee_chassis.rpc.in_flight import InFlight
 from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
 from support.repository.tree import ROOT

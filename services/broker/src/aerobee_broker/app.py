@@ -25,7 +25,7 @@ from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
-from aerobee_broker.roles.wiring import ReplicaProcess, refuse_replica
+from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aerobee_broker.__main__ import main
 from aerobee_broker.commit.replicas import Watermarks
-from aerobee_broker.replication.leader import Leader
+from aerobee_broker.replication.log.sender import ReplicationSender
 
 VARIABLE = "BROKEN_RULE"
 # From the right watermarks, and what this broker alone has on its disk.
@@ -30,12 +30,12 @@ BREAKAGES: dict[str, Callable[[Watermarks, int], Watermarks]] = {
 
 def break_rule(name: str) -> None:
     """In this process, for good."""
-    right = Leader.watermarks
+    right = ReplicationSender.watermarks
 
-    def watermarks(self: Leader, own: int, flushed: int) -> Watermarks:
+    def watermarks(self: ReplicationSender, own: int, flushed: int) -> Watermarks:
         return BREAKAGES[name](right(self, own, flushed), flushed)
 
-    Leader.watermarks = watermarks  # type: ignore[method-assign]
+    ReplicationSender.watermarks = watermarks  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

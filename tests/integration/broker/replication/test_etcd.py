@@ -10,7 +10,7 @@ import grpc
 import pytest
 from aerobee.etcd.v3 import etcd_pb2
 
-from aerobee_broker.etcd import TXN, EtcdClient, EtcdNoAnswer, Put
+from aerobee_broker.replication.election.coordinators.etcd import TXN, EtcdClient, EtcdNoAnswer, Put
 from support.clock.polling import until
 from support.etcd.etcd_contract import EtcdContract, EtcdThatForgets, prefix
 from support.etcd.etcd_process import EtcdMember, etcd_members

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aerobee_broker.etcd import EtcdClient
+from aerobee_broker.replication.election.coordinators.etcd import EtcdClient
 from aerobee_chassis.clock import SystemClock
 from support.etcd.coordinator_contract import CoordinatorContract, Group
 from support.etcd.etcd_process import EtcdMember

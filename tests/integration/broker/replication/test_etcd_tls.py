@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.etcd import EtcdClient, EtcdNoAnswer, Put
+from aerobee_broker.replication.election.coordinators.etcd import EtcdClient, EtcdNoAnswer, Put
 from aerobee_chassis.rpc.transport import ChannelTls
 from support.etcd.etcd_process import EtcdMember, EtcdTls, etcd_members
 from support.processes import certificates

@@ -19,15 +19,20 @@ from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.commit.worker_thread import WorkerThread
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import StreamBroken
-from aerobee_broker.replication.epochs import EpochFile
-from aerobee_broker.replication.follower import Follower
-from aerobee_broker.replication.handshake import BEFORE_FEATURES, Action, Agreement, LogDescription
 from aerobee_broker.replication.identity import IdentityFile, Replica
-from aerobee_broker.replication.in_sync import InSyncRules, InSyncSet, Members
-from aerobee_broker.replication.leader import Leader
-from aerobee_broker.replication.snapshot import Snapshot
-from aerobee_broker.replication.stream import Hello, LogChunk, Report, StreamTiming, Welcome
-from aerobee_broker.rpc.replication.stream import (
+from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet, Members
+from aerobee_broker.replication.log.epochs import EpochFile
+from aerobee_broker.replication.log.handshake import (
+    BEFORE_FEATURES,
+    Action,
+    Agreement,
+    LogDescription,
+)
+from aerobee_broker.replication.log.receiver import ReplicationReceiver
+from aerobee_broker.replication.log.sender import ReplicationSender
+from aerobee_broker.replication.log.snapshot import Snapshot
+from aerobee_broker.replication.log.stream import Hello, LogChunk, Report, StreamTiming, Welcome
+from aerobee_broker.replication.rpc.stream import (
     MasterCall,
     ReplicationRpcs,
     decoded_response,
@@ -117,7 +122,7 @@ class CopiesAtOnce:
 
 class Master(NamedTuple):
     parts: Parts
-    leader: Leader
+    leader: ReplicationSender
     commit: GroupCommit
     address: str
 
@@ -129,7 +134,7 @@ async def master(path: Path) -> AsyncIterator[Master]:
         end = own.store.end_offset
         own.epochs.save(own.epochs.history.begin(1, own.replica.store_id, end))
         own.store.flush.open_to_appends()
-        leader = Leader(
+        leader = ReplicationSender(
             own.store,
             own.describe,
             InSyncSet(own.replica, end, SYNC_2),
@@ -154,7 +159,7 @@ async def master(path: Path) -> AsyncIterator[Master]:
 async def following(slave: Parts, address: str) -> AsyncIterator[asyncio.Task[None]]:
     """The task fails with what ends the stream."""
     caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "master"))
-    follower = Follower(
+    follower = ReplicationReceiver(
         slave.store,
         lambda: Hello(slave.describe()),
         slave.epochs,

@@ -13,7 +13,7 @@ import pytest
 
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.inspection.__main__ import main
-from aerobee_broker.replication.epochs import EpochFile, EpochHistory
+from aerobee_broker.replication.log.epochs import EpochFile, EpochHistory
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions

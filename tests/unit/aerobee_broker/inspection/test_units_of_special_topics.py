@@ -12,7 +12,7 @@ import pytest
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.inspection.__main__ import main
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.replication.epochs import EpochFile, EpochHistory
+from aerobee_broker.replication.log.epochs import EpochFile, EpochHistory
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from support.broker.harness import SMALL, Begin, BrokerHarness

@@ -166,18 +166,18 @@ class InterceptedConsume(Consume):
 
     def _call(self, messages: list[ReceivedMessage]) -> Verdicts:
         before_consume(self._interceptors, self._consumer_group, messages)
-        return self._told(messages, super()._call(messages))
+        return self._observed(messages, super()._call(messages))
 
     async def _call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
         before_consume(self._interceptors, self._consumer_group, messages)
         try:
             given = await super()._call_async(messages)
         except asyncio.CancelledError as error:
-            self._told(messages, [rejection_of(error)] * len(messages))
+            self._observed(messages, [rejection_of(error)] * len(messages))
             raise
-        return self._told(messages, given)
+        return self._observed(messages, given)
 
-    def _told(self, messages: list[ReceivedMessage], given: Verdicts) -> Verdicts:
+    def _observed(self, messages: list[ReceivedMessage], given: Verdicts) -> Verdicts:
         failures = [
             None if rejection is None else Failure(rejection.reason, rejection.description)
             for rejection in given

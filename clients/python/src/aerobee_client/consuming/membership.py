@@ -20,7 +20,7 @@ from aerobee_client.cluster.expression_check import check_expression
 from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.order.ordered_queues import OrderedQueues
 from aerobee_client.consuming.pulled_queues import Consumption, PulledQueues
-from aerobee_client.consuming.puller import OnFailure, TopicSubscription, log_only
+from aerobee_client.consuming.puller import OnFailure, TopicSubscription, ignore_failure
 from aerobee_client.observing.hooks import rebalance_listener
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.reading import ReadingOptions
@@ -56,7 +56,7 @@ class Membership(Generic[C]):
         offsets: OffsetTable,
         consumption: C,
         consume_type: client_pb2.ConsumeType = client_pb2.PUSH,
-        on_failure: OnFailure = log_only,
+        on_failure: OnFailure = ignore_failure,
     ) -> None:
         self._consumer_group = consumer_group
         self._instance = instance

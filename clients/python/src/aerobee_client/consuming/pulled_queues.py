@@ -12,7 +12,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.assignment import Assignment
 from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
-from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
+from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, ignore_failure
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.statistics import ConsumerStatistics, Tally
@@ -50,7 +50,7 @@ class PulledQueues:
         offsets: OffsetTable,
         consumption: Consumption,
         request_rebalance: Callable[[], None],
-        on_failure: OnFailure = log_only,
+        on_failure: OnFailure = ignore_failure,
     ) -> None:
         self.failures = 0
         self._subscriptions = subscriptions

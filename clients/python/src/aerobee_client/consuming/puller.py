@@ -94,7 +94,7 @@ OnTopicDeleted = Callable[[MessageQueue], None]
 OnFailure = Callable[[MessageQueue, MqError], None]
 
 
-def log_only(_queue: MessageQueue, _error: MqError) -> None:
+def ignore_failure(_queue: MessageQueue, _error: MqError) -> None:
     """Ignore a failure: the puller logs it itself."""
 
 
@@ -115,7 +115,7 @@ class Puller:
     on_messages: OnMessages
     on_offset_moved: OnOffsetMoved
     on_topic_deleted: OnTopicDeleted
-    on_failure: OnFailure = log_only
+    on_failure: OnFailure = ignore_failure
 
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int

@@ -102,13 +102,13 @@ class ToldRejections(Rejections):
     def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
         done = self._rejections.send(message, rejection)
         began_s = asyncio.get_running_loop().time()
-        done.add_done_callback(partial(self._tell, message, began_s))
+        done.add_done_callback(partial(self._notify, message, began_s))
         return done
 
     async def drain(self) -> None:
         await self._rejections.drain()
 
-    def _tell(self, message: ReceivedMessage, began_s: float, done: asyncio.Future[bool]) -> None:
+    def _notify(self, message: ReceivedMessage, began_s: float, done: asyncio.Future[bool]) -> None:
         error = None
         if done.cancelled() or not done.result():
             error = MqError(Code.SYSTEM_ERROR, "the broker did not take the message back")

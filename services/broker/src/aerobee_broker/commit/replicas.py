@@ -1,7 +1,7 @@
 """Define what a commit asks of the replicas of this broker, and what it reports to them.
 
-`Replicas` is the interface. `replication.leader.Leader` implements it, and calls `Commit.advance`
-when a replica has progressed. `ALONE` is a broker without replicas: what is on its own disk counts.
+`Replicas` is the interface. `ReplicationSender` implements it, and calls `Commit.advance` when a
+replica has progressed. `ALONE` is a broker without replicas: what is on its own disk counts.
 
 Four watermarks, all physical offsets that never fall:
 

@@ -18,9 +18,9 @@ from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.inspection.derived import Comparison
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
 from aerobee_broker.inspection.walk import Walk
-from aerobee_broker.replication.diverged import DivergedFiles
-from aerobee_broker.replication.epochs import EpochFile
-from aerobee_broker.roles.unfinished import UnfinishedFile
+from aerobee_broker.replication.log.diverged import DivergedFiles
+from aerobee_broker.replication.log.epochs import EpochFile
+from aerobee_broker.replication.role.unfinished import UnfinishedFile
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.log.open_files import OpenFiles

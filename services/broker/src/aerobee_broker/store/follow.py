@@ -46,7 +46,7 @@ PIECE_MS = 25  # or everything that has waited this long
 HALT_QUEUE = (names.METADATA_LOG_TOPIC, names.METADATA_DELETION_QUEUE)  # topic, queue id
 
 
-class Follower:
+class ReplicationReceiver:
     def __init__(
         self,
         log: CommitLog,
@@ -65,14 +65,14 @@ class Follower:
         self._event = on_event
         self._lost_bytes = 0
         self._due_ms = 0  # monotonic: when everything waiting is derived, however little
-        self._told = 0  # the confirm offset, up to the durable end of this log
+        self._reported = 0  # the confirm offset, up to the durable end of this log
         self._over_damage = False
         self.halted = False  # after a record of the halt queue
 
     def begin(self, lost_bytes: int) -> None:
         """Begin after recovery. `lost_bytes`: the damage that it found."""
         self._lost_bytes = lost_bytes
-        self._told = self._log.confirmed
+        self._reported = self._log.confirmed
 
     # ---- the log ----
 
@@ -121,8 +121,8 @@ class Follower:
     def _limit(self) -> int:
         damaged = self._damage.first_behind(self._dispatch.confirmed)
         if damaged is None or self._over_damage:
-            return self._told
-        return min(self._told, damaged.begin)
+            return self._reported
+        return min(self._reported, damaged.begin)
 
     def derive_over_damage(self) -> None:
         """Derive over damage from now on: this replica leads, and no other has what it lost."""
@@ -135,7 +135,7 @@ class Follower:
         """
         if not self.underived:
             self._due_ms = monotonic_ms + PIECE_MS
-        self._told = max(self._told, min(confirmed, self._log.flushed))
+        self._reported = max(self._reported, min(confirmed, self._log.flushed))
 
     def resume(self) -> None:
         """Continue after a halt: the action of the halt queue's record is durably done."""
@@ -233,6 +233,6 @@ class Follower:
             raise ChunkRefused(physical_offset, "the log is not empty")
         self._deleted_topics.take(deleted_topics or {})
         self._log.restart_at(physical_offset)
-        self._log.confirmed = self._told = physical_offset
+        self._log.confirmed = self._reported = physical_offset
         self._dispatch.load_fronts(fronts, physical_offset)
         self._derived_flush.finish()

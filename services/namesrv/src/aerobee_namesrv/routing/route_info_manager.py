@@ -84,7 +84,7 @@ class RouteInfoManager:
             return self._register(registration)
         finally:
             if self.members(registration.broker_name) != before:
-                self._tell(registration.broker_name)
+                self._notify(registration.broker_name)
 
     def _register(self, registration: Registration) -> Registered:
         name, broker_id = registration.broker_name, registration.broker_id
@@ -250,7 +250,7 @@ class RouteInfoManager:
             self.unregistered[each.reason] += 1
             _log("broker_unregistered", each, reason=each.reason.value)
             self._remove_address(data, each.address)
-            self._tell(each.broker_name)
+            self._notify(each.broker_name)
             (reduced if data.addresses else removed).add(each.broker_name)
         if removed:
             self._note_away(self.topic_queue_table.drop_brokers(removed))
@@ -328,7 +328,7 @@ class RouteInfoManager:
         for watch in self._watches:
             watch.close()
 
-    def _tell(self, broker_name: str) -> None:
+    def _notify(self, broker_name: str) -> None:
         for watch in self._watches:
             watch.add(broker_name)
 

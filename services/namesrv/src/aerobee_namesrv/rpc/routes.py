@@ -102,13 +102,13 @@ class RouteRpcs:
         manager = self._manager
         watch = manager.watch_brokers()
         try:
-            await self._tell(sorted(manager.broker_addr_table), call)
+            await self._notify(sorted(manager.broker_addr_table), call)
             async for names in watch.changes():
-                await self._tell(names, call)
+                await self._notify(names, call)
         finally:
             manager.end_broker_watch(watch)
 
-    async def _tell(self, names: Iterable[str], call: Call) -> None:
+    async def _notify(self, names: Iterable[str], call: Call) -> None:
         members = (convert.to_broker_members(self._manager.members(name)) for name in names)
         await call.write(pb.WatchBrokersResponse(brokers=members))
 

@@ -55,7 +55,7 @@ class _Outage(NamedTuple):
 OnBack = Callable[[str], None]
 
 
-def tell_nobody(broker_name: str) -> None:
+def ignore(broker_name: str) -> None:
     pass
 
 
@@ -66,7 +66,7 @@ class BrokerAvailability:
     master. Its process may be a new one that does not know any client.
     """
 
-    def __init__(self, on_back: OnBack = tell_nobody) -> None:
+    def __init__(self, on_back: OnBack = ignore) -> None:
         self._on_back = on_back
         self._answered: set[str] = set()  # since the start; only names of real brokers
         self._outages: dict[str, _Outage] = {}

@@ -15,7 +15,7 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 from aerobee.broker.v1.message_pb2 import PullRequest, PullResponse
 from google.protobuf.message import Message
 
-from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, tell_nobody
+from aerobee_proxy.cluster.availability import BrokerAvailability, OnBack, ignore
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.queues.replica_choice import MASTER_ID, ReplicaChoice
@@ -36,7 +36,7 @@ MAX_CHOICES = 10_000  # readers of a queue whose choice of a replica is kept
 
 class BrokerCalls:
     def __init__(
-        self, transport: Transport, route_cache: RouteCache, on_back: OnBack = tell_nobody
+        self, transport: Transport, route_cache: RouteCache, on_back: OnBack = ignore
     ) -> None:
         self.availability = BrokerAvailability(on_back)
         self._transport = transport

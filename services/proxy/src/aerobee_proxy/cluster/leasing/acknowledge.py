@@ -113,7 +113,7 @@ class Acknowledgements:
             )
             for position, failure in failed.items():
                 index = own.indexes[position]
-                failures[index] = _told(failure, own.handle, untracked.get(index))
+                failures[index] = _client_error(failure, own.handle, untracked.get(index))
                 if index in untracked and may_try_again(failure):
                     self.lease_renewal.retrack(untracked[index])
 
@@ -164,7 +164,7 @@ class Acknowledgements:
             if untracked is not None and may_try_again(error):
                 self.lease_renewal.retrack(untracked)
             if isinstance(error, MqError):
-                raise _told(error, handle, untracked) from None
+                raise _client_error(error, handle, untracked) from None
             raise
 
 
@@ -173,7 +173,9 @@ def may_try_again(error: BaseException) -> bool:
     return not (isinstance(error, MqError) and error.code is Code.INVALID_RECEIPT_HANDLE)
 
 
-def _told(failure: Exception, handle: ReceiptHandle, renewed: TrackedLease | None) -> Exception:
+def _client_error(
+    failure: Exception, handle: ReceiptHandle, renewed: TrackedLease | None
+) -> Exception:
     """Return the failure as the client gets it.
 
     `renewed` is the lease if this proxy renews it; its end may be later than that of the handle.

@@ -157,7 +157,7 @@ class MessageSender:
                 try:
                     outcomes.append(await future)
                 except Exception as error:
-                    outcomes.append(_told(error, queue.broker_name))
+                    outcomes.append(_client_error(error, queue.broker_name))
                     failed += 1
         finally:  # if the caller was cancelled, the rest need not be sent
             for future in futures[len(outcomes) :]:
@@ -166,7 +166,7 @@ class MessageSender:
         return outcomes
 
 
-def _told(failure: Exception, broker_name: str) -> Exception:
+def _client_error(failure: Exception, broker_name: str) -> Exception:
     """Return the failure as the client gets it.
 
     A broker that is missing from the name servers' tables is reported as unavailable, like one that

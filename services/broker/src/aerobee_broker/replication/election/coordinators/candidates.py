@@ -1,0 +1,182 @@
+"""Decide which replica stands for election, and how long it lets others go first. Pure.
+
+An election is safe because of the coordinator's transaction over a trusted state, and because the
+replica's disk has not gone back in time:
+
+    the state                          who is elected
+    trusted; a member that was current the one that goes first; the others follow 0.3 s apart
+    trusted; members that have started the one that goes furthest, once all members are present, or
+                                       after electionWaitForSet
+    lost, or older than a replica knows the one that goes furthest, once all `totalReplicas` copies
+                                       are present
+    none, and no log has an epoch      a new group: the only one with messages, or the first
+
+A member is *current* if its process has had all that the master of the state's epoch had confirmed.
+A process that has just started cannot know that: its disk may be an older copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aerobee_broker.replication.election.coordinators.coordinator import Candidacy, State, View
+from aerobee_broker.replication.identity import Replica
+
+RANK_MS = 300  # a candidate waits this long for each one that goes first
+FIRST_WAIT_MS = 10_000  # empty replicas wait this long for others that may have messages
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision of a replica in an election.
+
+    `wait_ms` is counted from when the group lost its master until this replica claims; None: it
+    does not claim. `reason` is why it waits or does not stand, and what is safe to do; "" if it
+    just claims.
+    """
+
+    wait_ms: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The knowledge that a replica has of itself.
+
+    `is_current` is explained above. `copies` is the number of replicas in the group by its options;
+    1: unknown. `set_wait_ms` is electionWaitForSet.
+    """
+
+    me: Candidacy
+    is_current: bool
+    copies: int
+    set_wait_ms: int
+
+
+def decide(view: View, standing: Standing) -> Decision:
+    state = view.trusted_state(standing.me.seen)
+    if state is not None:
+        return _as_member(view, state, standing)
+    if not view.shows(standing.me.replica):
+        return Decision(None, "it is not registered at etcd yet")
+    if view.state is None and not any(map(_had_master, view.candidacies.values())):
+        return _in_a_new_group(view, standing)
+    return _without_a_state(view, standing)
+
+
+def _as_member(view: View, state: State, standing: Standing) -> Decision:
+    me, members = standing.me, _names(state.in_sync)
+    if me.replica not in state.in_sync:
+        return Decision(
+            None,
+            f"it is not in sync, and replica {members} has messages that it lacks: start that one",
+        )
+    if me.reach < state.floor:
+        return Decision(
+            None,
+            f"its log ends at {me.end} in epoch {me.epoch}, and etcd knows that it went to "
+            f"{state.floor.end} in epoch {state.floor.epoch}: its disk is an older copy; start "
+            "another member of the set",
+        )
+    place_ms = rank(view, me.replica) * RANK_MS
+    missing = [each for each in state.in_sync if each.replica_id not in view.candidacies]
+    present = [
+        each
+        for each in view.candidacies.values()
+        if each.replica in state.in_sync and each.replica != me.replica
+    ]
+    whole = [each.replica for each in present if each.whole]
+    if not me.whole and (missing or whole):
+        waits_for = _names(whole or missing)
+        return Decision(
+            None,
+            f"its log has damaged records, and replica {waits_for} may have them whole: start that "
+            "one; this replica then repairs its log",
+        )
+    if standing.is_current:
+        return Decision(place_ms)
+    further = [each.replica for each in present if each.whole and each.reach > me.reach]
+    if me.whole and not (missing or further):
+        return Decision(place_ms)
+    waits_for = _names(further or missing or [me.replica])
+    return Decision(
+        standing.set_wait_ms + place_ms,
+        f"all members of the in-sync set were gone; it waits for replica {waits_for} for up to "
+        f"{standing.set_wait_ms} ms (electionWaitForSet)",
+    )
+
+
+def _without_a_state(view: View, standing: Standing) -> Decision:
+    """Decide after the coordinator has lost the state, or has an older one back.
+
+    The in-sync set is unknown, but one of all copies has what was acknowledged.
+    """
+    me, copies = standing.me, standing.copies
+    what = "no state of this group" if view.state is None else "only an older state of this group"
+    present = [each for each in view.candidacies.values() if not each.learner]
+    if me.learner:
+        return Decision(None, f"etcd has {what}, and this replica only reads (asyncLearner)")
+    if copies < 2 or len(present) < copies:
+        asked = f"all {copies} replicas" if copies > 1 else "all replicas, and set totalReplicas"
+        return Decision(
+            None,
+            f"etcd has {what}, and its log has epoch {max(me.epoch, me.heard)}: start {asked}; "
+            f"present: {_names(each.replica for each in present)}",
+        )
+    ahead = [each for each in present if each.whole and each.reach > me.reach]
+    if not me.whole:
+        ahead += [each for each in present if each.whole]
+    if ahead:
+        first = max(ahead, key=lambda each: each.reach).replica
+        return Decision(None, f"etcd has {what}; replica {_names([first])} goes furthest")
+    equal = [each for each in present if each.whole and each.reach == me.reach]
+    return Decision(place_among({*equal, me}, me.replica.replica_id) * RANK_MS)
+
+
+def _in_a_new_group(view: View, standing: Standing) -> Decision:
+    me, copies = standing.me.replica, standing.copies
+    full = [each.replica for each in view.candidacies.values() if each.end > 0]
+    # Their logs would be lost if another was elected. With two, it is unknown which one counts.
+    if full:
+        if full == [me]:
+            return Decision(0)
+        return Decision(None, f"replica {_names(full)} of this new group has messages already")
+    first_wait_ms = 0 if 1 < copies <= len(view.candidacies) else FIRST_WAIT_MS
+    return Decision(first_wait_ms + rank(view, me) * RANK_MS)
+
+
+def _had_master(candidacy: Candidacy) -> bool:
+    return bool(candidacy.epoch or candidacy.heard or candidacy.seen)
+
+
+def _names(replicas: Iterable[Replica]) -> str:
+    return ", ".join(str(each.replica_id) for each in sorted(replicas)) or "none"
+
+
+def rank(view: View, me: Replica) -> int:
+    """Return how many other living candidates go first.
+
+    The master that `view` names does not count.
+    """
+    gone = view.master.replica if view.master is not None else None
+    standing = [
+        each
+        for each in view.candidacies.values()
+        if each.replica not in (me, gone)
+        and (view.state is None or each.replica in view.state.in_sync)
+    ]
+    mine = view.candidacies.get(me.replica_id)
+    return len(standing) if mine is None else place_among([*standing, mine], me.replica_id)
+
+
+def place_among(candidacies: Iterable[Candidacy], number: int) -> int:
+    """Return how many of the candidacies go before that of replica `number`, which is included."""
+    places = sorted(candidacies, key=_preference)
+    return [each.replica.replica_id for each in places].index(number)
+
+
+def _preference(candidacy: Candidacy) -> tuple[int, int, int, int]:
+    """Return the sort key: newest epoch, longest log, lowest brokerElectionPriority go first."""
+    number = candidacy.replica.replica_id
+    return -candidacy.epoch, -candidacy.end, candidacy.priority, number

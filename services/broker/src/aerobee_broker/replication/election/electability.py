@@ -1,0 +1,137 @@
+"""Decide whether a replica of a group without etcd may become master. Pure functions.
+
+An acknowledged message is on `required` of `totalReplicas` replicas. So among any totalReplicas -
+required + 1 of them, at least one has all acknowledged messages. It is the one with the longest log
+in the newest epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.replication.errors import NotElectable
+from aerobee_broker.replication.log.handshake import LogDescription
+from aerobee_broker.replication.log.status import ReplicaStatus, Role
+
+GIVE_UP = "or give up what only they have (--unclean)"
+
+
+def master_among(found: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
+    """Return the master of the highest epoch, if there is one.
+
+    A master of a lower epoch has been replaced.
+    """
+    highest = max((each.log.epoch for each in found), default=0)
+    masters = [each for each in found if each.role is Role.MASTER and each.log.epoch == highest]
+    return masters[0] if masters else None
+
+
+def check_copies(own: ReplicaStatus, options: BrokerOptions, master: ReplicaStatus) -> None:
+    """Check that this replica would acknowledge with as many copies as its master.
+
+    Raises NotElectable.
+    """
+    asked = master.master
+    assert asked is not None, "a master reports its set"
+    alone = asked.synchronous and not options.is_synchronous
+    if alone or options.required_replicas < asked.required:
+        raise NotElectable(
+            f"replica {own.log.replica} would acknowledge with fewer copies than its master, which "
+            f"asks for {asked.required}: set inSyncReplicas on it too"
+        )
+
+
+def check_electable(own: ReplicaStatus) -> None:
+    """Check that this replica is not a learner. Raises NotElectable.
+
+    A learner was never in the in-sync set, and may lack any message.
+    """
+    if own.learner:
+        raise NotElectable(
+            f"replica {own.log.replica} only reads (asyncLearner, syncFromLastFile, or a brokerId "
+            f"from totalReplicas on): promote another one, {GIVE_UP}"
+        )
+
+
+def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None:
+    """Check that enough replicas answer to know what was acknowledged. Raises NotElectable.
+
+    `found` is this replica and the other replicas that answer.
+    """
+    total, required = options.total_replicas, _least(options)
+    if total < 2:
+        raise NotElectable(
+            "the master cannot be reached, and totalReplicas does not say how many copies there "
+            "are: set it on all replicas, bring the master back, "
+            "or give up what only it has (--unclean)"
+        )
+    needed = total - required + 1
+    counted = [each for each in found if _has_what_it_confirmed(each)]
+    if len(counted) < needed:
+        names = ", ".join(sorted(str(each.log.replica.replica_id) for each in counted))
+        verb = "answers" if len(counted) == 1 else "answer"
+        told = f" ({names})" if names else ""
+        raise NotElectable(
+            f"the master cannot be reached, and {len(counted)} of {total} replicas {verb}{told}; "
+            f"{needed} must: a message that was acknowledged with {required} of them may be on "
+            f"none of these. Bring others back, {GIVE_UP}"
+        )
+
+
+def knows_of_promotions(found: Sequence[ReplicaStatus], options: BrokerOptions) -> bool:
+    """Return whether `found` would have reported a promotion that this former master missed.
+
+    `found` are the other replicas that answer. A promotion is noted by at least total - required +
+    1 replicas (`check_enough`). So at most required - 2 of the other replicas do not know of it.
+    """
+    if options.total_replicas < 2 or not options.namesrvs or not options.is_synchronous:
+        return True
+    return sum(map(_has_what_it_confirmed, found)) >= _least(options) - 1
+
+
+def lacks_confirmed(own: LogDescription, others: Sequence[ReplicaStatus]) -> ReplicaStatus | None:
+    """Return a replica that has confirmed messages which `own` lacks; None if there is none.
+
+    If there is one, the disk of this replica is an older copy, or has lost data.
+    """
+    newer = (
+        each
+        for each in others
+        if each.log.history.newest_epoch >= own.history.newest_epoch
+        and each.log.history.newest_common(own.history) is not None
+        and each.log.confirmed > own.end
+    )
+    return max(newer, key=lambda each: each.log.confirmed, default=None)
+
+
+def check_furthest(own: LogDescription, others: Sequence[LogDescription]) -> None:
+    """Check that no other log goes further. Raises NotElectable."""
+    furthest = max(others, key=_reach, default=own)
+    if _reach(furthest) > _reach(own):
+        number = furthest.replica.replica_id
+        raise NotElectable(
+            f"replica {furthest.replica} has more of the log than {own.replica}: promote that one "
+            f"(--to {number})"
+        )
+
+
+def _has_what_it_confirmed(found: ReplicaStatus) -> bool:
+    """Return whether this replica still has what it confirmed.
+
+    It does not if it is a learner, is copying its log, or has a new disk and has followed no master
+    yet.
+    """
+    lacks_log = found.copying and not found.has_its_log
+    return bool(found.log.history.entries) and not (lacks_log or found.learner)
+
+
+def _reach(log: LogDescription) -> tuple[int, int]:
+    return log.history.newest_epoch, log.end
+
+
+def _least(options: BrokerOptions) -> int:
+    """Return the smallest number of replicas that have an acknowledged message."""
+    if options.enable_auto_in_sync_replicas:
+        return options.min_in_sync_replicas
+    return options.required_replicas

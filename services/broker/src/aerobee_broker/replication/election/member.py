@@ -1,0 +1,114 @@
+"""Implement what all members of a group share: promotion and handover."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from aerobee_broker.replication.errors import NotPromoted
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.log.handshake import LogDescription
+from aerobee_broker.replication.role.role_runner import RoleRunner
+from aerobee_broker.replication.rpc.replica import Promotion, ReplicaCalls
+from aerobee_chassis.lifecycle import Component
+from aerobee_wire.status import MqError
+
+REOPEN_S = 1.0  # between two attempts to open a store
+PROMOTED_S = 30.0  # seconds: a new master serves after it has restored the delivery state
+
+
+class Member(Component):
+    """Take part in a broker group. `start` raises MqError, OSError."""
+
+    def __init__(self, roles: RoleRunner, calls: ReplicaCalls) -> None:
+        """Create the member.
+
+        `calls` goes to the other replicas, and is closed with this member.
+        """
+        self.calls = calls
+        self._roles = roles
+        self._promoting = asyncio.Lock()
+
+    async def stop(self) -> None:
+        await self.calls.close()
+
+    @property
+    def coordinator_reachable(self) -> bool | None:
+        """Return whether the coordinator answers; None if the group has none."""
+        return None
+
+    @property
+    def set_at_coordinator(self) -> frozenset[int]:
+        """Return the set for `ReplicaStatus`."""
+        return frozenset()
+
+    @property
+    def waits_because(self) -> str:
+        """Return why this replica has no role, and what is safe to do; "" if it has one."""
+        return ""
+
+    async def promote(self, *, unclean: bool) -> Promotion:
+        """Make this replica master, and return when it serves.
+
+        Raises NotElectable, NotPromoted, ReplicaRefused when it is unfinished, and the errors of
+        the master's handover.
+        """
+        raise NotImplementedError
+
+    async def note_epoch(self, epoch: int) -> LogDescription:
+        """Record `epoch`, so that this replica takes part in no lower epoch.
+
+        Raises NotElectable when a coordinator decides instead, MasterOutdated when this replica
+        knows of a higher epoch, EpochNotNoted when its disk is full or fails.
+        """
+        raise NotImplementedError
+
+    async def until_open(self) -> None:
+        """Reopen the store, and retry until it opens.
+
+        Without its store this replica takes no role and does not stand for election.
+        """
+        told = ""
+        while True:
+            try:
+                await self._roles.own.reopen()
+                return
+            except (MqError, OSError) as error:
+                if str(error) != told:
+                    structlog.get_logger().error("store_not_opened", reason=str(error))
+                told = str(error)
+            await asyncio.sleep(REOPEN_S)
+
+    async def hand_over(self, epoch: int, successor: Replica) -> int:
+        """Hand over to `successor`.
+
+        Raises NotServed if this replica is not master, and what `MasterRole.hand_over` raises.
+        """
+        master = self._roles.master
+        if master is None:
+            raise self._roles.refusal()
+        return await master.hand_over(epoch, successor)
+
+    def as_master(self) -> Promotion | None:
+        """Return the promotion if this replica is master already."""
+        if self._roles.master is None:
+            return None
+        return Promotion(self._roles.epoch, was_master=True)
+
+    def check_finished(self) -> None:
+        """Check that this replica may become master. Raises ReplicaRefused, NotServed."""
+        if not self._roles.own.is_open:
+            raise self._roles.refusal()
+        self._roles.own.check_finished()
+
+    async def until_master(self, epoch: int) -> None:
+        """Wait until this replica serves as master of `epoch`. Raises NotPromoted."""
+        try:
+            async with asyncio.timeout(PROMOTED_S):
+                await self._roles.wait_for_mastership(epoch)
+        except TimeoutError:
+            raise NotPromoted(
+                f"it was to be master of epoch {epoch}, and does not serve after {PROMOTED_S:.0f} "
+                "s; its log says why"
+            ) from None

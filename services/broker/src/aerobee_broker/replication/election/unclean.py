@@ -1,0 +1,87 @@
+"""Let a replica outside the in-sync set stand for election (`enableElectUncleanMaster`).
+
+Members of the set usually come back, and then nothing is lost. So an unclean election waits until
+no member has seemed alive for UNCLEAN_WAIT_MS.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from aerobee_broker.replication.election.coordinators.candidates import RANK_MS, place_among
+from aerobee_broker.replication.election.coordinators.coordinator import View
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.role.replica_store import ReplicaStore
+
+UNCLEAN_WAIT_MS = 10_000
+
+
+class UncleanElection:
+    """Decide when replica `number` stands. Pure. Times are ms of one monotonic clock."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._gone_since_ms: int | None = None  # since when no member of the set seems alive
+        self._furthest = 0
+        self._told_ms: int | None = None  # when the end of a member's log was last reported
+
+    def look(self, view: View, now_ms: int) -> None:
+        """Update the state with a view of the set. Call it about once a second."""
+        members = view.state.in_sync if view.state is not None else frozenset()
+        alive = [each for each in view.candidacies.values() if each.replica in members]
+        if alive:
+            self.heard_of(max(each.end for each in alive), now_ms)
+        if alive or view.state is None or view.master is not None:
+            self._gone_since_ms = None
+        elif self._gone_since_ms is None:
+            self._gone_since_ms = now_ms
+
+    def heard_of(self, end: int, now_ms: int) -> None:
+        """Record that the log of a member or of the master reached this physical offset."""
+        self._furthest, self._told_ms = max(self._furthest, end), now_ms
+
+    def wait_ms(self, view: View, now_ms: int) -> int | None:
+        """Return the ms until this replica claims mastership; 0 or less: now.
+
+        Returns None if it must not claim, by what is known.
+        """
+        if self._gone_since_ms is None or self._number not in view.candidacies:
+            return None
+        ahead = place_among(view.candidacies.values(), self._number)
+        return self._gone_since_ms + UNCLEAN_WAIT_MS + ahead * RANK_MS - now_ms
+
+    def given_up(self, end: int, now_ms: int) -> tuple[int | None, int | None]:
+        """Return the bytes that set members had beyond `end`, and the age of that report in ms.
+
+        The bytes are a lower bound. Both are None if this process has no report of their logs.
+        """
+        if self._told_ms is None:
+            return None, None
+        return max(0, self._furthest - end), now_ms - self._told_ms
+
+
+def may_stand(own: ReplicaStore) -> bool:
+    """Return whether this replica would be a complete master, and its options allow the loss."""
+    options = own.environment.options
+    allowed = options.enable_elect_unclean_master and not options.is_learner
+    return allowed and not own.is_unfinished and not own.unfinished.since
+
+
+def tell_given_up(own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: int | None) -> None:
+    """Count and log that this master of `epoch` gives up `size` bytes, as in `given_up`."""
+    own.counts.gave_up(size or 0)
+    structlog.get_logger().error(
+        "elected_unclean",
+        epoch=epoch,
+        given_up_bytes="unknown" if size is None else size,
+        told_ms_ago=told_ms_ago,
+        end=own.store.end_offset,
+    )
+
+
+def not_in_sync(me: Replica, reason: str) -> str:
+    """Return why `me` cannot be promoted without a loss."""
+    return (
+        f"replica {me} may lack acknowledged messages: {reason}; or, if the others are gone for "
+        "good, give up what only they have (--unclean)"
+    )

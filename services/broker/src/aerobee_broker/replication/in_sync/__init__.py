@@ -1,0 +1,1 @@
+"""The in-sync set of a group, and counts of it."""

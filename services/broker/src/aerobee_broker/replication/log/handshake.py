@@ -1,0 +1,238 @@
+"""Find where the logs of a slave and its master diverge, and what the slave then does.
+
+The functions are pure: they map the descriptions of both sides to an agreement. The master computes
+it to send the checksum of what lies before the agreed point, the slave to act on it. Both get the
+same result.
+
+    slave's log                                    the slave
+    ends at the agreed point                       follows from there
+    continues after the agreed point               keeps that tail in a file, cuts it off, follows
+    is empty                                       copies the master's log from its lowest offset
+    has an epoch in common, but the point is       keeps what lies after the point, is wiped,
+      below either log's lowest offset               and copies
+    has bytes, and no epoch in common              is refused: it may hold the only copy of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from aerobee_broker.errors import MasterOutdated, ReplicaRefused
+from aerobee_broker.replication.identity import Replica
+from aerobee_broker.replication.log.epochs import EpochHistory
+from aerobee_broker.store.format import (
+    EXPONENTIAL_RETRY,
+    FEATURES,
+    LITE_TOPICS,
+    NOT_REPLICATED,
+    REPLICATED_LOG,
+    SHRUNK_TOPICS,
+    Build,
+    newest,
+)
+
+PROTOCOL_VERSION = 1
+# The build of a peer that names no features: before brokers named features, they knew these.
+BEFORE_FEATURES = Build(
+    "",
+    {
+        feature: FEATURES[feature]
+        for feature in (REPLICATED_LOG, LITE_TOPICS, EXPONENTIAL_RETRY, SHRUNK_TOPICS)
+    },
+)
+CHECKED_BYTES = 64 * 1024  # bytes before the agreed point whose CRC-32 must be equal on both sides
+
+
+class Action(Enum):
+    """The action of a slave before it follows. All but FOLLOW begin with the master's snapshot."""
+
+    FOLLOW = "follow"
+    CUT = "cut"
+    COPY = "copy"
+    WIPE = "wipe"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """The description that one side sends of its log.
+
+    - `epoch`: for a master the one in which it serves, for a slave the highest that it knows.
+    - `lowest`: the physical offset of the first byte of the log; `end`: after its last byte.
+    - `confirmed`: the physical offset below which everything is confirmed, as far as this side
+      knows.
+    - `settings`: options that shape the log and what is derived from it, by RocketMQ's key.
+    - `from_last_file`: a slave with an empty log wants only the master's last file.
+    - `build`: what this side runs; `required`: the features that its store has used.
+    """
+
+    cluster: str
+    broker_name: str
+    replica: Replica
+    history: EpochHistory
+    epoch: int
+    lowest: int
+    end: int
+    confirmed: int
+    file_size: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    from_last_file: bool = False
+    protocol_version: int = PROTOCOL_VERSION
+    build: Build = BEFORE_FEATURES
+    required: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        return self.lowest == self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The point where two logs diverge, and what the slave does.
+
+    - `begin`: the physical offset of the first byte that the master sends.
+    - `agreed`: both logs are alike below it. Later bytes of the slave's log differ from the
+      master's; they are kept in a file before they are cut off.
+    - `rebuild`: confirmed bytes are cut off, because the master was elected although it lacked
+      them. What the slave derived from them is rebuilt.
+    """
+
+    action: Action
+    begin: int
+    agreed: int
+    rebuild: bool = False
+
+    @property
+    def starts_anew(self) -> bool:
+        """Return whether the slave's log is empty and begins at `begin`."""
+        return self.action in (Action.COPY, Action.WIPE)
+
+
+def agree(slave: LogDescription, master: LogDescription) -> Agreement:
+    """Return the agreement of a slave with its master.
+
+    Raises ReplicaRefused; MasterOutdated when the slave knows a higher epoch.
+    """
+    check_group(slave, master)
+    if slave.epoch > master.epoch:
+        raise MasterOutdated(str(master.replica), master.epoch, slave.epoch)
+    _check_features(slave, master)
+    if slave.is_empty:
+        begin = _copied_from(slave, master)
+        return Agreement(Action.COPY, begin, agreed=slave.end)
+    agreed = alike_below(slave, master)
+    if agreed is None:
+        raise ReplicaRefused(
+            f"the log of replica {slave.replica} and that of the master, {master.replica}, have no "
+            "epoch in common: it was written under another master, and is not touched; if none of "
+            "its messages is missed, start it with an empty storePathRootDir",
+            about="storePathRootDir",
+        )
+    if agreed < master.lowest or agreed < slave.lowest:
+        return Agreement(
+            Action.WIPE,
+            _copied_from(slave, master),
+            agreed=max(agreed, slave.lowest),
+            rebuild=max(agreed, slave.lowest) < slave.confirmed,
+        )
+    action = Action.FOLLOW if agreed == slave.end else Action.CUT
+    return Agreement(action, agreed, agreed, rebuild=agreed < slave.confirmed)
+
+
+def alike_below(one: LogDescription, other: LogDescription) -> int | None:
+    """Return the physical offset below which two logs are alike, by their epochs.
+
+    Returns None if they have no epoch in common.
+    """
+    common = one.history.newest_common(other.history)
+    if common is None:
+        return None
+    return min(
+        one.history.end_of(common.epoch, one.end), other.history.end_of(common.epoch, other.end)
+    )
+
+
+def check_group(one: LogDescription, other: LogDescription) -> None:
+    """Check that both are replicas of one group, with the same settings. Raises ReplicaRefused."""
+    _check_identity(one, other)
+    _check_settings(one, other)
+
+
+def checked_range(slave: LogDescription, master: LogDescription, agreed: int) -> tuple[int, int]:
+    """Return the physical offsets, from and to, of the bytes whose checksum both sides compare.
+
+    The range is empty if the logs have no bytes in common.
+    """
+    start = max(agreed - CHECKED_BYTES, slave.lowest, master.lowest)
+    return min(start, agreed), agreed
+
+
+def _copied_from(slave: LogDescription, master: LogDescription) -> int:
+    if not slave.from_last_file:
+        return master.lowest
+    return max(master.lowest, master.end - master.end % master.file_size)
+
+
+def _check_identity(slave: LogDescription, master: LogDescription) -> None:
+    if slave.protocol_version != master.protocol_version:
+        raise ReplicaRefused(
+            f"replica {slave.replica} speaks version {slave.protocol_version} of the replication "
+            f"protocol, the master {master.protocol_version}: run one version of Aerobee on both",
+            about="protocol_version",
+        )
+    for option, of_slave, of_master in (
+        ("brokerClusterName", slave.cluster, master.cluster),
+        ("brokerName", slave.broker_name, master.broker_name),
+    ):
+        if of_slave != of_master:
+            raise ReplicaRefused(_differs(slave, option, of_slave, of_master), about=option)
+    if slave.replica.replica_id == master.replica.replica_id:
+        raise ReplicaRefused(
+            f"the master has the number {slave.replica.replica_id} too: give each replica of "
+            f"{master.broker_name} another brokerId",
+            about="brokerId",
+        )
+    if slave.replica.store_id == master.replica.store_id:
+        raise ReplicaRefused(
+            f"replica {slave.replica} has the store of the master: the directory was copied; start "
+            "it with an empty storePathRootDir",
+            about="storePathRootDir",
+        )
+
+
+def _check_settings(slave: LogDescription, master: LogDescription) -> None:
+    of_slave = {**slave.settings, "mappedFileSizeCommitLog": str(slave.file_size)}
+    of_master = {**master.settings, "mappedFileSizeCommitLog": str(master.file_size)}
+    for option in sorted(of_slave.keys() | of_master.keys()):
+        if of_slave.get(option) != of_master.get(option):
+            text = _differs(
+                slave, option, of_slave.get(option, "unset"), of_master.get(option, "unset")
+            )
+            raise ReplicaRefused(text, about=option)
+
+
+def _check_features(slave: LogDescription, master: LogDescription) -> None:
+    """Check that the slave knows every feature that its master may write.
+
+    Otherwise it would derive wrong data as soon as the master uses the feature. Raises
+    ReplicaRefused.
+    """
+    known = master.build.features
+    missing = sorted(known.keys() - slave.build.features.keys() - NOT_REPLICATED)
+    if not missing:
+        return
+    uses = "uses" if master.required.intersection(missing) else "may use"
+    raise ReplicaRefused(
+        f"replica {slave.replica} runs {slave.build}, which does not know {', '.join(missing)}, "
+        f"and the master {uses} it: run Aerobee {newest(known[name] for name in missing)} or later "
+        "on this replica",
+        about="features",
+    )
+
+
+def _differs(slave: LogDescription, option: str, of_slave: str, of_master: str) -> str:
+    return (
+        f"replica {slave.replica} has {option} = {of_slave}, the master {of_master}: set it alike "
+        "on all replicas, and restart them"
+    )

@@ -1,0 +1,1 @@
+"""Run a replicated broker as master or slave, in one process."""

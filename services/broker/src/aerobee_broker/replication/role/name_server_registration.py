@@ -1,0 +1,86 @@
+"""Register a replica with the name servers, with one registration for each role.
+
+The new role is registered before the old registration ends, so that the broker never disappears
+from routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
+from aerobee_broker.cluster.twins import Twins
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.identity import Identity
+from aerobee_broker.registry.broker_permission import BrokerPermission
+from aerobee_broker.wiring.tables import Tables
+from aerobee_chassis.clock import real_time
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire.status import Code
+
+
+class NameServerRegistration:
+    """Own the current registration of this process.
+
+    `identity` is that of this broker; `broker_id` in it depends on the role.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        identity: Identity,
+        store_id: Callable[[], str],
+        twins: Twins,
+    ) -> None:
+        """Create it without a registration. `store_id` is called after the store is open."""
+        self.identity = identity
+        self._options = options
+        self._store_id = store_id
+        self._twins = twins
+        self._registration: Registration | None = None
+
+    def as_broker(self, broker_id: int) -> Identity:
+        return replace(self.identity, broker_id=broker_id, store_id=self._store_id())
+
+    def make(self, broker_id: int, tables: Tables, epoch: Callable[[], int]) -> Registration:
+        """Return a registration under this broker id, for `switch`."""
+        options, identity = self._options, self.as_broker(broker_id)
+        permission = BrokerPermission(options.broker_permission, tables.drain)
+
+        def link(namesrv: str) -> Link:
+            return Link(
+                namesrv,
+                Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server")),
+                identity,
+                tables.topics,
+                permission=permission.bits,
+                timing=Timing.of(
+                    period_ms=options.register_name_server_period,
+                    timeout_ms=options.register_broker_timeout_mills,
+                ),
+                twins=self._twins,
+                epoch=epoch,
+            )
+
+        return Registration(options.namesrvs, link)
+
+    async def switch(self, registration: Registration) -> None:
+        """Register with `registration`, then end the previous registration."""
+        before, self._registration = self._registration, registration
+        with real_time():  # liveness runs on real time, also in tests with a simulated clock
+            await registration.start_anywhere()
+        if before is not None:
+            await before.hand_over()
+
+    @property
+    def is_registered(self) -> bool:
+        """Return whether this process is registered, under any broker id."""
+        return self._registration is not None
+
+    async def close(self) -> None:
+        """Unregister this broker, because it stops."""
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            await registration.stop()
+        await self._twins.close()

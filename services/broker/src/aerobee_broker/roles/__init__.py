@@ -1,1 +1,0 @@
-"""Run a replicated broker as master or slave, in one process, and decide which."""

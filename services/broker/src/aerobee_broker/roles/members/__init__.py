@@ -1,1 +1,0 @@
-"""Decide who is master: by elections through etcd, or by options and an operator."""

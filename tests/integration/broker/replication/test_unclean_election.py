@@ -1,0 +1,120 @@
+"""A group with etcd whose in-sync set is gone, as processes: with `enableElectUncleanMaster` one
+outside of the set leads; what it gave up is cut off the old master, and no group skips a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from aerobee.broker.v1 import offset_pb2
+
+from aerobee_broker.replication.election.unclean import UNCLEAN_WAIT_MS
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until_sync
+from support.etcd.etcd_process import etcd_members
+from support.processes.broker_group import BrokerGroup, Member, broker_group, send_until_taken
+
+TOPIC, READERS = "orders", "readers"
+SETTINGS = (
+    "brokerRole=SYNC_MASTER",
+    "totalReplicas=2",
+    "enableAutoInSyncReplicas=true",
+    "etcdLeaseTtl=2",
+)
+BEFORE, ALONE = [b"before 1", b"before 2"], [b"alone 1", b"alone 2", b"alone 3"]
+
+
+def leading(members: list[Member]) -> Member:
+    member = until_sync(
+        lambda: next((each for each in members if each.leads_now()), None),
+        "a member leads",
+        timeout_s=60,
+    )
+    assert member is not None
+    return member
+
+
+async def commit(caller: BrokerCaller, queue_offset: int) -> int:
+    """Returns the group's offset then."""
+    offset = offset_pb2.QueueOffset(topic=TOPIC, queue_id=0, queue_offset=queue_offset)
+    await caller.call(
+        caller.offsets.UpdateConsumerOffsets,
+        offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=READERS, offsets=[offset]),
+    )
+    asked = offset_pb2.QueryConsumerOffsetsRequest(consumer_group=READERS, topic=TOPIC)
+    found = (await caller.call(caller.offsets.QueryConsumerOffsets, asked)).offsets
+    return found[0].queue_offset if found else 0
+
+
+async def group_whose_master_went_on_alone(group: BrokerGroup, etcd: str, *also: str) -> Member:
+    """Both have BEFORE. The master has taken ALONE while the other one hung, and is killed; returns
+    that other one, which goes on then."""
+    members = group.add_all(2, *SETTINGS, f"etcdEndpoints={etcd}", *also)
+    master = await asyncio.to_thread(leading, members)
+    (slave,) = (each for each in members if each is not master)
+    await asyncio.to_thread(group.until_in_sync, master, slave)
+    async with BrokerCaller(master.address) as caller:
+        await caller.put_topic(TOPIC, queues=1)
+        await caller.put_group(READERS, attempts=3)
+        for body in BEFORE:
+            await caller.send(TOPIC, body)
+        await group.until_confirmed(master, slave)
+        slave.process.send_signal(signal.SIGSTOP)
+        await asyncio.to_thread(group.until_in_sync, master)
+        for body in ALONE:
+            await caller.send(TOPIC, body)
+        assert await commit(caller, len(BEFORE) + len(ALONE)) == len(BEFORE) + len(ALONE)
+    await asyncio.to_thread(master.process.kill)
+    slave.process.send_signal(signal.SIGCONT)
+    return slave
+
+
+async def test_one_outside_the_set_leads_and_says_what_it_gave_up(tmp_path: Path) -> None:
+    with etcd_members(tmp_path) as [etcd], broker_group(tmp_path / "group", first=1) as group:
+        new = await group_whose_master_went_on_alone(
+            group, etcd.endpoint, "enableElectUncleanMaster=true"
+        )
+        (old,) = (each for each in group.members if each is not new)
+        assert await asyncio.to_thread(leading, [new]) is new
+        (told,) = new.events_now("elected_unclean")
+        assert told["given_up_bytes"] == "unknown" or told["given_up_bytes"] >= 0
+
+        async with BrokerCaller(new.address) as caller:
+            assert [message.body for message in await caller.read(TOPIC)] == BEFORE
+            ahead = len(BEFORE) + len(ALONE)
+            assert await commit(caller, ahead) <= len(BEFORE), "nobody skips what comes now"
+            assert await commit(caller, 1) == 1
+            await send_until_taken(caller, TOPIC, b"after")
+
+        await asyncio.to_thread(old.start)
+        await asyncio.to_thread(group.until_in_sync, new, old)
+        (cut,) = old.events_now("log_cut")
+        assert cut["messages"] == len(ALONE)
+        await asyncio.to_thread(group.until_alike, new, old)
+        async with BrokerCaller(new.address) as caller:
+            assert [message.body for message in await caller.read(TOPIC)] == [*BEFORE, b"after"]
+
+
+async def test_where_it_is_off_the_set_is_waited_for(tmp_path: Path) -> None:
+    """Its one member comes back after longer than an unclean election would have waited."""
+    with etcd_members(tmp_path) as [etcd], broker_group(tmp_path / "group", first=1) as group:
+        slave = await group_whose_master_went_on_alone(group, etcd.endpoint)
+        (old,) = (each for each in group.members if each is not slave)
+        await asyncio.to_thread(
+            until_sync, lambda: slave.events_now("not_electable"), "it waits", timeout_s=60
+        )
+        until = time.monotonic() + UNCLEAN_WAIT_MS / 1000 + 2
+        while time.monotonic() < until:  # of the option this is the effect: nothing happens
+            assert not slave.leads_now()
+            await asyncio.sleep(0.1)
+        told = (await group.statuses())[slave.number]
+        assert (told.in_sync, told.in_sync_replicas) == (False, (old.number,))
+        await asyncio.to_thread(old.start)
+        assert await asyncio.to_thread(leading, [old]) is old
+        await asyncio.to_thread(group.until_in_sync, old, slave)
+        async with BrokerCaller(old.address) as caller:
+            found = [message.body for message in await caller.read(TOPIC)]
+        assert found == [*BEFORE, *ALONE]

@@ -1,0 +1,382 @@
+"""Whole brokers of a group, in a virtual loop: one was cut off, has failed, or is empty."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.disk import Usage
+from aerobee_broker.replication.log.epochs import PROMOTION_STEP
+from aerobee_broker.replication.rpc.replica import ReplicaCalls
+from aerobee_wire.status import Code, MqError
+from support.clock.polling import until
+from support.codes import raises_code
+from support.disk.simulated_disk import never
+from support.disk.stores import LOG, visible
+from support.simulation.client import SimulatedClient
+from support.simulation.cluster import NAMESRV, SimulatedCluster, simulate
+from support.simulation.node import BrokerNode
+
+STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
+ALONE_TOO = {**STRICT, "enableAutoInSyncReplicas": True}
+
+
+def cut_off(cluster: SimulatedCluster, number: int) -> None:
+    for other in (NAMESRV, *(node.number for node in cluster.nodes)):
+        if other != number:
+            cluster.network.cut(number, other)
+            cluster.network.cut(other, number)
+
+
+async def begun_with_a_tail(cluster: SimulatedCluster) -> SimulatedClient:
+    """Three without etcd: their master is cut off, and has a message that no other has."""
+    await cluster.begin(3, STRICT, elected=False)
+    await cluster.settle()
+    client = SimulatedClient(cluster)
+    await client.put_topic("orders")
+    await cluster.settle()
+    cut_off(cluster, cluster.nodes[0].number)
+    with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
+        await client.send("orders", b"on one disk alone")
+    return client
+
+
+def test_a_master_that_was_cut_off_during_a_promotion_finds_its_successor() -> None:
+    """Nobody follows it that would tell it, and the name servers have another one."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        old, new, _ = cluster.nodes
+        cut_off(cluster, old.number)
+        await asyncio.sleep(130)  # its streams end, and the name server has forgotten it
+        assert await cluster.promote(new) is None
+        assert (old.epoch_as_master, new.epoch_as_master) == (1, PROMOTION_STEP)
+        cluster.heal()
+        cluster.check_alike(await cluster.settle(30))
+        assert not old.epoch_as_master
+
+    simulate(1, scenario)
+
+
+def test_a_master_that_starts_again_where_nobody_answers_shows_nothing() -> None:
+    """Its whole log counts once it leads: another one may have been promoted without that."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        client = await begun_with_a_tail(cluster)
+        old, new, _ = cluster.nodes
+        old.kill()
+        await asyncio.sleep(20)
+        assert await cluster.promote(new) is None
+        client.address = new.address
+        await client.send("orders", b"on two")
+        old.start()
+        for _ in range(20):
+            await asyncio.sleep(1)
+            cluster.look()
+        assert not old.epoch_as_master
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+        assert cluster.shown["orders", 0, 0] == b"on two"
+
+    simulate(1, scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_master_that_notes_a_promotion_while_it_starts_does_not_lead(seed: int) -> None:
+    """In an epoch above the one that it has noted."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        old, new, _ = cluster.nodes
+        old.kill()
+        await asyncio.sleep(5)
+        assert await cluster.promote(new) is None
+        client.address = new.address
+        await client.send("orders", b"acknowledged")
+        cluster.look()
+        cluster.namesrv.pause()
+        new.kill()
+        new.start()  # both wait until somebody answers
+        old.start()
+        await asyncio.sleep(4)
+        asking = asyncio.create_task(cluster.promote(new))
+        cluster.namesrv.resume()
+        await asking
+        cluster.check_alike(await cluster.settle())
+        assert not old.epoch_as_master
+
+    simulate(seed, scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_two_promotions_at_a_time_one_goes_on_at_most(seed: int) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        old, one, two = cluster.nodes
+        old.kill()
+
+        async def both() -> tuple[MqError | None, MqError | None]:
+            return await asyncio.gather(cluster.promote(one), cluster.promote(two))
+
+        asking = asyncio.create_task(both())
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            cluster.look()
+        refused = await asking
+        assert any(refused)
+        if all(refused):
+            assert await cluster.promote(one) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(seed, scenario)
+
+
+def test_an_empty_disk_does_not_count_among_those_that_answer() -> None:
+    """Its predecessor may have had what was acknowledged, and the one that is asked not."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        master, one, two = cluster.nodes
+        master.lose_power()
+        two.kill()
+        two.lose_disk()
+        two.start()
+        await asyncio.sleep(5)
+        refused = await cluster.promote(one)
+        assert refused is not None and refused.code is Code.ILLEGAL_OPERATION
+        master.start()
+        await cluster.settle()
+        master.lose_power()
+        await asyncio.sleep(5)
+        assert await cluster.promote(one) is None
+
+    simulate(1, scenario)
+
+
+def test_a_replica_that_has_cut_its_log_counts_among_those_that_answer() -> None:
+    """Of what was acknowledged it has cut nothing; its master's tables are all that it lacks."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await begun_with_a_tail(cluster)
+        old, new, third = cluster.nodes
+        await asyncio.sleep(130)
+        assert await cluster.promote(new) is None
+        cluster.heal()
+        roles = old.roles
+        assert roles is not None
+        await until(lambda: roles.own.is_open and roles.own.is_unfinished, "it cuts its log")
+        new.lose_power()
+        await asyncio.sleep(5)
+        assert roles.own.is_unfinished and await cluster.promote(old) is not None
+        assert await cluster.promote(third) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
+def test_a_replica_whose_disk_is_full_says_that_it_cannot_note_the_epoch() -> None:
+    """Two of three have to note it: the promotion waits until there is room."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        master, one, two = cluster.nodes
+        two.fill_disk(0)
+        master.kill()
+        asking = ReplicaCalls(cluster.caller, 3.0).note_epoch(two.address, PROMOTION_STEP)
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await cluster.client.spawn(asking)
+        assert await cluster.promote(one) is not None
+        cluster.heal()
+        master.kill()
+        await asyncio.sleep(5)
+        assert await cluster.promote(one) is None
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
+def test_a_replica_whose_store_does_not_open_again_stands_for_no_election() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, ALONE_TOO, elected=True)
+        await cluster.settle()
+        slave = next(node for node in cluster.nodes if not node.epoch_as_master)
+        slave.kill()
+        client = SimulatedClient(cluster)
+        client.address = cluster.master.address  # type: ignore[union-attr]
+        await client.put_topic("orders")
+        await client.send("orders", b"kept")  # on the master alone, which is the set
+        master = cluster.master
+        assert master is not None and master.roles is not None
+        roles, epoch = master.roles, master.epoch_as_master
+        master.disk.fail_reads = lambda path: path.parent == LOG
+        master.fail_syncs()
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await client.send("orders", b"lost")
+        await asyncio.sleep(20)
+        assert cluster.elections == epoch
+        assert not roles.serves
+        with raises_code(Code.SERVICE_NOT_AVAILABLE):
+            await cluster.status(master)
+        master.disk.fail_reads = master.disk.fail_syncs = never
+        slave.start()
+        cluster.check_alike(await cluster.settle())
+        assert master.epoch_as_master > epoch and roles.serves
+
+    simulate(1, scenario)
+
+
+def test_a_master_that_starts_again_goes_on_behind_deletions() -> None:
+    """Deriving halts behind each until it is carried out."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, ALONE_TOO, elected=False)
+        master = await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        for number in range(3):
+            await client.put_topic(f"t{number}")
+            await client.send(f"t{number}", b"gone")
+            await client.delete_topic(f"t{number}")
+        await client.send("orders", b"kept")
+        master.kill()
+        master.start()
+        cluster.check_alike(await cluster.settle())
+        assert await client.topics() == {"orders"}
+
+    simulate(1, scenario)
+
+
+def test_a_replica_whose_disk_is_full_notes_no_epoch_and_the_others_promote() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        _, new, full = cluster.nodes
+        full.fill_disk(0)
+        assert await cluster.promote(new) is None
+        assert new.epoch_as_master == PROMOTION_STEP
+        roles = full.roles
+        assert roles is not None and roles.own.highest_epoch() < PROMOTION_STEP
+        cluster.heal()
+        cluster.check_alike(await cluster.settle())
+
+    simulate(1, scenario)
+
+
+def test_log_files_that_a_slow_slave_lacks_are_kept_until_the_disk_is_about_to_be_full() -> None:
+    """Nothing arrives, and its stream is open for some 20 s. Then it has to copy the log anew."""
+    often = {"retainBytes": 1, "cleanResourceInterval": 1_000, "haHousekeepingInterval": 100_000}
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, {**ALONE_TOO, **often}, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, slave = cluster.nodes
+        cut_off(cluster, slave.number)
+        for _ in range(40):
+            await client.send("orders", bytes(8_000))
+        await asyncio.sleep(5)
+        store, lacking, roles = master.store, slave.store, master.roles
+        assert roles is not None and roles.master is not None
+        assert store is not None and lacking is not None
+        assert store.min_physical_offset <= lacking.end_offset < store.end_offset - 100_000
+
+        master.disk.reported = Usage(used=90, free=10)
+        await asyncio.sleep(5)
+        assert store.min_physical_offset > lacking.end_offset
+        assert [each.connected for each in roles.master.status().followers] == [True]
+        master.disk.reported = Usage(used=10, free=90)
+        cluster.network.break_streams(slave.number)  # with what is under way
+        cluster.heal()
+        await cluster.settle()
+        assert slave.store is not None
+        assert slave.store.min_physical_offset >= store.min_physical_offset
+
+    simulate(1, scenario)
+
+
+def test_a_slave_whose_disk_failed_once_opens_its_store_again_and_trusts_no_page_of_before() -> (
+    None
+):
+    """The system takes pages for clean that it could not write. What is acknowledged afterwards is
+    on the disk of that slave, when the master's is gone."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(3, STRICT, elected=False)
+        await cluster.settle()
+        client = SimulatedClient(cluster)
+        await client.put_topic("orders")
+        await cluster.settle()
+        master, slave, away = cluster.nodes
+        slave.disk.fail_syncs = once(LOG)
+        away.kill()
+        opened = slave.store
+        sent = []
+        for number in range(200):
+            body = b"%d|" % number * 1_000  # sectors of its own
+            with contextlib.suppress(MqError):
+                await client.send("orders", body)
+                sent.append(body)
+            if slave.store is not None and slave.store is not opened and len(sent) > 5:
+                break
+            await asyncio.sleep(0.2)
+        assert slave.store is not opened, "it has opened its store again"
+        slave.lose_power()
+        master.lose_power()
+        master.lose_disk()
+        slave.start()
+        away.start()
+        await asyncio.sleep(10)
+        assert await cluster.promote(slave) is None
+        shown = visible_of(slave)
+        assert not [body for body in sent if body not in shown]
+        master.start()
+        cluster.check_alike(await cluster.settle())
+
+    for seed in range(10):
+        simulate(seed, scenario)
+
+
+def once(folder: Path) -> Callable[[Path], bool]:
+    """Whether the sync of a file in this folder fails: the first one does."""
+    failures = iter([True])
+    return lambda path: path.parent == folder and next(failures, False)
+
+
+def visible_of(node: BrokerNode) -> set[bytes]:
+    assert node.store is not None
+    queues = visible(node.store).items()
+    return {body for (topic, _), found in queues if topic == "orders" for body in found.values()}
+
+
+def test_a_replica_whose_disk_does_not_take_its_role_tries_again() -> None:
+    """What its options say is saved first, at its first start."""
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        await cluster.begin(2, STRICT, elected=False)
+        for node in cluster.nodes:
+            node.disk.fail_writes = lambda path: path.name.startswith("replicas.json")
+        await asyncio.sleep(5)
+        for node in cluster.nodes:
+            node.disk.fail_writes = never
+        master = await cluster.settle(20)
+        assert master is cluster.nodes[0]
+        cluster.check_alike(master)
+
+    simulate(1, scenario)
