@@ -34,6 +34,7 @@ CLEAN = (
     "docs/dead_letters.md",
     "docs/figures.py",
     "docs/file_map.py",
+    "docs/python_client.md",
     "docs/spark.md",
     "docs/testing.md",
     "docs/usage.md",
