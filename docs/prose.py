@@ -30,6 +30,8 @@ CLEAN = (
     "clients/python/src",
     "deploy",
     "docs/architecture.md",
+    "docs/benchmarks.md",
+    "docs/compare.md",
     "docs/configuration.md",
     "docs/dead_letters.md",
     "docs/figures.py",
