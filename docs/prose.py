@@ -33,6 +33,7 @@ CLEAN = (
     "docs/dead_letters.md",
     "docs/figures.py",
     "docs/file_map.py",
+    "docs/replication.md",
     "docs/spark.md",
     "docs/testing.md",
     "docs/usage.md",
