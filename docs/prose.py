@@ -33,6 +33,7 @@ CLEAN = (
     "docs/dead_letters.md",
     "docs/figures.py",
     "docs/file_map.py",
+    "docs/reliability.md",
     "docs/replication.md",
     "docs/spark.md",
     "docs/testing.md",
