@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CLEAN = (
     "CONTRIBUTING.md",
     "README.md",
+    "SECURITY.md",
     "clients/cli/src",
     "clients/python/src",
     "deploy",
