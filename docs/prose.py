@@ -37,6 +37,7 @@ CLEAN = (
     "docs/reliability.md",
     "docs/replication.md",
     "docs/spark.md",
+    "docs/storage_format.md",
     "docs/testing.md",
     "docs/usage.md",
     "jobs/spark",
