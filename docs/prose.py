@@ -29,6 +29,7 @@ CLEAN = (
     "clients/cli/src",
     "clients/python/src",
     "deploy",
+    "docs/adr",
     "docs/configuration.md",
     "docs/dead_letters.md",
     "docs/figures.py",
