@@ -19,7 +19,7 @@ from fault.replication.namespaces.verdict import Counts
 FOLDER = Path(__file__).resolve().parents[4] / "build" / "namespaces"
 HEAD = (
     "| fault | runs | acknowledged | lost | shown and gone | settled, came again | stored twice"
-    " | cut, told as missing | elections | without an acknowledged send: client, s | SDK, s |"
+    " | cut, reported as missing | elections | without an acknowledged send: client, s | SDK, s |"
 )
 
 
@@ -74,7 +74,7 @@ def lost_of(found: Sequence[Counts]) -> str:
         return "0"
     kept = sum(each.named for each in found)
     worst = max(found, key=lambda each: each.lost_s)
-    return f"{lost}, {kept} kept; of {worst.lost_s:.1f} s, {worst.behind_s:.1f} s told"
+    return f"{lost}, {kept} kept; of {worst.lost_s:.1f} s, {worst.behind_s:.1f} s reported"
 
 
 def gaps(found: Sequence[Counts], client: str) -> str:

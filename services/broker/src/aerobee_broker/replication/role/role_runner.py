@@ -19,7 +19,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.switch import Switch
 
-ISOLATED = "a master that hears neither of etcd nor of all in sync: another may lead by now"
+ISOLATED = "a master without contact to etcd and to a replica in sync: another may be master by now"
 Ended = Callable[[MasterRole], Awaitable[None]]
 
 
