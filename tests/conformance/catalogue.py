@@ -72,8 +72,8 @@ ROWS = {
     "L1": "a lite push consumer gets the lite topics that it subscribes to, while it does",
     "L4": "each lite topic comes in order, each message once",
     "L5": "two clients of a group share the messages; another group gets every one",
-    "L6": "exclusive: the newest client takes a lite topic over; the former is notified, and does not"
-    " take it back by its next synchronisation",
+    "L6": "exclusive: the newest client takes a lite topic over; the former is notified, and"
+    " does not take it back by its next synchronisation",
     "L7": "the quota of a client: one lite topic more is refused",
     "L8": "where a group begins: LAST, MIN, MAX, an offset, the last N, a time; a group without an"
     " offset, and one that consumed everything",

@@ -399,7 +399,7 @@ PLAIN = (
     Fault("kill -9 of a name server", namesrv_killed, "others"),
     Fault("machine of a name server lost", namesrv_lost, "others", LONG),
     Fault("kill -9 of etcd's leader", etcd_leader_killed, "others", LONG),
-    Fault("all etcd away for 30 s", etcd_away, "others", (30.0, 30.0)),
+    Fault("all etcd unavailable for 30 s", etcd_away, "others", (30.0, 30.0)),
     Fault("master | slave", partial(cut_off, "slave", "both"), "others", LONG),
     Fault("master | etcd", partial(cut_off, "etcd", "both"), "others", LONG),
 )
