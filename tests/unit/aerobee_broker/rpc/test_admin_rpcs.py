@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
+from aerobee_broker.store.damage import DamagedRange
 from aerobee_wire.status import Code, MqError, error_from
 from support.broker.handlers import Handlers
 from support.codes import raises_code
@@ -156,6 +158,20 @@ async def test_the_status_tells_when_records_expire(handlers: Handlers) -> None:
         await handlers(
             "GetBrokerStatus", admin_pb2.GetBrokerStatusRequest(physical_offsets=[0] * 4097)
         )
+
+
+async def test_the_status_shows_damage_until_it_is_repaired(handlers: Handlers) -> None:
+    damage, part = handlers.harness.store.damage, DamagedRange(100, 350)
+
+    async def shown() -> tuple[int, int]:
+        status = await handlers("GetBrokerStatus", admin_pb2.GetBrokerStatusRequest())
+        return status.damaged_ranges, status.damaged_bytes
+
+    assert await shown() == (0, 0)
+    damage.report_range(Path("commitlog"), part, "its checksum differs")
+    assert await shown() == (1, 250)
+    damage.clear(part)
+    assert await shown() == (0, 0)
 
 
 # ---- errors ----

@@ -246,7 +246,7 @@ class GetBrokerStatusRequest(_message.Message):
     def __init__(self, physical_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetBrokerStatusResponse(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes", "parked_pops", "draining_since_ms", "now_timestamp_ms", "disk_max_used_percent", "disk_full_percent", "disk_min_free_bytes", "memory_limit_bytes", "file_reserved_time_ms", "delete_when", "commit_log_file_bytes", "expiry_timestamps_ms")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes", "parked_pops", "draining_since_ms", "now_timestamp_ms", "disk_max_used_percent", "disk_full_percent", "disk_min_free_bytes", "memory_limit_bytes", "file_reserved_time_ms", "delete_when", "commit_log_file_bytes", "expiry_timestamps_ms", "damaged_ranges", "damaged_bytes")
     class DelayedMessagesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -285,6 +285,8 @@ class GetBrokerStatusResponse(_message.Message):
     DELETE_WHEN_FIELD_NUMBER: _ClassVar[int]
     COMMIT_LOG_FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXPIRY_TIMESTAMPS_MS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_RANGES_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     broker_id: int
@@ -316,7 +318,9 @@ class GetBrokerStatusResponse(_message.Message):
     delete_when: _containers.RepeatedScalarFieldContainer[int]
     commit_log_file_bytes: int
     expiry_timestamps_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ..., parked_pops: _Optional[int] = ..., draining_since_ms: _Optional[int] = ..., now_timestamp_ms: _Optional[int] = ..., disk_max_used_percent: _Optional[int] = ..., disk_full_percent: _Optional[int] = ..., disk_min_free_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., file_reserved_time_ms: _Optional[int] = ..., delete_when: _Optional[_Iterable[int]] = ..., commit_log_file_bytes: _Optional[int] = ..., expiry_timestamps_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    damaged_ranges: int
+    damaged_bytes: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ..., parked_pops: _Optional[int] = ..., draining_since_ms: _Optional[int] = ..., now_timestamp_ms: _Optional[int] = ..., disk_max_used_percent: _Optional[int] = ..., disk_full_percent: _Optional[int] = ..., disk_min_free_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., file_reserved_time_ms: _Optional[int] = ..., delete_when: _Optional[_Iterable[int]] = ..., commit_log_file_bytes: _Optional[int] = ..., expiry_timestamps_ms: _Optional[_Iterable[int]] = ..., damaged_ranges: _Optional[int] = ..., damaged_bytes: _Optional[int] = ...) -> None: ...
 
 class SetDrainingRequest(_message.Message):
     __slots__ = ("draining",)

@@ -71,4 +71,6 @@ class StatusReport:
             delete_when=options.delete_hours,
             commit_log_file_bytes=options.mapped_file_size_commit_log,
             expiry_timestamps_ms=expiries,
+            damaged_ranges=len(store.damage.ranges),
+            damaged_bytes=store.damage.damaged_bytes,
         )

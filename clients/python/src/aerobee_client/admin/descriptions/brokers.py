@@ -120,6 +120,9 @@ class BrokerStatus:
     commit_log_file_bytes: int
     # The earliest time at which each requested record is deleted for its age; 0 for never.
     expiry_timestamps_ms: tuple[int, ...]
+    # Damaged parts of the log that are not repaired.
+    damaged_ranges: int
+    damaged_bytes: int
 
     @classmethod
     def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:
