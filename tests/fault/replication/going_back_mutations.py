@@ -12,6 +12,7 @@ import pytest
 
 from aerobee_broker.replication.election.coordinators import candidates, etcd_coordinator
 from aerobee_broker.replication.election.coordinators.coordinator import (
+    MasterKey,
     Mastership,
     State,
     StoreRecord,
@@ -103,7 +104,25 @@ def follow_no_lost_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EtcdCoordinator, "_went_back", lambda self, known, revision: None)
 
 
+def claim_beside_a_process_with_the_same_store(patch: pytest.MonkeyPatch) -> None:
+    """Neither that process nor members with longer logs count; only time does."""
+    good = candidates._as_member
+
+    async def is_alive(self: Elections, own: MasterKey) -> bool:
+        return False
+
+    def as_member(view: View, state: State, standing: candidates.Standing) -> candidates.Decision:
+        decision = good(view, state, standing)
+        if decision.wait_ms is None and "goes further" in decision.reason:
+            return replace(decision, wait_ms=standing.set_wait_ms)
+        return decision
+
+    patch.setattr(Elections, "_is_alive", is_alive)
+    patch.setattr(candidates, "_as_member", as_member)
+
+
 MUTATIONS = (
+    (claim_beside_a_process_with_the_same_store, operators.start_a_second_process_with_a_number),
     (believe_any_disk, operators.put_back_a_copy_of_a_running_disk),
     (compare_no_generations, operators.put_back_a_copy_that_lacks_the_last_moment),
     (compare_no_lengths, operators.put_back_a_copy_of_a_running_disk),

@@ -301,7 +301,40 @@ async def damage_one_beside_an_empty_etcd(played: Scenario, rng: random.Random) 
     await start_one_first(played, slave, rng)
 
 
+async def start_a_second_process_with_a_number(played: Scenario, rng: random.Random) -> None:
+    """It has an empty disk, or a copy of that of the first process: an older one, or one of now.
+    One of the two stops itself; sends go on, and the first process may die before or after that."""
+    master, slave, _ = await begin(played)
+    cluster = played.cluster
+    first = rng.choice((master, slave))
+    disk = rng.choice((None, first.disk.copy(), first.disk))
+    await send_some(played)
+    twin = cluster.start_twin(first, disk)
+    dies = rng.random() < 0.5
+    if dies:
+        await asyncio.sleep(rng.uniform(0, 15))
+        cluster.look()
+        first.kill()
+        await asyncio.sleep(rng.choice((0.5, 5, 15)))
+        first.start()
+
+    for _ in range(90):  # three registrations
+        cluster.look()
+        if not (twin.is_up and first.is_up):
+            break
+        await asyncio.sleep(1)
+    else:
+        raise AssertionError(f"both run: {cluster.describe()}")
+    stopped = first if twin.is_up else twin
+    assert stopped.stopped_by is not None
+    assert dies or stopped is twin, "the first process has the number"
+    cluster.remove(stopped)
+    await asyncio.sleep(20)
+    await send_some(played)
+
+
 SCENARIOS = (
+    start_a_second_process_with_a_number,
     damage_a_slave_that_starts_first,
     damage_the_master_that_starts_first,
     damage_one_beside_an_empty_etcd,

@@ -30,7 +30,7 @@ from aerobee_namesrv.config import NamesrvOptions
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
-from support.disk.simulated_disk import PowerCut
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import visible
 from support.etcd.simulated_etcd import SimulatedEtcd, SimulatedEtcdClient
 from support.replication.network import SimulatedNetwork
@@ -39,7 +39,7 @@ from support.simulation.node import BrokerNode
 from support.simulation.process_loop import PROCESS, ProcessLoop
 from support.simulation.transport import SimulatedTransport
 
-NAMESRV, CLIENT = 100, 200  # machines
+TWIN, NAMESRV, CLIENT = 50, 100, 200  # machines
 NAMESRV_ADDRESS = "10.0.1.1:9876"
 DEFECTS = ("handler_failed", "role_failed", "background_work_failed")  # events of the log
 RECORD_BYTES = 80  # of which two records differ
@@ -96,6 +96,26 @@ class SimulatedCluster:
             self.transport.machines[node.address] = number
             self.nodes.append(node)
             node.start()
+
+    def start_twin(self, of: BrokerNode, disk: SimulatedDisk | None) -> BrokerNode:
+        """Start a second process with the brokerId of `of`, on another machine. Its disk is empty,
+        or a copy of `disk`."""
+        twin = BrokerNode(self, TWIN, of.options, broker_id=of.broker_id)
+        if disk is not None:
+            twin.put_disk_back(disk)
+        self.transport.machines[twin.address] = twin.number
+        self.nodes.append(twin)
+        twin.start()
+        return twin
+
+    def has_twin(self, node: BrokerNode) -> bool:
+        same = [each for each in self.nodes if each.broker_id == node.broker_id and each.is_up]
+        return len(same) > 1
+
+    def remove(self, node: BrokerNode) -> None:
+        """Remove a node that is off for good."""
+        assert not node.is_up
+        self.nodes.remove(node)
 
     async def start_namesrv(self) -> None:
         options = NamesrvOptions.from_values(

@@ -63,11 +63,18 @@ class DriftingClock(LoopClock):
 
 
 class BrokerNode:
-    """`number`: its brokerId. `options`: keys of its broker.conf. `starts`: of its process.
-    `build`: what it runs from its next start on."""
+    """`number`: of its machine, and its brokerId unless `broker_id` is given. `options`: keys of
+    its broker.conf. `starts`: of its process. `build`: what it runs from its next start on."""
 
-    def __init__(self, cluster: SimulatedCluster, number: int, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        number: int,
+        options: Mapping[str, Any],
+        broker_id: int | None = None,
+    ) -> None:
         self.number = number
+        self.broker_id = number if broker_id is None else broker_id
         self.host = f"10.0.0.{number + 1}"
         self.address = f"{self.host}:{PORT}"
         self.options = options
@@ -77,6 +84,7 @@ class BrokerNode:
         self.slowest_job_ms = 8.0  # of its flusher's thread
         self.process: Process | None = None
         self.failed: Exception | None = None  # its last start
+        self.stopped_by: MqError | None = None  # it found that another process has its brokerId
         self.starts = 0
         self.was_damaged = False  # its log
         self.has_torn_log = False  # perhaps: its power was cut, and no start has read it since
@@ -126,7 +134,7 @@ class BrokerNode:
         cluster = self._cluster
         rng = random.Random(cluster.rng.randrange(1 << 30))
         options = BrokerOptions.from_values(
-            {**SMALL, "bindAddress": self.host, "brokerId": self.number, **self.options}
+            {**SMALL, "bindAddress": self.host, "brokerId": self.broker_id, **self.options}
         )
         environment = Environment(
             options=options,
@@ -142,12 +150,12 @@ class BrokerNode:
         identity = Identity(
             cluster="c",
             broker_name="broker-a",
-            broker_id=self.number,
+            broker_id=self.broker_id,
             address=self.address,
             store_host=self.address,
             version="0",
             start_timestamp_ms=self.clock.now_ms(),
-            number=self.number,
+            number=self.broker_id,
             process_id=f"{self.number}-{self.starts}",
         )
         reader = SimulatedWorker(rng, most_ms=2.0)
@@ -158,7 +166,16 @@ class BrokerNode:
 
     def _fail(self, error: MqError) -> None:
         """It has found that it must not run."""
-        raise AssertionError(f"replica {self.number} stops itself: {error.message}")
+        cluster, process = self._cluster, self.process
+        if not cluster.has_twin(self):
+            raise AssertionError(f"replica {self.number} stops itself: {error.message}")
+        self.stopped_by = error
+
+        def stop() -> None:
+            if self.process is process:
+                self.kill()
+
+        cluster.loop.call_soon(stop, context=cluster.outside)
 
     def kill(self) -> None:
         """The process ends; what it wrote stays in the page cache."""

@@ -71,17 +71,11 @@ async def test_newcomer_waits_for_one_whose_machine_is_lost(answer: str | Code) 
     process.twins.registered("n1")
 
 
-async def test_process_that_was_registered_stays() -> None:
-    """A name server has restarted, and the other one was there first."""
+@pytest.mark.parametrize("namesrv", ["n1", "n2"])
+async def test_process_that_was_registered_stops_for_an_earlier_one_alone(namesrv: str) -> None:
+    """Both may have registered in one moment, and then neither may stay for good."""
     process = Process()
-    process.twins.registered("n1")
-    await process.rejected_for(3 * PATIENCE_MS)
-    assert not process.stopped
-
-
-async def test_process_that_is_registered_elsewhere_stops_for_an_earlier_one_alone() -> None:
-    process = Process()
-    process.twins.registered("n2")
+    process.twins.registered(namesrv)
     await process.rejected_for(3 * PATIENCE_MS, LATER)
     assert not process.stopped
     await process.rejected_for(0, FIRST)

@@ -92,7 +92,7 @@ class Twins:
             )
         if now_ms - self._rejected_ms[namesrv] < PATIENCE_MS:
             return
-        if not self._came_second(namesrv, holder):
+        if not self._came_second(holder):
             return
         if await self._answers(holder.address):
             self._stop(BrokerIdInUse(self._identity, holder))
@@ -105,14 +105,13 @@ class Twins:
                 then="waiting until the name server notices that it is gone",
             )
 
-    def _came_second(self, namesrv: str, holder: Holder) -> bool:
+    def _came_second(self, holder: Holder) -> bool:
         """Return whether this process is the second one, which must stop.
 
         A process that some name server has registered may be the one that clients use. So it stops
-        only for an earlier process, and never because of a name server that has registered it.
+        only for a process that started earlier. Both processes compare the same two times, so only
+        one of them stops, whatever their clocks.
         """
-        if namesrv in self._registered:
-            return False
         own_ms = self._identity.start_timestamp_ms
         return not self._registered or holder.start_timestamp_ms < own_ms
 

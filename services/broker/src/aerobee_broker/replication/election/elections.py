@@ -207,9 +207,30 @@ class Elections(Member):
         """Return whether an earlier process of this replica is master; its lease has not ended."""
         return master.replica.replica_id == self._roles.own.replica.replica_id
 
+    async def _is_alive(self, own: MasterKey) -> bool:
+        """Return whether the process of this replica's own master key still answers elsewhere.
+
+        Usually it is the process before this one. Otherwise both have copies of one store.
+        """
+        if own.address == self._address:
+            return False
+        try:
+            status = await self.calls.status(own.address)
+        except MqError:
+            return False
+        return status.log.replica == own.replica
+
     # ---- candidate ----
 
     async def _stand(self, coordinator: Coordinator, view: View) -> Mastership | None:
+        if view.master is not None and await self._is_alive(view.master):
+            self._vacant_since_ms = None
+            self._waits_because = (
+                f"another process at {view.master.address} is master with a copy of this store: "
+                "stop one of them"
+            )
+            await self._has_changed(coordinator, view, ASK_AGAIN_MS)
+            return None
         now_ms = self._clock.monotonic_ms()
         if self._vacant_since_ms is None:
             self._vacant_since_ms = now_ms

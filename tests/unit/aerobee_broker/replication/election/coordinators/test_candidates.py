@@ -116,8 +116,10 @@ def test_of_members_that_were_all_gone_the_furthest_is_elected() -> None:
     mine, other = alive(1, epoch=3, end=10), alive(2, epoch=3, end=20)
     view = view_of(mine, other, in_sync=(1, 2))
     assert wait_ms(view, other, is_current=False) == 0
-    waits = wait_ms(view, mine, is_current=False)
-    assert waits is not None and waits >= SET_WAIT_MS
+    waiting = decision(view, mine, is_current=False)
+    assert waiting.wait_ms is None and "replica 2" in waiting.reason
+    damaged = view_of(mine, replace(other, whole=False), in_sync=(1, 2))
+    assert wait_ms(damaged, mine, is_current=False) == RANK_MS
 
 
 def test_a_member_whose_disk_is_a_new_one_is_not_waited_for() -> None:

@@ -97,9 +97,15 @@ def _as_member(view: View, state: State, standing: Standing) -> Decision:
     if standing.is_current:
         return Decision(place_ms)
     further = [each.replica for each in present if each.whole and each.reach > me.reach]
-    if me.whole and not (missing or further):
+    if further:
+        return Decision(
+            None,
+            f"it has just started, and the log of replica {_names(further)}, which is in sync and "
+            "runs, goes further: that one becomes master",
+        )
+    if me.whole and not missing:
         return Decision(place_ms)
-    waits_for = _names(further or missing or [me.replica])
+    waits_for = _names(missing or [me.replica])
     return Decision(
         standing.set_wait_ms + place_ms,
         f"all members of the in-sync set were gone; it waits for replica {waits_for} for up to "
