@@ -229,6 +229,7 @@ class Elections(Member):
                 f"another process at {view.master.address} is master with a copy of this store: "
                 "stop one of them"
             )
+            await self._roles.register_candidate(self._options.broker_id)
             await self._has_changed(coordinator, view, ASK_AGAIN_MS)
             return None
         now_ms = self._clock.monotonic_ms()
