@@ -62,9 +62,8 @@ class RocketMqSource(DataSource):
     """The data source `format("rocketmq")`.
 
     The first call of Spark decides which options are valid: `schema`, `reader` and `streamReader`
-    check
-    the options of a read, `writer` and `streamWriter` those of a write. docs/spark.md lists them
-    all.
+    check the options of a read, `writer` and `streamWriter` those of a write. docs/spark.md lists
+    them all.
 
     Args:
         options: option → text, as Spark passes them.
