@@ -40,6 +40,7 @@ CLEAN = (
     "docs/dead_letters.md",
     "docs/docstrings.py",
     "docs/figures.py",
+    "docs/glossary.md",
     "docs/pages.py",
     "docs/python_client.md",
     "docs/reference",
