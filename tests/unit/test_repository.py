@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import aerobee_client
+import aerobee_client.testing
 from support.repository.tree import (
     ROOT,
     Distribution,
@@ -31,6 +34,7 @@ from support.repository.tree import (
 DEPLOY = ROOT / "deploy"
 SDKS = ROOT / "tests" / "conformance" / "sdk"
 LOCK = ROOT / "requirements.lock"
+DOCS_LOCK = ROOT / "docs" / "requirements.lock"
 IMAGE_LOCKS = {
     part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "spark", "build")
 }
@@ -78,7 +82,7 @@ def unmet(needs: Iterable[Requirement], lock: Path) -> list[str]:
 # ---- what is installed ----
 
 
-@pytest.mark.parametrize("lock", [LOCK, *IMAGE_LOCKS.values()], ids=relative)
+@pytest.mark.parametrize("lock", [LOCK, DOCS_LOCK, *IMAGE_LOCKS.values()], ids=relative)
 def test_every_requirement_is_locked_within_its_range(lock: Path) -> None:
     assert unmet(wanted(lock.with_suffix(".in")), lock) == []
 
@@ -93,6 +97,7 @@ def test_the_locks_of_the_image_are_parts_of_the_whole_lock(part: str) -> None:
     "lock",
     [
         LOCK,
+        DOCS_LOCK,
         *sorted(DEPLOY.glob("*.lock")),
         *sorted(SDKS.glob("python/*/*.lock")),
         *sorted((ROOT / "tests" / "cluster").glob("*.lock")),
@@ -271,6 +276,42 @@ def test_links_between_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
         if "://" not in target and not (page.parent / target).exists()
     ] == []
+
+
+def nav_pages(nav: object) -> list[str]:
+    """The pages in the tree of `nav`."""
+    if isinstance(nav, str):
+        return [nav]
+    entries = nav.values() if isinstance(nav, dict) else nav
+    assert isinstance(entries, Iterable)
+    return [page for entry in entries for page in nav_pages(entry)]
+
+
+def test_the_site_lists_every_page_once() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    pages = [relative(path) for path in files() if path.suffix == ".md"]
+    at_root = {page for page in pages if "/" not in page} - {"README.md"}
+    assert sorted(nav_pages(nav)) == sorted(
+        {"index.md", *at_root, *(page for page in pages if page.startswith("docs/"))}
+    )
+
+
+def test_the_reference_has_every_name_of_the_client_once() -> None:
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    shown = [
+        name
+        for page in pages
+        for name in re.findall(
+            r"^::: (aerobee_client(?:\.testing)?\.[A-Z]\w+)$",
+            page.read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    ]
+    assert sorted(shown) == sorted(
+        f"{package.__name__}.{name}"
+        for package in (aerobee_client, aerobee_client.testing)
+        for name in package.__all__
+    )
 
 
 def test_a_document_that_a_source_points_to_exists() -> None:

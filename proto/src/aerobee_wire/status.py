@@ -21,6 +21,8 @@ MASTER_ADDRESS_KEY = "aerobee-master-address"
 
 
 class Code(IntEnum):
+    """The reason of a failure, with RocketMQ's number. `GRPC_STATUS` maps it to a gRPC status."""
+
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2
@@ -51,7 +53,7 @@ class Code(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
-    # Aerobee's own codes
+    # From here on, the codes are Aerobee's own.
     DISK_FULL = 1001
     MESSAGE_CORRUPTED = 1002
     NAMESRV_UNREACHABLE = 1003

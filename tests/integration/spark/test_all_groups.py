@@ -9,8 +9,7 @@ import pytest
 
 from aerobee_spark import __main__ as command
 from aerobee_spark.errors import ReportError
-from aerobee_spark.report import job
-from aerobee_spark.report.every_group import all_groups
+from aerobee_spark.report import every_group, job
 from aerobee_spark.report.request import LOCAL, ReportRequest
 from aerobee_wire import topics
 from support.client.fake_broker import FakeCluster
@@ -92,7 +91,7 @@ def test_one_folder_holds_one_kind_of_report(filled: FakeCluster, tmp_path: Path
     request = ReportRequest(filled.namesrv, "billing", one, engine=LOCAL)
     job.run(request, lambda step: None)
     with raises_about(ReportError, str(one / "facts")):
-        all_groups.run(ReportRequest(filled.namesrv, "", one, engine=LOCAL), lambda step: None)
+        every_group.run(ReportRequest(filled.namesrv, "", one, engine=LOCAL), lambda step: None)
     assert run(filled, every, "--quiet", "--json") == 0
     with raises_about(ReportError, str(every / "groups")):
         job.run(ReportRequest(filled.namesrv, "billing", every), lambda step: None)

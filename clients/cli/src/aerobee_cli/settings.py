@@ -21,8 +21,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aerobee_cli.durations import parse_duration
 from aerobee_cli.options import BadOption, pairs_of
+from aerobee_cli.times import parse_duration
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.queues import lite
 from aerobee_wire.retry_policy import ExponentialRetryPolicy

@@ -1,16 +1,47 @@
-"""Times on the command line: ISO 8601, milliseconds since the epoch, or an age. Pure."""
+"""Times and durations on the command line. Pure.
+
+A time is in ISO 8601, in milliseconds since the epoch, or an age. A duration has a unit: "200ms",
+"5s", "2m", "1h", "1d".
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import NamedTuple
 
-from aerobee_cli.durations import parse_duration
-
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _AGE = re.compile(r"[0-9.]+(ms|s|m|h|d)")
 # Milliseconds since the epoch have 13 digits from 2001-09-09 to 2286-11-20; mqadmin uses them.
 EPOCH_MS_DIGITS = 13
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse a number with a unit. Raises ValueError with examples."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ValueError(
+            f"invalid duration {text.strip()!r}: write it like 200ms, 5s, 2m, 1h or 1d"
+        )
+    # Decimal: as a float 1.001 s is a little less than 1001 ms.
+    milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]]
+    if milliseconds != int(milliseconds):
+        raise ValueError(f"{text.strip()!r} is finer than a millisecond")
+    try:
+        return timedelta(milliseconds=int(milliseconds))
+    except OverflowError:
+        raise ValueError(f"{text.strip()!r} is too long") from None
+
+
+def format_ms(duration_ms: int) -> str:
+    """Format in the largest unit without a remainder: 7200000 → "2h", 1500 → "1500ms"."""
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(duration_ms, _MILLISECONDS[unit])
+        if count and not rest:
+            return f"{count}{unit}"
+    return f"{duration_ms}ms"
 
 
 class Moment(NamedTuple):

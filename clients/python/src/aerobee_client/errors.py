@@ -33,6 +33,8 @@ __all__ = [
 
 
 class NamesrvUnreachable(MqError):
+    """No name server of the list answers."""
+
     def __init__(self, addresses: Sequence[str], reason: str) -> None:
         super().__init__(
             Code.NAMESRV_UNREACHABLE,
@@ -42,6 +44,8 @@ class NamesrvUnreachable(MqError):
 
 
 class BrokerUnreachable(MqError):
+    """A broker or one name server is unreachable, or the connection broke."""
+
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(
             Code.BROKER_UNREACHABLE,
@@ -51,6 +55,8 @@ class BrokerUnreachable(MqError):
 
 
 class RequestTimeout(MqError):
+    """No answer arrived in time. The request may or may not have been executed."""
+
     def __init__(self, address: str, timeout_s: float) -> None:
         super().__init__(
             Code.REQUEST_TIMEOUT,
@@ -61,6 +67,8 @@ class RequestTimeout(MqError):
 
 
 class ClientClosed(MqError):
+    """A method was called before the start of the client or after its end."""
+
     def __init__(self, what: str) -> None:
         super().__init__(
             Code.ILLEGAL_OPERATION,

@@ -73,11 +73,10 @@ def _report(given: argparse.Namespace) -> int:
     keep_out_pandas()
     # The report lists unread messages among its problems, so the log does not repeat them.
     logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
-    from aerobee_spark.report import job
-    from aerobee_spark.report.every_group import all_groups, groups_page
+    from aerobee_spark.report import every_group, job
     from aerobee_spark.report.view import console
 
-    run, show = (all_groups.run, groups_page.show) if given.all_groups else (job.run, console.show)
+    run, show = (every_group.run, every_group.show) if given.all_groups else (job.run, console.show)
     summary = run(request, _reporter(given.quiet))
     print(json.dumps(summary, indent=2, ensure_ascii=False) if given.json else show(summary))
     if not given.json:

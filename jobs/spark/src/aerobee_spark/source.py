@@ -29,8 +29,7 @@ from aerobee_spark.options import WRITE_ONLY, of_table
 from aerobee_spark.reading import batches
 from aerobee_spark.reading import schema as schemas
 from aerobee_spark.reading.filters import narrowing_of
-from aerobee_spark.reading.narrowing import Narrowing
-from aerobee_spark.reading.offsets import shared
+from aerobee_spark.reading.offsets import Narrowing, shared
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.writing.options import WriteOptions
 from aerobee_spark.writing.writer import RocketMqStreamWriter, RocketMqWriter, WritePlan
@@ -62,9 +61,8 @@ class RocketMqSource(DataSource):
     """The data source `format("rocketmq")`.
 
     The first call of Spark decides which options are valid: `schema`, `reader` and `streamReader`
-    check
-    the options of a read, `writer` and `streamWriter` those of a write. docs/spark.md lists them
-    all.
+    check the options of a read, `writer` and `streamWriter` those of a write. docs/spark.md lists
+    them all.
 
     Args:
         options: option → text, as Spark passes them.

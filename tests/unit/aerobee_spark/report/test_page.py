@@ -16,7 +16,7 @@ from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.forecast import Forecast
 from aerobee_spark.report.data.summary import build
-from aerobee_spark.report.data.times import iso
+from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ, ReportRequest
 from aerobee_spark.report.view import charts, page
 from aerobee_wire import topics

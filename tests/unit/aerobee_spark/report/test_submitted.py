@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java, submitted
+from aerobee_spark.jvm import java, session
 from aerobee_spark.report.engines import choice
-from aerobee_spark.report.engines.spark_path import spark_path
+from aerobee_spark.report.engines.spark_engine import spark_path
 from aerobee_spark.report.request import AUTO, LOCAL, SPARK
 from support.codes import raises_about
 
 
 @pytest.fixture
 def spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(submitted.GATEWAY_PORT, "1")
+    monkeypatch.setenv(session.GATEWAY_PORT, "1")
 
 
 def no_java() -> java.Java:

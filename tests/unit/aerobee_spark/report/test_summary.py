@@ -13,9 +13,15 @@ from aerobee_spark.reading.offsets import Bounds, OffsetRange, Queue
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage
 from aerobee_spark.report.data.figures import Figures
 from aerobee_spark.report.data.forecast import Forecast
-from aerobee_spark.report.data.previous import PreviousReport
-from aerobee_spark.report.data.summary import KEYS, SCHEMA_VERSION, Earlier, build, check_extra
-from aerobee_spark.report.data.times import iso
+from aerobee_spark.report.data.summary import (
+    KEYS,
+    SCHEMA_VERSION,
+    Earlier,
+    PreviousReport,
+    build,
+    check_extra,
+)
+from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import topics
 from support.codes import raises_about

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,9 +14,8 @@ from aerobee_client import Message
 from aerobee_client.message import MAX_PROPERTIES_BYTES
 from aerobee_spark.errors import RowError
 from aerobee_spark.writing import arrays
-from aerobee_spark.writing.encoding import Messages, encode
+from aerobee_spark.writing.encoding import MessageIds, Messages, encode
 from aerobee_spark.writing.message_columns import FrameColumns
-from aerobee_spark.writing.message_ids import MessageIds
 from aerobee_wire import properties
 from aerobee_wire.compression import SYS_FLAGS
 from support.user_properties import ACCEPTED, REFUSED
@@ -329,3 +329,28 @@ def test_taken_and_cut_rows_keep_what_they_are() -> None:
         assert {some.topics.values[code] for code in some.topics.codes} == {"t2"}
         assert some.queues.codes[0] == arrays.NONE
         assert some.queues.values[some.queues.codes[1]] == ("b", 0)
+
+
+# ---- message ids: equal for a repeated task, different otherwise ----
+
+
+def ids(job: str, partition: int, first_row: int, count: int) -> list[str]:
+    found = MessageIds(job, partition).of(first_row, count)
+    return [row.tobytes().decode() for row in found]
+
+
+def test_a_row_has_the_same_id_however_rows_come_in_batches() -> None:
+    whole = ids("job", 2, 0, 300)
+    assert [*ids("job", 2, 0, 1), *ids("job", 2, 1, 255), *ids("job", 2, 256, 44)] == whole
+
+
+def test_ids_are_hexadecimal_and_different_in_jobs_partitions_and_rows() -> None:
+    found = [
+        each
+        for job in ("a", "b", "a 1", "query 1", "query 11")
+        for partition in (0, 1, 11)
+        for first in (0, 65_536, 2**40)
+        for each in ids(job, partition, first, 100)
+    ]
+    assert len(set(found)) == len(found)
+    assert all(re.fullmatch("[0-9A-F]{32}", each) for each in found)

@@ -11,11 +11,11 @@ from typer.core import TyperGroup
 
 from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import MASTER_ID, BrokerGroup, look_at
-from aerobee_cli.durations import parse_duration
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, Yes, admin_client, confirm
 from aerobee_cli.output import Column, number
 from aerobee_cli.processes.become import become, inherit_namesrv
+from aerobee_cli.times import parse_duration
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient

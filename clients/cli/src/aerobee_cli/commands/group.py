@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerobee_cli import changes, connected, output, settings
-from aerobee_cli.durations import format_ms
-from aerobee_cli.offsets import reset
-from aerobee_cli.offsets.forget import loss
+from aerobee_cli.offsets import effects, loss, reset_target
 from aerobee_cli.options import (
     Attributes,
     CreateMissing,
@@ -27,6 +25,7 @@ from aerobee_cli.options import (
 )
 from aerobee_cli.output import Column, Item, items_of, number
 from aerobee_cli.settings import LiteModel, Order
+from aerobee_cli.times import format_ms
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
@@ -370,13 +369,13 @@ def reset_offset(
     json: Json = False,
 ) -> None:
     """Move a group to another place in a topic: consume again, or skip."""
-    target = reset.reset_target(to)
+    target = reset_target(to)
     confirm(f"Move group {group} in {topic} to {to}?", yes)
     with admin_client(context, namesrv) as admin:
         before = admin.consume_progress(group, topic)
         moved = admin.reset_offsets(group, topic, **target)
     output.show_list(items_of(moved), OFFSET_COLUMNS, as_json=json)
-    for note in reset.effects(before, moved, target):
+    for note in effects(before, moved, target):
         output.note(note)
 
 

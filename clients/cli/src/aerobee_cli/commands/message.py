@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from aerobee_cli import messages, output
-from aerobee_cli.durations import parse_duration
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import (
     BadOption,
@@ -22,6 +21,7 @@ from aerobee_cli.options import (
     pairs_of,
     producer,
 )
+from aerobee_cli.times import parse_duration
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
 

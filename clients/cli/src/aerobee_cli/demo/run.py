@@ -19,9 +19,8 @@ from aerobee_cli.demo.job import GROUP, Job
 from aerobee_cli.demo.progress import Progress, progress
 from aerobee_cli.errors import INTERRUPTED, CommandError, ProcessEnded
 from aerobee_cli.processes.replicas import ONE_COPY, Replicas
-from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
-from aerobee_cli.processes.supervise import Child
+from aerobee_cli.processes.supervise import Child, Stopped, StopSignals
 
 SPARK_MODULE = "aerobee_spark"
 LOG = "demo.log"

@@ -2,7 +2,7 @@
 
 This module does not depend on a service. A child runs under `aerobee_cli.processes.tether`, as the
 leader of its own session. So Ctrl-C in a terminal reaches only this process, which then stops its
-children in order.
+children in order: `StopSignals` cancels the coroutines of this process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -190,3 +190,40 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+class Stopped(Exception):
+    """A signal requested the stop of this program."""
+
+
+class StopSignals:
+    """Handlers of the signals in the running loop. Only the first signal counts."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._stopped: asyncio.Future[Stopped] = loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop, number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(Stopped(f"stopped by {number.name}"))
+
+    async def guard(self, *works: Coroutine[Any, Any, None]) -> None:
+        """Run `works` concurrently until the first of them ends, then cancel the rest.
+
+        Raises the error of the first one, or Stopped if a signal arrived before.
+        """
+        tasks = {asyncio.create_task(work) for work in works}
+        waits: set[asyncio.Future[Any]] = {*tasks, self._stopped}
+        try:
+            ended, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            # The results of the others are ignored: they were cancelled.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for first in ended - {self._stopped}:
+            first.result()
+        if self._stopped in ended:
+            raise self._stopped.result()

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from aerobee_cli.processes.one_process import OneProcessSuite
-from aerobee_cli.processes.signals import Stopped, StopSignals
-from aerobee_cli.processes.suite import Suite, SuiteOptions
+from aerobee_cli.processes.suite import OneProcessSuite, Suite, SuiteOptions
+from aerobee_cli.processes.supervise import Stopped, StopSignals
 
 AUTO_CREATION = (
     "topics are created by their first use; to create them by hand only: "

@@ -1,23 +1,28 @@
-"""Run a redrive for the command: connect, send, show the progress and the result."""
+"""Run a redrive for the command: connect, send, show the progress and the result.
+
+The result goes to stdout, as one JSON object or a table of unsent dead letters. The object is
+written during the redrive. Neither form keeps all outcomes in memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aerobee_cli import messages, output
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
 from aerobee_cli.options import PRODUCER_GROUP, BadOption
+from aerobee_cli.output import Column
 from aerobee_cli.redriving.progress import Progress
-from aerobee_cli.redriving.showing import JsonObject, Shown, Table
 from aerobee_cli.times import Moment
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
@@ -31,11 +36,16 @@ if TYPE_CHECKING:
     from aerobee_client.admin.redriving.message_ids import MessageIds
     from aerobee_client.admin.redriving.run import Redrive
 
+
 # Long enough for the restart of a broker.
 SEND_TIMEOUT = timedelta(seconds=30)
 # New objects between two runs of the garbage collector. Each dead letter creates about ten objects,
 # which are freed without it. With Python's 700 the runs take a seventh of the time of a redrive.
 YOUNG_OBJECTS = 50_000
+# Maximum rows of a table.
+TABLE_ROWS = 1_000
+_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
+_KEYS = (*(title.replace(" ", "_") for title in _TITLES), "perhaps_twice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,3 +298,57 @@ def _stopped_like_ctrl_c() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Shown(Protocol):
+    def add(self, outcomes: Iterable[Outcome]) -> None: ...
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Print the end. `result` has the names and numbers of the whole redrive."""
+
+
+class JsonObject:
+    """One JSON object: the array "outcomes" with an item on each line, and then the result.
+
+    Dead letters that earlier runs sent are only counted.
+    """
+
+    def __init__(self) -> None:
+        self._separator = '{"outcomes": [\n'
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.status is not Status.SENT_BEFORE:
+                item = outcome._asdict()
+                shown = {key: item[key] for key in _KEYS}
+                sys.stdout.write(self._separator + json.dumps(shown, ensure_ascii=False))
+                self._separator = ",\n"
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        start = '{"outcomes": [' if self._separator.startswith("{") else "\n"
+        rest = json.dumps(dict(result), ensure_ascii=False)
+        sys.stdout.write(f"{start}],\n{rest.removeprefix('{')}\n")
+        sys.stdout.flush()
+
+
+class Table:
+    """A table of the dead letters that were not sent; in a dry run, of those that would be sent."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._more = 0
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.status in (Status.SENT, Status.SENT_BEFORE):
+                continue
+            if len(self._rows) < TABLE_ROWS:
+                self._rows.append(outcome._asdict())
+            else:
+                self._more += 1
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        if self._rows:
+            columns = [Column(title, title.replace(" ", "_")) for title in _TITLES]
+            output.write_table(self._rows, columns)
+        if self._more:
+            output.note(f"{self._more:,} more are not shown: --json lists all")

@@ -1,7 +1,8 @@
 """Open the Spark session of one report.
 
 It is a small Spark of its own with two local threads, without web pages and console output. Under
-spark-submit it is the session of spark-submit.
+spark-submit it is the session of spark-submit, whose JVM starts this process: there the user
+configures master, memory and logs, and this module sets only the options that affect rows.
 """
 
 from __future__ import annotations
@@ -17,19 +18,43 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee_spark.jvm import java, process, submitted
+from aerobee_spark.jvm import java, process
 from aerobee_spark.jvm.process import Jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
-
-
 # For short runs: less just-in-time compilation. A report of 10,000 messages needs 14 s of processor
 # time with these options and 34 s without. From a million messages on they cost more than they
 # save.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# spark-submit sets this variable. PySpark uses it to connect to the JVM.
+GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
+# Session settings: UTC times in SQL, and no INT96 times in files, which are deprecated and have no
+# statistics.
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
+    return GATEWAY_PORT in environ
+
+
+@contextmanager
+def submitted_session() -> Iterator[SparkSession]:
+    """Open the session of spark-submit. It ends with the block, and with it the application."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        for name, value in SETTINGS.items():
+            spark.conf.set(name, value)
+        yield spark
+    finally:
+        spark.stop()
 
 
 def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]:
@@ -56,7 +81,7 @@ def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         # The default, 200, makes 200 tasks of a hundred rows each.
         "spark.sql.shuffle.partitions": str(threads),
-        **submitted.SETTINGS,
+        **SETTINGS,
     }
 
 
@@ -102,8 +127,8 @@ def session(
     Raises:
         ReportError: Java is missing, or Spark does not start.
     """
-    if submitted.is_submitted():
-        with _own_interrupt(), submitted.submitted_session() as spark:
+    if is_submitted():
+        with _own_interrupt(), submitted_session() as spark:
             yield spark
         return
     from pyspark import SparkConf

@@ -22,8 +22,11 @@ from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import Bounds, Queue
 from aerobee_spark.reading.options import ReadOptions
 from aerobee_spark.report.engines import choice
-from aerobee_spark.report.engines.spark_engine import spark_failures_converted, with_log_tail
-from aerobee_spark.report.engines.spark_path import spark_path
+from aerobee_spark.report.engines.spark_engine import (
+    spark_failures_converted,
+    spark_path,
+    with_log_tail,
+)
 from aerobee_spark.report.request import SPARK
 from aerobee_spark.stream.positions import Positions
 from aerobee_spark.table.commits import Commit, Landed, Span, spans

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from aerobee_spark.reading.narrowing import Narrowing
+from aerobee_spark.reading.offsets import Narrowing
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Compute with queue offsets as plain values: bounds, ranges, positions, tasks.
+"""Compute with queue offsets as plain values: bounds, ranges, positions, tasks, narrowing.
 
 The bounds come from the brokers (`planning.py`). Every offset is a queue offset, and every range is
 half open: `end` is not read. This module does no I/O.
@@ -180,3 +180,24 @@ def shared(
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     cuts = [whole.start + len(whole) * i // parts for i in range(parts + 1)]
     return [OffsetRange(whole.queue, start, end) for start, end in pairwise(cuts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The part of a read that filters leave.
+
+    `topics` and `queue_ids` are those to read (None: all). Queue offsets and store times
+    (milliseconds since the epoch) are inclusive bounds (None: no bound).
+    """
+
+    topics: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def takes(self, queue: Queue) -> bool:
+        return (self.topics is None or queue.topic in self.topics) and (
+            self.queue_ids is None or queue.queue_id in self.queue_ids
+        )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import Code, MqError, OptionError
 from aerobee_spark.packages import check_packages
-from aerobee_spark.reading.narrowing import Narrowing
 from aerobee_spark.reading.offsets import (
     Bounds,
+    Narrowing,
     OffsetRange,
     Position,
     Queue,

@@ -15,8 +15,7 @@ from aerobee_spark.report import publishing
 from aerobee_spark.report.data import plan
 from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
 from aerobee_spark.report.data.forecast import Forecast
-from aerobee_spark.report.data.previous import PreviousReport
-from aerobee_spark.report.data.summary import Summary, build, check_extra
+from aerobee_spark.report.data.summary import PreviousReport, Summary, build, check_extra
 from aerobee_spark.report.engines import choice, local_engine, spark_engine
 from aerobee_spark.report.request import LOCAL, SPARK, ReportRequest
 from aerobee_spark.table.storage import Table

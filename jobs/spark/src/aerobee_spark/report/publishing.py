@@ -93,3 +93,16 @@ def publish(finished: Path, out: Path) -> None:
         if target.is_dir():
             target.rename(finished / f"{name}.earlier")  # is removed with the scratch folder
         (finished / name).replace(target)
+
+
+@contextmanager
+def plain_path(folder: Path) -> Iterator[Path]:
+    """Create a link to `folder` for the block, without characters that an engine interprets.
+
+    Spark reads commas, brackets and colons as lists, patterns and URIs. DuckDB reads brackets and
+    stars as patterns.
+    """
+    with tempfile.TemporaryDirectory(prefix="aerobee-report-") as directory:
+        link = Path(directory) / "work"
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+        yield link

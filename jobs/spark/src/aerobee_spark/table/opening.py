@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java, submitted
+from aerobee_spark.jvm import java, session
 from aerobee_spark.table.files import FactsFiles
 from aerobee_spark.table.hadoop_files import HadoopFiles
 from aerobee_spark.table.storage import Table
@@ -61,7 +61,7 @@ def _require_spark(uri: str) -> None:
             f"a table at a URI needs Spark: pip install aerobee-spark[spark]; {instead}",
             uri,
         )
-    if not submitted.is_submitted():
+    if not session.is_submitted():
         try:
             java.require_java()
         except ReportError as error:

@@ -1,15 +1,18 @@
 """Encode the rows of a frame as messages, checked by column, with their property strings.
 
 A row that cannot be sent raises RowError with its number. The checks are those of the client's
-messages. Bodies stay in Arrow's memory. This module does no I/O.
+messages. Bodies stay in Arrow's memory. A repeated task gives its rows the same message ids. This
+module does no I/O.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +22,6 @@ from aerobee_spark.writing import arrays, map_column
 from aerobee_spark.writing.arrays import NONE, Bytes, Coded, Ints, Mask
 from aerobee_spark.writing.map_column import MapColumn
 from aerobee_spark.writing.message_columns import ROW_OF_A_READ, FrameColumns
-from aerobee_spark.writing.message_ids import ID_BYTES
 from aerobee_wire import properties as names
 from aerobee_wire import topics
 from aerobee_wire.compression import compression_bits
@@ -29,6 +31,34 @@ _SEPARATORS = (names.NAME_END_CODE, names.VALUE_END_CODE)
 _UNIQUE_KEY = f"{names.UNIQUE_KEY}{names.NAME_END}".encode()
 _QUEUE_ID_BITS = 32
 _LONGEST_DELAY_MS = int(MAX_DELAY.total_seconds() * 1000)
+ID_BYTES = 32
+_PREFIX_BYTES = 10
+_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+
+
+class MessageIds:
+    """The message ids of one task.
+
+    An id has 32 hexadecimal digits, as the ids of RocketMQ's clients: 10 bytes of a hash of job and
+    partition, and 6 bytes with the number of the row in the partition.
+
+    Args:
+        job: the same for each attempt of a task, and different for each job.
+        partition: number of the task's partition.
+    """
+
+    def __init__(self, job: str, partition: int) -> None:
+        name = f"{partition} {job}".encode()
+        self._prefix = hashlib.blake2b(name, digest_size=_PREFIX_BYTES).digest()
+
+    def of(self, first_row: int, count: int) -> npt.NDArray[np.uint8]:
+        """Return the ids of `count` rows from `first_row` on, as a matrix of ASCII digits."""
+        raw = np.empty((count, ID_BYTES // 2), np.uint8)
+        raw[:, :_PREFIX_BYTES] = np.frombuffer(self._prefix, np.uint8)
+        numbers = np.arange(first_row, first_row + count, dtype=">i8").view(np.uint8)
+        raw[:, _PREFIX_BYTES:] = numbers.reshape(count, 8)[:, 2:]
+        digits = np.stack([raw >> 4, raw & 15], axis=2).reshape(count, ID_BYTES)
+        return np.ascontiguousarray(_HEX[digits])
 
 
 @dataclass(frozen=True, slots=True)

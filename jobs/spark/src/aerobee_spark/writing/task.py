@@ -25,12 +25,10 @@ from aerobee_client.sending.columns import ColumnSender
 from aerobee_spark.errors import MqError, WriteError
 from aerobee_spark.reading.planning import connect
 from aerobee_spark.writing import dead_letters
-from aerobee_spark.writing.encoding import Messages, encode
+from aerobee_spark.writing.encoding import MessageIds, Messages, encode
 from aerobee_spark.writing.message_columns import FrameColumns
-from aerobee_spark.writing.message_ids import MessageIds
 from aerobee_spark.writing.options import WriteOptions
-from aerobee_spark.writing.pace import Pace
-from aerobee_spark.writing.sending import TaskSends
+from aerobee_spark.writing.sending import Pace, TaskSends
 from aerobee_wire.topics import group_of
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aerobee_spark.report.data.times import iso
+from aerobee_spark.report.formats import iso
 
 if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import BrokerStatus, GroupDescription

@@ -1,6 +1,7 @@
 """Plan a report: find out what to read, why messages are missing, and the forecast.
 
-This module asks the brokers without Spark, so that a wrong name fails within a second.
+This module asks the brokers without Spark, so that a wrong name fails within a second. It streams
+the facts to find the commit-log files of dead letters, because retention deletes whole files.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
 from aerobee_spark.errors import MqError
 from aerobee_spark.reading import planning
 from aerobee_spark.reading.offsets import AT_EARLIEST, AT_LATEST, Bounds, OffsetRange, Queue
 from aerobee_spark.reading.options import ReadOptions
-from aerobee_spark.report.data import log_files
 from aerobee_spark.report.data.coverage import QueueCoverage, kind_of
 from aerobee_spark.report.data.forecast import BrokerExpiry, DeadLettersOfFile, Forecast, Trend
 from aerobee_spark.report.request import DLQ, ReportRequest
@@ -30,6 +36,9 @@ log = logging.getLogger(__name__)
 DAY_MS = 86_400_000
 # Most offsets in one request to a broker, which answers it at once.
 MOST_OFFSETS = 4096
+BATCH_ROWS = 65_536
+# Length of the physical offset at the end of an offset message id, in hex digits.
+_DIGITS = 16
 _VANISHED = (
     "the previous report read this queue, but no broker serves it: start its broker, or, if the "
     "topic was deleted, delete the previous summary.json, which also resets new_dead_letters"
@@ -195,7 +204,7 @@ def _expiries(admin: AdminClient, dead: Sequence[QueueCoverage], facts: Path) ->
         for name, answer in answers.items()
         if not isinstance(answer, str)
     }
-    files = log_files.dead_letters_by_file(facts, file_bytes)
+    files = dead_letters_by_file(facts, file_bytes)
     return [
         BrokerExpiry(name, None, (), answer)
         if isinstance(answer, str)
@@ -225,3 +234,43 @@ def _expiry(
     except MqError as error:
         return BrokerExpiry(name, None, (), error.message)
     return BrokerExpiry(name, status, list(zip(files, goes, strict=True)))
+
+
+def dead_letters_by_file(
+    folder: Path, file_bytes: Mapping[str, int]
+) -> dict[str, list[DeadLettersOfFile]]:
+    """Return broker name → files with dead letters, oldest first.
+
+    Args:
+        folder: the folder of the facts.
+        file_bytes: broker name → size of a commit-log file in bytes. Other brokers are left out.
+    """
+    found: dict[str, dict[int, DeadLettersOfFile]] = {name: {} for name in file_bytes}
+    facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
+    named = pa.array(list(file_bytes), pa.string())
+    dead = (ds.field("kind") == DLQ) & ds.field("brokerName").isin(named)
+    columns = ["brokerName", "offsetMsgId"]
+    for batch in facts.to_batches(columns=columns, filter=dead, batch_size=BATCH_ROWS):
+        for name, files in found.items():
+            chosen = batch.filter(pc.equal(batch.column("brokerName"), name))
+            _count(files, physical_offsets(chosen.column("offsetMsgId")), file_bytes[name])
+    return {name: [files[number] for number in sorted(files)] for name, files in found.items()}
+
+
+def physical_offsets(offset_message_ids: pa.Array) -> npt.NDArray[np.int64]:
+    digits = pc.utf8_slice_codeunits(offset_message_ids, -_DIGITS).to_pylist()
+    return np.frombuffer(bytes.fromhex("".join(digits)), ">i8").astype(np.int64)
+
+
+def _count(
+    files: dict[int, DeadLettersOfFile], offsets: npt.NDArray[np.int64], file_bytes: int
+) -> None:
+    numbers, places = np.unique(offsets // file_bytes, return_inverse=True)
+    counts = np.bincount(places.ravel(), minlength=len(numbers))
+    for place, number in enumerate(numbers.tolist()):
+        first = int(offsets[places.ravel() == place].min())
+        known = files.get(number)
+        if known is not None:
+            first = min(first, known.first_physical_offset)
+        count = int(counts[place]) + (known.count if known else 0)
+        files[number] = DeadLettersOfFile(count, first)

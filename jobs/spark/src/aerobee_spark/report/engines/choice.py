@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm import java, submitted
+from aerobee_spark.jvm import java, session
 from aerobee_spark.report.request import AUTO, LOCAL, SPARK
 
 _PACKAGES = {LOCAL: "duckdb", SPARK: "pyspark"}
@@ -37,7 +37,7 @@ def choose(asked: str, messages: int, *, local_up_to: int) -> Choice:
     Raises:
         ReportError: no suitable engine can run.
     """
-    if asked == AUTO and submitted.is_submitted():
+    if asked == AUTO and session.is_submitted():
         return Choice(SPARK)
     if asked != AUTO:
         _require(asked)
@@ -60,5 +60,5 @@ def _require(engine: str) -> None:
         raise ReportError(
             f"the {engine} engine needs {package}: pip install aerobee-spark[{engine}]", package
         )
-    if engine == SPARK and not submitted.is_submitted():
+    if engine == SPARK and not session.is_submitted():
         java.require_java()

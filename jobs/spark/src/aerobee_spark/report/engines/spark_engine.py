@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import ReportError
+from aerobee_spark.jvm.session import is_submitted, session
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import buckets, facts, figures
-from aerobee_spark.report.data.dialect import SPARK
-from aerobee_spark.report.data.figures import Figures, Row
-from aerobee_spark.report.engines.spark_path import spark_path
+from aerobee_spark.report.data.figures import SPARK, Figures, Row
+from aerobee_spark.report.publishing import plain_path
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_wire import topics
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+# Characters that Spark reads as lists, patterns, URIs or escapes.
+MEANINGFUL = frozenset(",:;[]{}()*?!^\\%#\"' ")
 # Lines of Spark's log in the message of a failure.
 LOG_LINES = 15
 # Up to this number of messages, starting Spark takes longer than the work.
@@ -52,8 +54,6 @@ def make(
     Raises:
         ReportError: Spark fails; the message has the end of its log.
     """
-    from aerobee_spark.jvm.session import session
-
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
     with with_log_tail(log), spark_path(folder) as plain:
         scratch, target = plain / "spark", plain / publishing.FACTS
@@ -149,3 +149,23 @@ def with_log_tail(log: Path) -> Iterator[None]:
         lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
         tail = [f"  {line}" for line in lines[-LOG_LINES:]]
         raise ReportError("\n".join([error.message, *tail]), error.about) from error
+
+
+@contextmanager
+def spark_path(folder: Path) -> Iterator[Path]:
+    """Create a link to `folder` for the block.
+
+    Under spark-submit, yield the folder itself: workers write there, and a link of this machine
+    does not exist for them. Raise ReportError if its name has a character with a meaning for Spark.
+    """
+    if not is_submitted():
+        with plain_path(folder) as link:
+            yield link
+        return
+    whole = folder.resolve()
+    if found := MEANINGFUL & set(str(whole)):
+        raise ReportError(
+            f"{whole} has {min(found)!r}, which has a meaning for Spark: use another folder",
+            str(whole),
+        )
+    yield whole

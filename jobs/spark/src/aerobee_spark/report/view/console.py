@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from aerobee_spark.report.data.summary import Summary
-from aerobee_spark.report.view.durations import duration
+from aerobee_spark.report.formats import duration
 from aerobee_spark.report.view.tables import as_text
 
 MOST_ROWS = 10

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from aerobee_spark.report.data.times import iso
+from aerobee_spark.report.formats import iso
 from aerobee_spark.report.request import DLQ
 from aerobee_spark.report.view.tables import write_csv
 from aerobee_wire import properties as props

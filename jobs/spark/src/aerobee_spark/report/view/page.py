@@ -14,8 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aerobee_spark.report.data.summary import Summary
+from aerobee_spark.report.formats import duration, size
 from aerobee_spark.report.view import charts
-from aerobee_spark.report.view.durations import duration, size
 
 TEMPLATE = "page.html.j2"
 STYLE = "page.css"

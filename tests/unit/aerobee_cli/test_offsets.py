@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_cli.offsets.reset import effects, reset_target
+from aerobee_cli.offsets import effects, reset_target
 from aerobee_cli.options import BadOption
 from aerobee_client.admin.descriptions import QueueOffset, QueueProgress
 

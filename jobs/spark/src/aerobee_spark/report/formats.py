@@ -1,4 +1,4 @@
-"""Format durations and sizes for people.
+"""Format times for summary.json, and durations and sizes for people.
 
 This module does no I/O.
 """
@@ -6,9 +6,18 @@ This module does no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 _STEPS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def iso(ms: int | None) -> str | None:
+    """Format milliseconds since the epoch as UTC with milliseconds; None for None."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def duration(ms: int | None) -> str:

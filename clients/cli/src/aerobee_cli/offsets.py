@@ -1,16 +1,22 @@
-"""Move a group in a topic: parse the target of `--to`, and report the effects of the move."""
+"""Change the offsets of a group in a topic: `aerobee group reset-offset` and `forget`.
+
+This module parses the target of `--to`, and reports which messages a change affects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from aerobee_cli.options import BadOption
 from aerobee_cli.output import counted
 from aerobee_cli.times import EPOCH_MS_DIGITS, is_epoch_ms, parse_time_ms
+from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
+    from aerobee_client import AdminClient
     from aerobee_client.admin.descriptions import QueueOffset, QueueProgress
+
 
 END = -1  # as a store time: the end of the queue
 NAMED = {"earliest": 0, "latest": END, "now": END}  # now: as in mqadmin
@@ -67,3 +73,24 @@ def effects(
         yield f"skipped {counted(skipped, 'message')} that the group has not consumed"
     if repeated:
         yield f"{counted(repeated, 'message')} will be consumed again"
+
+
+def loss(admin: AdminClient, group: str, offsets: Sequence[QueueOffset]) -> str:
+    """Describe what is lost when a group loses these offsets of one topic."""
+    topic = offsets[0].topic
+    held = {(each.broker_name, each.queue_id) for each in offsets}
+    text = f"the offsets of {group} in {counted(len(held), 'queue')} of {topic}"
+    lag = _lag(admin, group, topic)
+    if lag is None:
+        return f"{text}, which does not exist any more"
+    return f"{text}, with {counted(lag, 'message')} not consumed"
+
+
+def _lag(admin: AdminClient, group: str, topic: str) -> int | None:
+    """Return the lag of a group in a topic; None if the topic does not exist."""
+    try:
+        return sum(queue.lag for queue in admin.consume_progress(group, topic))
+    except MqError as error:
+        if error.code is not Code.TOPIC_NOT_EXIST:
+            raise
+        return None

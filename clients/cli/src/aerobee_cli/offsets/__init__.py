@@ -1,1 +1,0 @@
-"""`aerobee group reset-offset` and `forget`: their targets, and the messages that they affect."""

@@ -1,0 +1,183 @@
+"""Report every consumer group: one folder for each, and an overview page with a row for each.
+
+Groups without a dead-letter or retry topic appear in the overview by name only. If the report of a
+group fails, the overview is incomplete, and the other groups are still reported.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from aerobee_spark.errors import MqError
+from aerobee_spark.reading import planning
+from aerobee_spark.report import job, publishing
+from aerobee_spark.report.data.summary import SCHEMA_VERSION, Summary
+from aerobee_spark.report.formats import iso
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_spark.report.view import page
+from aerobee_spark.report.view.tables import as_text
+from aerobee_wire import topics
+
+NAMES = {DLQ: topics.dead_letter_topic, RETRY: topics.retry_topic}
+TEMPLATE = "groups.html.j2"
+COLUMNS = ("group", "dead letters", "new", "oldest", "expire within 24 h", "complete")
+# Figures in the order of the table. All are null for a group whose report failed.
+FIGURES = ("dead_letters", "new_dead_letters", "oldest_dead_letter")
+
+GroupsSummary = dict[str, Any]
+
+
+def run(request: ReportRequest, on_step: job.ProgressSink) -> GroupsSummary:
+    """Write the reports, the overview page and its summary to `request.out`.
+
+    Args:
+        request: a request without a group.
+        on_step: called with each step.
+
+    Returns:
+        The summary of all groups.
+
+    Raises:
+        MqError: no report can be made (ReportError if the folder is the reason).
+    """
+    publishing.check_groups_target(request.out)
+    with_topics, without = _groups(request)
+    lines = [_report(request, group, on_step) for group in with_topics]
+    now_ms = round(time.time() * 1000)
+    summary = summarize(request, lines, without, now_ms=now_ms)
+    on_step("writing the overview page")
+    _write(request.out, summary)
+    return summary
+
+
+def _groups(request: ReportRequest) -> tuple[list[str], list[str]]:
+    """Return groups with a topic to report, also deleted groups, and groups without; sorted."""
+    with planning.connect(request.name_server) as admin:
+        there = {topic.topic for topic in admin.list_topics(include_derived=True)}
+        known = {group.consumer_group for group in admin.list_groups()}
+    asked = {kind: NAMES[kind]("") for kind in request.kinds}
+    found = {
+        name.removeprefix(prefix)
+        for name in there
+        for prefix in asked.values()
+        if name.startswith(prefix)
+    }
+    return sorted(found), sorted(known - found)
+
+
+def _report(request: ReportRequest, group: str, on_step: job.ProgressSink) -> dict[str, Any]:
+    folder = request.out / publishing.GROUPS / group
+    try:
+        made = job.run(replace(request, consumer_group=group, out=folder), on_step)
+    except MqError as error:
+        on_step(f"{group}: {error.message}")
+        return failed_line(group, error.message)
+    return line(made, f"{publishing.GROUPS}/{group}/{publishing.PAGE}")
+
+
+def _write(out: Path, summary: GroupsSummary) -> None:
+    """Write the page, then the summary: a program that waits for the summary finds both."""
+    texts = {
+        publishing.PAGE: render(summary),
+        publishing.SUMMARY: json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
+    }
+    with publishing.scratch_folder(out) as folder:
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for name in texts:
+            (folder / name).replace(out / name)
+
+
+# ---- summary.json: docs/spark.md describes the keys ----
+
+
+def line(summary: Summary, page: str) -> dict[str, Any]:
+    """Summarize one group. `page` is the path of its report, relative to the overview."""
+    expires = summary["expires"] or {}
+    return {
+        "group": summary["group"],
+        "complete": summary["complete"],
+        "problems": summary["problems"],
+        **{name: summary[name] for name in FIGURES},
+        "expire_within_24h": expires.get("within_24h"),
+        "oldest_goes_at": expires.get("oldest_goes_at"),
+        "retries": None if summary["retries"] is None else summary["retries"]["records"],
+        "page": page,
+    }
+
+
+def failed_line(group: str, problem: str) -> dict[str, Any]:
+    """Return the entry of a group whose report failed."""
+    nothing = dict.fromkeys(FIGURES) | dict.fromkeys(
+        ("expire_within_24h", "oldest_goes_at", "retries", "page")
+    )
+    return {"group": group, "complete": False, "problems": [problem], **nothing}
+
+
+def summarize(
+    request: ReportRequest,
+    lines: Sequence[Mapping[str, Any]],
+    without: Sequence[str],
+    *,
+    now_ms: int,
+) -> GroupsSummary:
+    """Build the summary. `without` names groups that have no topic of the requested kinds."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kinds": list(request.kinds),
+        "generated_at": iso(now_ms),
+        "generated_timestamp_ms": now_ms,
+        "complete": all(each["complete"] for each in lines),
+        "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
+        "dead_letters": _sum(each["dead_letters"] for each in lines),
+        "new_dead_letters": _sum(each["new_dead_letters"] for each in lines),
+        "groups": sorted(lines, key=lambda each: -(each["dead_letters"] or 0)),
+        "groups_without_topics": list(without),
+    }
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum; null if a count is unknown."""
+    found = list(counts)
+    return None if None in found else sum(count or 0 for count in found)
+
+
+# ---- the page ----
+
+
+def render(summary: GroupsSummary) -> str:
+    environment = page.environment()
+    environment.filters["link"] = quote
+    return environment.get_template(TEMPLATE).render(s=summary, style=page.style(environment))
+
+
+def show(summary: GroupsSummary) -> str:
+    """Format the overview for a terminal."""
+    rows = [
+        (
+            each["group"],
+            page.number(each["dead_letters"]),
+            page.number(each["new_dead_letters"]),
+            "" if each["oldest_dead_letter"] is None else each["oldest_dead_letter"]["stored_at"],
+            page.number(each["expire_within_24h"]),
+            "yes" if each["complete"] else "NO",
+        )
+        for each in summary["groups"]
+    ]
+    problems = [
+        f"  ! {each['group']}: {problem}"
+        for each in summary["groups"]
+        for problem in each["problems"]
+    ]
+    state = "complete" if summary["complete"] else "NOT COMPLETE"
+    head = (
+        f"{len(rows)} groups with dead letters or retries: {state}; "
+        f"{len(summary['groups_without_topics'])} groups have neither"
+    )
+    return "\n".join([head, *problems, *(["", as_text(COLUMNS, rows)] if rows else [])])

@@ -1,1 +1,0 @@
-"""Report every consumer group, with an overview page."""
