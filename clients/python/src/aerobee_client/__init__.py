@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         TransactionResolution,
         TransactionSendResult,
     )
-    from aerobee_client.sending.order.selectors import (
+    from aerobee_client.sending.order.queue_choice import (
         SelectByHash,
         SelectMachineRoom,
         Selector,
@@ -153,7 +153,7 @@ _MODULES = {
         "TransactionResolution",
         "TransactionSendResult",
     ),
-    "sending.order.selectors": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
+    "sending.order.queue_choice": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }

@@ -22,9 +22,8 @@ from aerobee_client.sending.callbacks import (
     refused,
     report_on_thread,
 )
-from aerobee_client.sending.inbox import arrival_of
-from aerobee_client.sending.order.selectors import Selector
-from aerobee_client.sending.order.way import Choice
+from aerobee_client.sending.cross_thread_queue import queued_send
+from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 
 C = TypeVar("C", bound=AsyncProducer)
 
@@ -85,23 +84,23 @@ class ProducerFacade(StartedFacade[C]):
         """
         if PROCESS.is_child:  # before any lock is taken
             PROCESS.check()
-        client, way, hooked = self._client, None, None
+        client, ordering, hooked = self._client, None, None
         accumulates = client._accumulates(accumulate)
         try:
             check_message(message)
             if client._interceptors:  # here, in the context of the caller
                 message, hooked = begin_send(message, client._interceptors)
             if selector is not None or message.order_key:
-                way = Choice(queue, selector).way(message, is_alone=not accumulates)
+                ordering = QueueChoice(queue, selector).ordering(message, is_alone=not accumulates)
         except Exception as error:
             return refused(ThreadFuture(), error, callback)
         future = ThreadFuture()
         try:
             seconds = client._timeout_s if timeout is None else client._seconds(timeout)
-            arrival = arrival_of((message, queue, way, seconds, future, not accumulates))
-            if not client._inbox.put(arrival, self._loop.call):
+            queued = queued_send((message, queue, ordering, seconds, future, not accumulates))
+            if not client._thread_queue.put(queued, self._loop.call):
                 block = block and not self._loop.is_own_thread()
-                client._inbox.put_later(arrival, self._loop.call, block=block)
+                client._thread_queue.put_later(queued, self._loop.call, block=block)
         except BaseException as error:
             if hooked is not None:
                 hooked.end(None, error)
@@ -119,7 +118,7 @@ class ProducerFacade(StartedFacade[C]):
             MqError: ILLEGAL_OPERATION in a callback, which would wait for itself.
         """
         super().close()
-        self._client._inbox.empty()
+        self._client._thread_queue.empty()
 
 
 class Producer(ProducerFacade[AsyncProducer]):

@@ -43,9 +43,8 @@ from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.batch import BatchSend
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.callbacks import Callback, refused, report
-from aerobee_client.sending.inbox import Arrival, Inbox
-from aerobee_client.sending.order.selectors import Selector
-from aerobee_client.sending.order.way import Choice
+from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend
+from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
 from aerobee_wire.topics import check_group
@@ -102,7 +101,7 @@ class AsyncProducer(StartedClient):
         self._singles: SingleSends | None = None
         self._requests: Requests | None = None
         self._budget = Budget(self._options.max_pending_messages, self._options.max_pending_bytes)
-        self._inbox = Inbox(self._budget, self._accept)
+        self._thread_queue = CrossThreadQueue(self._budget, self._accept)
         self._sends = 0
         self._idle = asyncio.Event()
 
@@ -140,7 +139,7 @@ class AsyncProducer(StartedClient):
             self._instance, self.producer_group, self._options, self._fault, self._requested
         )
         self._singles = SingleSends(
-            self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
+            self._sender, self._budget, self._instance.clock, self._fault, self._thread_queue.empty
         )
         self._requests = Requests(
             self._instance,
@@ -257,7 +256,7 @@ class AsyncProducer(StartedClient):
             if singles is None or ordered or replaces or not self._accumulates(accumulate):
                 if added is not None:
                     message = added.copied_to(message)
-                choice = Choice(queue, selector)
+                choice = QueueChoice(queue, selector)
                 result = await self._send(message, choice, timeout, accumulate, block)
             else:
                 if PROCESS.is_child:
@@ -278,7 +277,7 @@ class AsyncProducer(StartedClient):
     async def _send(
         self,
         message: Message,
-        choice: Choice,
+        choice: QueueChoice,
         timeout: timedelta | None,
         accumulate: bool | None,
         block: bool,
@@ -287,9 +286,9 @@ class AsyncProducer(StartedClient):
         with self._sending() as (_, singles):
             seconds = self._seconds(timeout)
             accumulates = self._accumulates(accumulate)
-            way = choice.way(message, block=block, is_alone=not accumulates)
-            if way is not None:
-                return await singles.send_in_order(message, way, seconds)
+            ordering = choice.ordering(message, block=block, is_alone=not accumulates)
+            if ordering is not None:
+                return await singles.send_in_order(message, ordering, seconds)
             if not accumulates:
                 return await singles.send_alone(message, choice.queue, seconds, block=block)
             send, future = singles.single(message, choice.queue, seconds)
@@ -327,14 +326,14 @@ class AsyncProducer(StartedClient):
                 index.
         """
         check_messages(messages)
-        choice, seconds = Choice(queue, selector), self._seconds(timeout)
+        choice, seconds = QueueChoice(queue, selector), self._seconds(timeout)
         if self._interceptors:
             with HookedBatch(messages, self._interceptors) as hooked:
                 return hooked.stored(await self._send_batch(hooked.messages, choice, seconds))
         return await self._send_batch(messages, choice, seconds)
 
     async def _send_batch(
-        self, messages: Sequence[Message], choice: Choice, timeout_s: float
+        self, messages: Sequence[Message], choice: QueueChoice, timeout_s: float
     ) -> list[SendResult]:
         """Send a batch, without interceptors."""
         with self._sending() as (sender, singles):
@@ -372,34 +371,36 @@ class AsyncProducer(StartedClient):
         if PROCESS.is_child:
             PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        hooked, way, seconds = None, None, self._seconds(timeout)
+        hooked, ordering, seconds = None, None, self._seconds(timeout)
         accumulates = self._accumulates(accumulate)
         try:
             check_message(message)
             if self._interceptors:
                 message, hooked = begin_send(message, self._interceptors)
             if selector is not None or message.order_key:
-                way = Choice(queue, selector).way(message, block=False, is_alone=not accumulates)
+                ordering = QueueChoice(queue, selector).ordering(
+                    message, block=False, is_alone=not accumulates
+                )
         except Exception as error:
             return refused(future, error, callback)
         if self._singles is None:
             future.set_exception(ClientClosed("producer"))
         else:
-            arrival = Arrival(message, queue, way, seconds, future, not accumulates)
-            self._singles.accept(arrival)
+            queued = QueuedSend(message, queue, ordering, seconds, future, not accumulates)
+            self._singles.accept(queued)
         if hooked is not None:
             future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:
             future.add_done_callback(lambda done: report(done, callback))
         return future
 
-    def _accept(self, arrival: Arrival) -> None:
+    def _accept(self, queued: QueuedSend) -> None:
         """Start a send of another thread, which has taken its room. Call it on the loop."""
         if self._singles is not None:
-            self._singles.accept(arrival, has_room=True)
+            self._singles.accept(queued, has_room=True)
             return
-        self._budget.give_back(1, arrival.message.size)
-        fail(arrival.future, ClientClosed("producer"))
+        self._budget.give_back(1, queued.message.size)
+        fail(queued.future, ClientClosed("producer"))
 
     async def send_oneway(
         self,
@@ -426,7 +427,7 @@ class AsyncProducer(StartedClient):
         check_message(message)
         message, hooked = begin_send(message, self._interceptors)
         try:
-            await self._send_oneway(message, Choice(queue, selector), accumulate)
+            await self._send_oneway(message, QueueChoice(queue, selector), accumulate)
         except BaseException as error:
             if hooked is not None:
                 hooked.end(None, error)
@@ -434,13 +435,15 @@ class AsyncProducer(StartedClient):
         if hooked is not None:
             hooked.end(None, None)
 
-    async def _send_oneway(self, message: Message, choice: Choice, accumulate: bool | None) -> None:
+    async def _send_oneway(
+        self, message: Message, choice: QueueChoice, accumulate: bool | None
+    ) -> None:
         """Send one-way, without interceptors."""
         with self._sending() as (_, singles):
             accumulates = self._accumulates(accumulate)
-            way = choice.way(message, is_one_way=True, is_alone=not accumulates)
-            if way is not None:
-                await singles.post_in_order(message, way, self._timeout_s)
+            ordering = choice.ordering(message, is_one_way=True, is_alone=not accumulates)
+            if ordering is not None:
+                await singles.post_in_order(message, ordering, self._timeout_s)
                 return
             if accumulates:
                 await singles.post(message, choice.queue, self._timeout_s)

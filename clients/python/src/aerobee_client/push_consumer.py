@@ -26,7 +26,7 @@ from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.order.lock_keeper import LockKeeper
-from aerobee_client.consuming.order.ordered_queues import OrderedQueues
+from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
 from aerobee_client.consuming.pulled_queues import statistics_of
 from aerobee_client.consuming.puller import TopicSubscription
@@ -276,9 +276,7 @@ class AsyncPushConsumer(Replier):
         self._consume.use_time_of(instance.now_ms_at)
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
-        membership.assignment.tell(self._callbacks(instance))
         membership.assignment.pause(self._paused)
-        membership.tell_statistics(self.statistics)
         try:
             await membership.start()
         except BaseException:
@@ -300,11 +298,23 @@ class AsyncPushConsumer(Replier):
             consumption=ConcurrentConsumption(
                 self._consume, offsets, rejections, instance.clock, self.options
             ),
+            statistics=self.statistics,
+            callbacks=self._callbacks(instance),
         )
 
     def _orderly(self, instance: ClientInstance) -> _Membership:
         offsets = OffsetStore(instance, self.consumer_group, locked=True)
-        keeper = LockKeeper(instance, self.consumer_group)
+
+        def on_lost(queue: MessageQueue) -> None:
+            membership.assignment.on_lock_lost(queue)
+
+        async def on_regained(queue: MessageQueue) -> None:
+            await membership.assignment.on_lock_regained(queue)
+
+        def on_free() -> None:
+            membership.request_rebalance()
+
+        keeper = LockKeeper(instance, self.consumer_group, on_lost=on_lost, on_regained=on_regained)
         consumption = OrderlyConsumption(
             self._consume,
             offsets,
@@ -321,8 +331,10 @@ class AsyncPushConsumer(Replier):
             offsets=offsets,
             consumption=consumption,
             on_failure=keeper.on_pull_failed,
+            statistics=self.statistics,
+            order=LockedQueues(keeper, consumption, offsets, on_free=on_free),
+            callbacks=self._callbacks(instance),
         )
-        membership.keep_in_order(OrderedQueues(keeper, consumption, offsets))
         return membership
 
     def _callbacks(self, instance: ClientInstance) -> AssignmentCallbacks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee_client.consuming.order.queue_lock import TRUST_MS, QueueLock
+from aerobee_client.consuming.order.lock_keeper import TRUST_MS, QueueLock
 from support.clock.manual_clock import ManualClock
 
 ADDRESS = "10.0.0.11:10911"

@@ -17,7 +17,7 @@ from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_table import OffsetTable, Taken
-from aerobee_client.consuming.order.ordered_queues import OrderedQueues
+from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.process_queue import Allowance, ProcessQueue
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
@@ -44,7 +44,8 @@ class Assignment:
     """The queues that this member owns.
 
     `pull(process_queue, queue_offset)` fills a process queue until it is dropped.
-    `request_rebalance` is called when a queue was lost between two rebalances.
+    `request_rebalance` is called when a queue was lost between two rebalances. With `order`, queues
+    are locked before they are pulled, and released as LockedQueues does.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class Assignment:
         *,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
         request_rebalance: Callable[[], None],
+        order: LockedQueues | None = None,
+        callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self._instance = instance
         self._offsets = offsets
@@ -69,29 +72,18 @@ class Assignment:
         self._pull = pull
         self._request_rebalance = request_rebalance
         self._handovers = Handovers(instance.clock)
-        self._order: OrderedQueues | None = None
+        self._order = order
         # Whether a broker, when last asked, did not list this client among the members.
         self.unregistered = False
         self._owned: dict[MessageQueue, _Owned] = {}
         self._paused: set[str | MessageQueue] = set()  # topics and queues
-        self._callbacks = AssignmentCallbacks()
+        self._callbacks = callbacks or AssignmentCallbacks()
         self._telling: set[asyncio.Task[None]] = set()
         self._for_all = _allowance(
             options.pull_threshold_for_all, options.pull_threshold_size_for_all
         )
         self._for_topic: dict[str, list[Allowance]] = {}
         self._resubscribed: set[str] = set()  # topics whose subscription has changed
-
-    def keep_in_order(self, order: OrderedQueues) -> None:
-        """Lock queues before they are pulled, and release them as OrderedQueues does.
-
-        Call before the first rebalance.
-        """
-        self._order = order
-
-    def tell(self, callbacks: AssignmentCallbacks) -> None:
-        """Register rebalance callbacks. Call before the first rebalance."""
-        self._callbacks = callbacks
 
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)

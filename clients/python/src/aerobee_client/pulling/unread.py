@@ -55,7 +55,6 @@ class UnreadMessages:
         self._refusals: list[MqError] = []  # not raised by a poll yet
         self._changed = asyncio.Event()
         self._polling = False
-        offsets.listen(self.settle)
 
     def start(self) -> None: ...
 

@@ -20,10 +20,10 @@ from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import Accumulator, Batch, BatchKey, SingleSend, fail
 from aerobee_client.sending.budget import Budget
-from aerobee_client.sending.inbox import Arrival
+from aerobee_client.sending.cross_thread_queue import QueuedSend
 from aerobee_client.sending.one_way import OneWaySends
 from aerobee_client.sending.order.ordered_sends import OrderedSends
-from aerobee_client.sending.order.way import Way
+from aerobee_client.sending.order.queue_choice import SendOrdering
 from aerobee_client.sending.sender import Sender
 
 log = logging.getLogger(__name__)
@@ -117,10 +117,12 @@ class SingleSends:
         left_s = (send.deadline_ms - self._clock.monotonic_ms()) / 1000
         return await self._deliver_alone(send, queue, left_s)
 
-    async def send_in_order(self, message: Message, way: Way, timeout_s: float) -> SendResult:
+    async def send_in_order(
+        self, message: Message, ordering: SendOrdering, timeout_s: float
+    ) -> SendResult:
         """Send a message that keeps an order."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
-        self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
+        self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
@@ -129,27 +131,29 @@ class SingleSends:
         future.add_done_callback(_log_failure)
         await self.start_later(send, queue, is_one_way=True)
 
-    async def post_in_order(self, message: Message, way: Way, timeout_s: float) -> None:
+    async def post_in_order(
+        self, message: Message, ordering: SendOrdering, timeout_s: float
+    ) -> None:
         """Send a message that keeps an order one-way: see `post`."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         future.add_done_callback(_log_failure)
-        send = self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
+        send = self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
         if send.ready is not None:
             await send.ready.wait()
         if future.done():
             future.result()
 
-    def accept(self, arrival: Arrival, *, has_room: bool = False) -> None:
+    def accept(self, queued: QueuedSend, *, has_room: bool = False) -> None:
         """Start a send without waiting. Its future gets the outcome.
 
         Without room it fails with FLOW_CONTROL. `has_room`: whether it has already taken its share
         of the budget.
         """
-        message, queue, way, timeout_s, future, is_alone = arrival
+        message, queue, ordering, timeout_s, future, is_alone = queued
         try:
-            if way is not None:
+            if ordering is not None:
                 outgoing = self._sender.prepare(message)
-                self.ordered.accept(outgoing, way, timeout_s, future, has_room=has_room)
+                self.ordered.accept(outgoing, ordering, timeout_s, future, has_room=has_room)
                 return
             send = self._sender.single(message, queue, timeout_s, future)
         except Exception as error:  # may be any error, such as a wrong type

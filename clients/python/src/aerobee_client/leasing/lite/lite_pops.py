@@ -9,9 +9,8 @@ from aerobee.broker.v1 import lite_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.leasing.lite.subscription import LiteSubscription
-from aerobee_client.leasing.receiving.answers import Answer, Batch
+from aerobee_client.leasing.receiving.answers import Answer, Batch, Source
 from aerobee_client.leasing.receiving.pops import Attempt, Receive
-from aerobee_client.leasing.receiving.receive_line import Source
 from aerobee_wire import rpcs
 from aerobee_wire.queues.lite import line_of
 from aerobee_wire.status import MqError

@@ -11,8 +11,8 @@ from aerobee.broker.v1 import message_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.transport import Q, R
-from aerobee_client.leasing.receiving.answers import Answer, Batch
-from aerobee_client.leasing.receiving.receive_line import RETRY_S, Source
+from aerobee_client.leasing.receiving.answers import Answer, Batch, Source
+from aerobee_client.leasing.receiving.receive_waiters import RETRY_S
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError

@@ -1,6 +1,6 @@
 """Keep the messages of one queue that are consumed one after the other.
 
-They form a single line, or one line per message group. Pure; uses neither brokers nor threads.
+They form a single ordered group, or one per message group. Uses neither brokers nor threads.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
-from aerobee_client.consuming.order.queue_lock import QueueLock
+from aerobee_client.consuming.order.lock_keeper import QueueLock
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
 
 
-class Line:
+class OrderedGroup:
     """Messages that are consumed one after the other.
 
     `waiting`: the next message first; a message that fails stays first. `consumed`: without
@@ -52,7 +52,7 @@ class Line:
         self.busy = True
 
     def end(self) -> bool:
-        """End a run. Return True if the line was rolled back since the run began."""
+        """End a batch. Return True if the group was rolled back since the batch began."""
         self.busy = False
         rolled_back, self._rolled_back = self._rolled_back, False
         return rolled_back
@@ -101,7 +101,7 @@ class Line:
         self._rolled_back = self.busy
 
     def suspend(self, delay_s: float, resume: Callable[[], None]) -> None:
-        """Suspend the line for `delay_s`, then call `resume`."""
+        """Suspend the group for `delay_s`, then call `resume`."""
 
         def over() -> None:
             self._suspension = None
@@ -117,11 +117,11 @@ class Line:
             self._suspension = None
 
 
-class QueueInOrder:
-    """The lines of one process queue.
+class OrderedQueue:
+    """The ordered groups of one process queue.
 
-    `before` belongs to an earlier process queue of the same message queue. No line begins while one
-    of its lines runs.
+    `before` belongs to an earlier process queue of the same message queue. No group begins while
+    one of its groups runs.
     """
 
     def __init__(
@@ -129,39 +129,39 @@ class QueueInOrder:
         process_queue: ProcessQueue,
         lock: QueueLock,
         key_of: Callable[[ReceivedMessage], str],
-        before: QueueInOrder | None,
+        before: OrderedQueue | None,
     ) -> None:
         self.process_queue = process_queue
         self.lock = lock
         self._key_of = key_of
         self._before = before
-        self._lines: dict[str, Line] = {}
+        self._groups: dict[str, OrderedGroup] = {}
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopped = False
 
-    def lines(self) -> list[Line]:
-        return list(self._lines.values())
+    def groups(self) -> list[OrderedGroup]:
+        return list(self._groups.values())
 
-    def add(self, messages: Sequence[ReceivedMessage]) -> list[Line]:
-        """Append `messages` to their lines. Return these lines."""
-        grown: dict[str, Line] = {}
+    def add(self, messages: Sequence[ReceivedMessage]) -> list[OrderedGroup]:
+        """Append `messages` to their groups. Return these groups."""
+        grown: dict[str, OrderedGroup] = {}
         for message in messages:
             key = self._key_of(message)
-            line = grown.get(key)
-            if line is None:
-                line = grown[key] = self._lines.setdefault(key, Line(key))
-            line.waiting.append(message)
+            group = grown.get(key)
+            if group is None:
+                group = grown[key] = self._groups.setdefault(key, OrderedGroup(key))
+            group.waiting.append(message)
         return list(grown.values())
 
-    def line_of(self, message: ReceivedMessage) -> Line | None:
-        return self._lines.get(self._key_of(message))
+    def group_of(self, message: ReceivedMessage) -> OrderedGroup | None:
+        return self._groups.get(self._key_of(message))
 
-    def drop_if_over(self, line: Line) -> None:
-        """Remove a line without messages: there may be as many lines as message groups."""
-        if line.is_over and self._lines.get(line.key) is line:
-            del self._lines[line.key]
+    def drop_if_over(self, group: OrderedGroup) -> None:
+        """Remove a group without messages: there may be one for each message group."""
+        if group.is_over and self._groups.get(group.key) is group:
+            del self._groups[group.key]
 
     # ---- what runs ----
 
@@ -171,7 +171,7 @@ class QueueInOrder:
 
     @property
     def is_open(self) -> bool:
-        """True if lines may begin, apart from the lock."""
+        """True if groups may begin, apart from the lock."""
         return self._is_wanted() and not (self._before is not None and self._before.is_busy)
 
     def may_go_on(self) -> bool:
@@ -181,23 +181,23 @@ class QueueInOrder:
     def _is_wanted(self) -> bool:
         return not (self._stopped or self.process_queue.dropped or self.process_queue.paused)
 
-    def begin(self, line: Line) -> None:
-        line.begin()
+    def begin(self, group: OrderedGroup) -> None:
+        group.begin()
         self._under_way += 1
         self._idle.clear()
 
-    def end(self, line: Line) -> bool:
-        """End a run of a line. Return True if the line was rolled back since it began."""
+    def end(self, group: OrderedGroup) -> bool:
+        """End a batch of a group. Return True if the group was rolled back since it began."""
         self._under_way -= 1
         if not self._under_way:
             self._idle.set()
-        return line.end()
+        return group.end()
 
     def stop(self) -> None:
-        """Begin no more lines. A running line ends after the message that the listener has."""
+        """Begin no more groups. A running group ends after the message that the listener has."""
         self._stopped = True
-        for line in self._lines.values():
-            line.stop_waiting()
+        for group in self._groups.values():
+            group.stop_waiting()
 
     async def until_idle(self) -> None:
         if self._before is not None:

@@ -15,51 +15,51 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.sending.accumulator import AnyFuture, fail
 from aerobee_client.sending.budget import Budget
-from aerobee_client.sending.order.way import Way
+from aerobee_client.sending.order.queue_choice import SendOrdering
 from aerobee_wire.status import MqError
 
 
-class Arrival(NamedTuple):
+class QueuedSend(NamedTuple):
     """A send queued from another thread.
 
-    `queue` is the chosen queue. `way` has the ordering options; None if the send is not ordered.
-    `future` gets the outcome. With `is_alone`, the send does not share its request.
+    `queue` is the chosen queue. `ordering` has the ordering options; None if the send is not
+    ordered. `future` gets the outcome. With `is_alone`, the send does not share its request.
     """
 
     message: Message
     queue: MessageQueue | None
-    way: Way | None
+    ordering: SendOrdering | None
     timeout_s: float
     future: AnyFuture
     is_alone: bool = False
 
 
-# Makes an Arrival from an iterable of its fields, without running Python code.
-arrival_of = partial(tuple.__new__, Arrival)
+# Makes a QueuedSend from an iterable of its fields, without running Python code.
+queued_send = partial(tuple.__new__, QueuedSend)
 # Schedules a function on the event loop. Raises if there is no loop.
 Wake = Callable[[Callable[[], None]], None]
 
 
-class Inbox:
+class CrossThreadQueue:
     """A queue of sends. `accept` starts a send that has taken its room; it runs on the loop."""
 
-    def __init__(self, budget: Budget, accept: Callable[[Arrival], None]) -> None:
+    def __init__(self, budget: Budget, accept: Callable[[QueuedSend], None]) -> None:
         self._budget = budget
         self._accept = accept
-        self._arrivals: deque[Arrival] = deque()
+        self._sends: deque[QueuedSend] = deque()
         self._is_woken = False
 
-    def put(self, arrival: Arrival, wake: Wake) -> bool:
+    def put(self, send: QueuedSend, wake: Wake) -> bool:
         """Queue a send if there is room for it, and wake the loop. Return whether there was room.
 
         `wake`: see Wake. If it raises, this raises the same error, and no send is started.
         """
-        if not self._budget.try_take(arrival.message.size):
+        if not self._budget.try_take(send.message.size):
             return False
-        self._append(arrival, wake)
+        self._append(send, wake)
         return True
 
-    def put_later(self, arrival: Arrival, wake: Wake, *, block: bool) -> None:
+    def put_later(self, send: QueuedSend, wake: Wake, *, block: bool) -> None:
         """Queue a send as soon as there is room.
 
         The send fails with FLOW_CONTROL if there is not enough room within its timeout; without
@@ -69,16 +69,16 @@ class Inbox:
             if not block:
                 raise self._budget.full()
             began_s = time.monotonic()
-            self._budget.take_in_thread(arrival.message.size, arrival.timeout_s)
+            self._budget.take_in_thread(send.message.size, send.timeout_s)
         except MqError as error:
-            arrival.future.set_exception(error)
+            send.future.set_exception(error)
             return
         waited_s = time.monotonic() - began_s
-        left_s = max(0.0, arrival.timeout_s - waited_s)
-        self._append(arrival._replace(timeout_s=left_s), wake)
+        left_s = max(0.0, send.timeout_s - waited_s)
+        self._append(send._replace(timeout_s=left_s), wake)
 
-    def _append(self, arrival: Arrival, wake: Wake) -> None:
-        self._arrivals.append(arrival)
+    def _append(self, send: QueuedSend, wake: Wake) -> None:
+        self._sends.append(send)
         if not self._is_woken:
             self._is_woken = True
             try:
@@ -90,19 +90,19 @@ class Inbox:
 
     def empty(self) -> None:
         """Start all queued sends. Runs on the loop, and after its end to fail late sends."""
-        for arrival in self._take_all():
-            self._accept(arrival)
+        for send in self._take_all():
+            self._accept(send)
 
     def _refuse(self, error: BaseException) -> None:
-        for arrival in self._take_all():
-            self._budget.give_back(1, arrival.message.size)
-            fail(arrival.future, error)
+        for send in self._take_all():
+            self._budget.give_back(1, send.message.size)
+            fail(send.future, error)
 
-    def _take_all(self) -> Iterator[Arrival]:
+    def _take_all(self) -> Iterator[QueuedSend]:
         self._is_woken = False
-        while self._arrivals:
+        while self._sends:
             try:
-                arrival = self._arrivals.popleft()
+                send = self._sends.popleft()
             except IndexError:  # another thread has taken the last one
                 return
-            yield arrival
+            yield send

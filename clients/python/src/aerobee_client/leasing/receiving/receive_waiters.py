@@ -1,8 +1,8 @@
 """Queue the receives of one client that wait for messages of several sources.
 
 A source is a topic at a broker. Each source gets one call that its broker holds, independently of
-the number of receives that wait. Without ordering, the call is a pop, whose messages any receive of
-the line may get. If none waits any more, the messages are returned at once, without counting an
+the number of receives that wait. Without ordering, the call is a pop, whose messages any of these
+receives may get. If none waits any more, the messages are returned at once, without counting an
 attempt. With ordering, the call is a notification, and one receive goes to that source to pop. If a
 receive gets its maximum number of messages, two more receives go to the source, because it may have
 more. A burst therefore reaches n receives in log n rounds.
@@ -18,9 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.receiving.answers import Answer
-from aerobee_wire.handles.receipt_handle import ReceiptHandle
+from aerobee_client.leasing.receiving.answers import Popped, Source
 from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
@@ -31,41 +29,7 @@ HELD_S = 1.0
 LEAST_HELD_S = 0.05  # for a held call
 
 
-class Source(NamedTuple):
-    topic: str
-    broker_name: str
-
-
-class Popped(NamedTuple):
-    """Messages on lease: `start` to before `stop` of an answer of this source.
-
-    The lease ends at `until_ms` of the client's monotonic clock.
-    """
-
-    source: Source
-    answer: Answer
-    until_ms: int
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-    def messages(self) -> list[LeasedMessage]:
-        """Return the messages. Raises MESSAGE_CORRUPTED."""
-        return self.answer.messages(self.start, self.stop, self.until_ms)
-
-    def handles(self) -> list[ReceiptHandle]:
-        return self.answer.handles(self.start, self.stop)
-
-    def split(self, count: int) -> tuple[Popped, Popped]:
-        """Split off the first `count` messages."""
-        middle = min(self.start + count, self.stop)
-        return self._replace(stop=middle), self._replace(start=middle)
-
-
-class Wanted(NamedTuple):
+class ReceiveRequest(NamedTuple):
     """How many messages a waiting receive may get, and until when it waits, in the loop's time."""
 
     max_messages: int
@@ -78,12 +42,12 @@ Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
 # Returns whether a source that failed has messages now. Raises MqError while it fails.
 Probe = Callable[[Source], Awaitable[bool]]
 # Where to pop, or what was popped; None after the deadline.
-Found = Source | Popped | None
+ReceiveOutcome = Source | Popped | None
 
 
 @dataclass(slots=True)
 class _State:
-    """The state of a source in a line. Times are the loop's."""
+    """The state of a source. Times are the loop's."""
 
     visited: int = 0  # number of the last visit
     asking: asyncio.Task[None] | None = None
@@ -95,14 +59,15 @@ class _State:
     probing: asyncio.Task[None] | None = None
 
 
-class ReceiveLine:
-    """A line of receives. `give_back` gets messages that no receive wants."""
+class ReceiveWaiters:
+    """The receives that wait, longest first. `give_back` gets messages that no receive wants."""
 
     def __init__(self, ask: Ask, probe: Probe, give_back: Callable[[Popped], None]) -> None:
         self._ask = ask
         self._probe = probe
         self._give_back = give_back
-        self._waiting: dict[asyncio.Future[Found], Wanted] = {}  # the longest wait first
+        # The longest wait first.
+        self._waiting: dict[asyncio.Future[ReceiveOutcome], ReceiveRequest] = {}
         self._states: dict[Source, _State] = {}
         self._numbers = itertools.count(1)  # numbers of visits
 
@@ -158,10 +123,10 @@ class ReceiveLine:
         if self._anyone_waits() and not state.visits:
             self._listen(source)
 
-    async def wait(self, sources: Sequence[Source], wanted: Wanted) -> Found:
+    async def wait(self, sources: Sequence[Source], wanted: ReceiveRequest) -> ReceiveOutcome:
         """Wait for a source to visit, or for messages; None after the deadline."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Found] = loop.create_future()
+        future: asyncio.Future[ReceiveOutcome] = loop.create_future()
         self._waiting[future] = wanted
         for source in sources:
             if not self._state(source).visits:
@@ -308,25 +273,25 @@ class ReceiveLine:
             future.set_result(self.visit(source))
         return count
 
-    def _next(self) -> asyncio.Future[Found] | None:
+    def _next(self) -> asyncio.Future[ReceiveOutcome] | None:
         """Return the longest wait that has no result yet."""
         return next((future for future in self._waiting if not future.done()), None)
 
     def _anyone_waits(self) -> bool:
         return self._next() is not None
 
-    def _wanted(self) -> Wanted | None:
+    def _wanted(self) -> ReceiveRequest | None:
         """Return the size of the longest wait and the deadline of the last one."""
         waiting = [wanted for future, wanted in self._waiting.items() if not future.done()]
         if not waiting:
             return None
-        return Wanted(waiting[0].max_messages, max(wanted.deadline_s for wanted in waiting))
+        return ReceiveRequest(waiting[0].max_messages, max(wanted.deadline_s for wanted in waiting))
 
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _resolve(future: asyncio.Future[Found], found: Found) -> None:
+def _resolve(future: asyncio.Future[ReceiveOutcome], found: ReceiveOutcome) -> None:
     if not future.done():
         future.set_result(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.order.lock_keeper import LockKeeper
@@ -19,34 +19,30 @@ from aerobee_client.message_queue import MessageQueue
 log = logging.getLogger(__name__)
 
 
-class OrderedQueues:
+class LockedQueues:
+    """The queues that a member has locked.
+
+    `on_free` is called when a queue is released that was requested again in the meantime.
+    """
+
     def __init__(
-        self, keeper: LockKeeper, consumption: OrderlyConsumption, offsets: OffsetStore
+        self,
+        keeper: LockKeeper,
+        consumption: OrderlyConsumption,
+        offsets: OffsetStore,
+        *,
+        on_free: Callable[[], None],
     ) -> None:
         self._keeper = keeper
         self._consumption = consumption
         self._offsets = offsets
-        self._on_free: Callable[[], None] = lambda: None
+        self._on_free = on_free
         self.on_link = keeper.on_link
         self.start = keeper.start
         # After the last queue is released: its lock is renewed while the listener runs.
         self.close = keeper.close
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._wanted: set[MessageQueue] = set()
-
-    def listen(
-        self,
-        *,
-        on_lost: Callable[[MessageQueue], None],
-        on_regained: Callable[[MessageQueue], Awaitable[None]],
-        on_free: Callable[[], None],
-    ) -> None:
-        """Register callbacks before start: see LockKeeper.listen.
-
-        `on_free` is called when a queue is released that was requested again in the meantime.
-        """
-        self._keeper.listen(on_lost, on_regained)
-        self._on_free = on_free
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         """Lock queues. Return those of `queues` that this member may pull now."""

@@ -1,10 +1,13 @@
-"""Select the queue of a topic that stores a message. RocketMQ has the same three selectors."""
+"""Choose the queue of a topic that stores a message, and decide whether its send is ordered.
+
+The selectors are the three that RocketMQ has.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
@@ -125,3 +128,47 @@ class SelectMachineRoom:
     def _is_in_room(self, broker_name: str) -> bool:
         room, end, _ = broker_name.partition(_ROOM_END)
         return bool(end) and room in self._rooms
+
+
+class SendOrdering(NamedTuple):
+    """The ordering options of a send.
+
+    `selector` is None for a message group or lite topic. `block`: whether it waits for room. With
+    `is_alone`, the send does not share its request.
+    """
+
+    selector: Selector | None = None
+    block: bool = True
+    is_one_way: bool = False
+    is_alone: bool = False
+
+
+class QueueChoice(NamedTuple):
+    """The arguments of a call that choose the queue."""
+
+    queue: MessageQueue | None = None
+    selector: Selector | None = None
+
+    def ordering(
+        self,
+        message: Message,
+        *,
+        block: bool = True,
+        is_one_way: bool = False,
+        is_alone: bool = False,
+    ) -> SendOrdering | None:
+        """Return the ordering options of a message; None if it is not ordered.
+
+        Raises INVALID_PARAMETER if more than one of queue, selector, and message group or lite
+        topic is given.
+        """
+        if self.selector is None and not message.order_key:
+            return None
+        if self.queue is not None or (self.selector is not None and message.order_key):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                "message_group, lite_topic, queue and selector each choose the queue: give one of "
+                "them",
+                about="queue" if self.queue is not None else "selector",
+            )
+        return SendOrdering(self.selector, block, is_one_way, is_alone)
