@@ -34,13 +34,10 @@ if TYPE_CHECKING:
     from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
     from aerobee_client.options.consumer import MessageModel
-    from aerobee_client.options.lite_consumer import OffsetOption
-    from aerobee_client.options.reading import ConsumeFromWhere
-    from aerobee_client.options.subscription import Sql
-    from aerobee_client.plain_producer import Producer
-    from aerobee_client.plain_pull_consumer import PullConsumer
-    from aerobee_client.producer import AsyncProducer
-    from aerobee_client.pull_consumer import AsyncPullConsumer
+    from aerobee_client.options.lease_consumer import OffsetOption
+    from aerobee_client.options.reading import ConsumeFromWhere, Sql
+    from aerobee_client.producer import AsyncProducer, Producer
+    from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
         DroppedReplies,
@@ -121,9 +118,8 @@ _MODULES = {
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options.consumer": ("MessageModel",),
-    "options.lite_consumer": ("OffsetOption",),
-    "options.reading": ("ConsumeFromWhere",),
-    "options.subscription": ("Sql",),
+    "options.lease_consumer": ("OffsetOption",),
+    "options.reading": ("ConsumeFromWhere", "Sql"),
     "observing.interceptors": ("Failure", "Interceptor"),
     "observing.statistics": ("ConsumerStatistics", "ProducerStatistics"),
     "errors": (
@@ -141,10 +137,8 @@ _MODULES = {
     "lite_simple_consumer": ("AsyncLiteSimpleConsumer", "LiteSimpleConsumer"),
     "message": ("AddedProperty", "Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
-    "plain_producer": ("Producer",),
-    "plain_pull_consumer": ("PullConsumer",),
-    "producer": ("AsyncProducer",),
-    "pull_consumer": ("AsyncPullConsumer",),
+    "producer": ("AsyncProducer", "Producer"),
+    "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": (
         "DroppedReplies",

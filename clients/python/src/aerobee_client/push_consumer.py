@@ -16,10 +16,9 @@ from datetime import timedelta
 from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.fifo_warning import FifoWarning
+from aerobee_client.cluster.order_warning import FifoWarning
 from aerobee_client.cluster.transport import Transport
-from aerobee_client.consuming.broadcast.local_offsets import LocalOffsets
-from aerobee_client.consuming.broadcast.pass_over import PassOver
+from aerobee_client.consuming.broadcasting import LocalOffsets, PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import BatchListener, Listener, consume_of
 from aerobee_client.consuming.membership import Membership
@@ -37,10 +36,9 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
-from aerobee_client.options.bounds import FOREVER_S, check_duration
+from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
-from aerobee_client.options.names import with_settings
-from aerobee_client.options.subscription import Sql
+from aerobee_client.options.reading import Sql
 from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
@@ -437,7 +435,7 @@ def _parts_of(
     file = None
     if options.offset_file is not None:
         # Its lock works on Unix only, so it is imported only if a file is used.
-        from aerobee_client.consuming.broadcast.offset_file import OffsetFile
+        from aerobee_client.consuming.offset_file import OffsetFile
 
         file = OffsetFile(options.offset_file)
     return LocalOffsets(file), PassOver(options.broadcast_attempts)

@@ -23,8 +23,7 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message
 from aerobee_client.observing.hooks import tell
 from aerobee_client.options.producer import ProducerSettings
-from aerobee_client.plain_producer import ProducerFacade
-from aerobee_client.producer import AsyncProducer
+from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import LoopThread
 from aerobee_client.runtime.fork import PROCESS

@@ -11,8 +11,8 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.cross_thread_queue import QueuedSend
-from aerobee_client.sending.one_way import WINDOW
 from aerobee_client.sending.order.queue_choice import SendOrdering
+from aerobee_client.sending.single_sends import WINDOW
 from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster

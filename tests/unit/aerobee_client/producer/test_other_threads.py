@@ -14,8 +14,7 @@ import pytest
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
-from aerobee_client.plain_producer import ProducerFacade
-from aerobee_client.producer import AsyncProducer
+from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.callbacks import ThreadFuture

@@ -11,8 +11,7 @@ import pytest
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.plain_pull_consumer import PullConsumer
-from aerobee_client.pull_consumer import AsyncPullConsumer
+from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
 from aerobee_client.runtime.facade import StartedFacade
 from support.client.consumer_group import TOPIC, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster

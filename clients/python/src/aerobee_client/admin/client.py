@@ -14,7 +14,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import numbers_fit
-from aerobee_client.admin.diverged.calls import DivergedAdmin
+from aerobee_client.admin.diverged import DivergedAdmin
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.lite import LiteAdmin
 from aerobee_client.admin.topics import TopicAdmin

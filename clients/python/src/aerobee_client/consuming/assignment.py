@@ -23,7 +23,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.options.consumer import MessageModel
 from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
-from aerobee_client.rebalance.handovers import Handovers
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
@@ -32,6 +32,34 @@ log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
 DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
+WAIT_MS = 2_000  # for a queue that another member has not released yet
+
+
+class Handovers:
+    """Limits how long this member waits for queues that another member has not released yet.
+
+    The previous owner commits its offset when it learns of the rebalance, within a second. It may
+    not do so, because it hangs or is older than these handovers. The wait therefore ends after
+    WAIT_MS.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_ms: dict[MessageQueue, int] = {}
+
+    def awaits(self, queue: MessageQueue) -> bool:
+        """Return whether to wait for the release of `queue`, up to WAIT_MS after the first call."""
+        now_ms = self._clock.monotonic_ms()
+        return now_ms - self._since_ms.setdefault(queue, now_ms) < WAIT_MS
+
+    def end(self, queue: MessageQueue) -> None:
+        self._since_ms.pop(queue, None)
+
+    def end_others(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """End the waits for queues of `topic` that are not in `queues`."""
+        for queue in list(self._since_ms):
+            if queue.topic == topic and queue not in queues:
+                self.end(queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import tell
 from aerobee_client.observing.statistics import ConsumerStatistics
-from aerobee_client.options.pull_consumer import PullConsumerOptions
+from aerobee_client.options.consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
 from aerobee_client.pulling.pull_offsets import PullOffsets
 from aerobee_client.pulling.queue_offsets import bounds

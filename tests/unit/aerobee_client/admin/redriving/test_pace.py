@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_client.admin.redriving.pace import Pace
+from aerobee_client.admin.redriving.run import Pace
 
 
 def test_pace_keeps_the_rate() -> None:

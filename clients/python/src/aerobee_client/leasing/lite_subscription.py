@@ -17,7 +17,7 @@ from aerobee.broker.v1 import lite_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import readable_queues
 from aerobee_client.leasing.lease_calls import LeaseCalls
-from aerobee_client.options.lite_consumer import OffsetOption, OnEvicted
+from aerobee_client.options.lease_consumer import OffsetOption, OnEvicted
 from aerobee_wire import rpcs
 from aerobee_wire.queues.lite import check_name
 from aerobee_wire.status import Code, MqError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_client.admin.diverged import rules
-from aerobee_client.admin.diverged.rules import Kind
+from aerobee_client.admin import diverged
+from aerobee_client.admin.diverged import Kind
 from aerobee_wire import properties as names
 from aerobee_wire.record import Record, decode, encode
 
@@ -68,13 +68,13 @@ def record(topic: str, queue_id: int = 3, **properties: str) -> Record:
 def test_a_record_is_told_by_where_it_lies(
     stored: Record, kind: Kind, place: tuple[str, int] | None
 ) -> None:
-    assert rules.kind_of(stored) is kind
+    assert diverged.kind_of(stored) is kind
     if place is not None:
-        assert (rules.topic_of(stored), rules.queue_of(stored)) == place
+        assert (diverged.topic_of(stored), diverged.queue_of(stored)) == place
 
 
 def test_a_message_is_sent_with_its_own_properties_and_where_it_was_cut() -> None:
-    sent = rules.properties_for(record("orders", KEYS="k", TAGS="t", MIN_OFFSET="0"), FROM)
+    sent = diverged.properties_for(record("orders", KEYS="k", TAGS="t", MIN_OFFSET="0"), FROM)
     assert sent == {
         "UNIQ_KEY": "A1", "color": "red", "KEYS": "k", "TAGS": "t", "RESENT_FROM": FROM,
     }  # fmt: skip
@@ -84,12 +84,12 @@ def test_a_message_is_sent_with_its_own_properties_and_where_it_was_cut() -> Non
 def test_a_message_without_a_message_id_gets_that_of_its_record() -> None:
     given = record("orders")
     bare = decode(encode(topic="orders", body=b"x"), 0)
-    assert rules.properties_for(given, FROM)["UNIQ_KEY"] == "A1"
-    assert rules.properties_for(bare, FROM)["UNIQ_KEY"] == bare.offset_message_id
+    assert diverged.properties_for(given, FROM)["UNIQ_KEY"] == "A1"
+    assert diverged.properties_for(bare, FROM)["UNIQ_KEY"] == bare.offset_message_id
 
 
 def test_a_committed_message_does_not_become_a_half_message_again() -> None:
-    sent = rules.properties_for(record("orders", TRAN_MSG="true", PGROUP="p"), FROM)
+    sent = diverged.properties_for(record("orders", TRAN_MSG="true", PGROUP="p"), FROM)
     assert "TRAN_MSG" not in sent
 
 
@@ -97,12 +97,12 @@ def test_what_waits_keeps_its_time_and_what_had_waited_does_not_wait_again() -> 
     waiting = record(
         "rmq_sys_wheel_timer", 0, REAL_TOPIC="orders", TIMER_DELAY_MS="50", TIMER_OUT_MS="1234"
     )
-    sent = rules.properties_for(waiting, FROM)
+    sent = diverged.properties_for(waiting, FROM)
     assert (sent["TIMER_DELIVER_MS"], "TIMER_DELAY_MS" in sent) == ("1234", False)
     level = record("SCHEDULE_TOPIC_XXXX", 1, REAL_TOPIC="orders", REAL_QID="5", DELAY="2")
-    assert rules.properties_for(level, FROM)["DELAY"] == "2"
+    assert diverged.properties_for(level, FROM)["DELAY"] == "2"
     delivered = record("orders", TIMER_DELIVER_MS="1234", TIMER_OUT_MS="1234", DELAY="2")
     assert (
         not {"TIMER_DELIVER_MS", "TIMER_OUT_MS", "DELAY"}
-        & rules.properties_for(delivered, FROM).keys()
+        & diverged.properties_for(delivered, FROM).keys()
     )

@@ -1,19 +1,30 @@
-"""Define the strategies that divide by counting. Pure.
+"""Divide the queues of a topic among the members of a group: pure functions.
+
+Every member calls a strategy with the same sorted lists and its own client id. The strategy returns
+the share of that member. Every strategy is deterministic, so the shares of all members are disjoint
+and cover all queues without any communication. Source: RocketMQ's AllocateMessageQueueStrategy.
 
 `queues` and `client_ids` are sorted, without duplicates, and `client_id` is one of `client_ids`.
 """
 
 from __future__ import annotations
 
+import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
 
 Queues = Sequence[MessageQueue]
 Clients = Sequence[str]
 # (client_id, queues, client_ids) → the share of client_id.
 Strategy = Callable[[str, Queues, Clients], list[MessageQueue]]
+
+
+VIRTUAL_NODES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +137,75 @@ def machine_room_nearby(
         return share
 
     return NamedStrategy(f"MACHINE_ROOM_NEARBY-{name_of(inner)}", strategy)
+
+
+def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
+    """Return a strategy that divides queues by a hash ring (CONSISTENT_HASH).
+
+    A membership change moves few queues. Each member has `virtual_nodes` positions on the ring. A
+    queue belongs to the first member at or after its own position.
+    """
+
+    def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        ring = sorted(
+            (_position(f"{member}-{node}"), member)
+            for member in client_ids
+            for node in range(virtual_nodes)
+        )
+        positions = [position for position, _ in ring]
+        return [
+            queue
+            for queue in queues
+            if ring[bisect_left(positions, _position(_key(queue))) % len(ring)][1] == client_id
+        ]
+
+    return NamedStrategy("CONSISTENT_HASH", strategy)
+
+
+def _key(queue: MessageQueue) -> str:
+    """Return the text that RocketMQ's clients hash too, so that they may join the same group."""
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )
+
+
+def _position(key: str) -> int:
+    """Return the first 4 bytes of the MD5, big-endian."""
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+NEARBY = "MACHINE_ROOM_NEARBY"
+_SIMPLE: dict[str, Callable[[], Strategy]] = {
+    "AVG": lambda: average,
+    "AVG_BY_CIRCLE": lambda: average_by_circle,
+    "CONSISTENT_HASH": consistent_hash,
+}
+NAMES = (*_SIMPLE, "CONFIG", "MACHINE_ROOM", *(f"{NEARBY}-{name}" for name in _SIMPLE), NEARBY)
+
+
+def by_name(name: str, room: str = "") -> Strategy:
+    """Return the strategy of that name. Raises INVALID_PARAMETER.
+
+    `room`: the room of the member, for strategies that divide by rooms.
+    """
+    if name in _SIMPLE:
+        return _SIMPLE[name]()
+    if name == "CONFIG":
+        raise _refusal(name, "it needs the member's queues: give rebalance.config([…])")
+    if name == "MACHINE_ROOM" or name.partition("-")[0] == NEARBY:
+        if not room:
+            raise _refusal(name, "give machine_room too, the room of this member")
+        if name == "MACHINE_ROOM":
+            return machine_room({room})
+        inner = name.partition("-")[2] or "AVG"
+        if inner in _SIMPLE:
+            return machine_room_nearby(_SIMPLE[inner]())
+    near = get_close_matches(name, NAMES, 1, 0.4)
+    known = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(NAMES)}"
+    raise _refusal(name, f"it is none of RocketMQ's: {known}")
+
+
+def _refusal(name: str, why: str) -> MqError:
+    return MqError(Code.INVALID_PARAMETER, f"strategy {name!r}: {why}", about="strategy")

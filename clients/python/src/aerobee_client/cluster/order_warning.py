@@ -1,4 +1,4 @@
-"""Warn if a consumer was made for ordered messages, but its brokers do not keep the order."""
+"""Warn of groups that do not consume in order what is meant to be consumed in order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.message_queue import MessageQueue
 from aerobee_wire import rpcs
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import MqError
@@ -15,7 +16,34 @@ from aerobee_wire.status import MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
-MESSAGE_TYPE = "message.type"  # an attribute of a topic
+MESSAGE_TYPE, FIFO = "message.type", "FIFO"  # an attribute of a topic
+
+
+class FifoWarning:
+    """Logs one warning per topic of the type FIFO that a concurrent consumer consumes.
+
+    Call it with the queues that the consumer acquired.
+    """
+
+    def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
+        self._instance = instance
+        self._consumer_group = consumer_group
+        self._known: set[str] = set()
+
+    async def __call__(self, queues: Iterable[MessageQueue]) -> None:
+        for topic in sorted({queue.topic for queue in queues} - self._known):
+            self._known.add(topic)
+            try:
+                route = await self._instance.routes.route(topic)
+            except MqError:
+                continue  # it was deleted
+            if any(data.attributes.get(MESSAGE_TYPE) == FIFO for data in route.queues):
+                log.warning(
+                    "%s consumes topic %s concurrently, whose messages are meant to be consumed in "
+                    "order (type FIFO): give the consumer orderly=True",
+                    self._consumer_group,
+                    topic,
+                )
 
 
 async def warn_without_order(

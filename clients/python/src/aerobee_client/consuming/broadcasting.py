@@ -1,6 +1,7 @@
-"""Keep the offsets of a broadcasting member, in memory or in a file.
+"""Keep the offsets of a broadcasting member, and handle the messages that its listener rejects.
 
-Brokers do not know these offsets, so they do not report the lag of such a group.
+Brokers do not know these offsets, so they do not report the lag of such a group. Rejected messages
+are retried in place and then skipped: a retry topic would deliver them to one member only.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Rejection, Rejections
+from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import MessageModel
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
-    from aerobee_client.consuming.broadcast.offset_file import OffsetFile
+    from aerobee_client.consuming.offset_file import OffsetFile
 
 log = logging.getLogger(__name__)
 
 
 class LocalOffsets(OffsetTable):
-    """The offsets of a broadcasting member. `file`: None to keep them as long as the consumer."""
+    """The offsets of a member. `file`: None to keep them in memory, as long as the consumer."""
 
     message_model = MessageModel.BROADCASTING
 
@@ -75,3 +78,40 @@ class LocalOffsets(OffsetTable):
                 log.warning("offsets not kept: %s", error)
             else:
                 self._written = offsets
+
+
+class PassOver(Rejections):
+    """Retries or skips rejected messages.
+
+    `attempts` is the maximum number of listener calls with one message. `passed_over` counts the
+    messages that were skipped since the start.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        self.passed_over = 0
+        self._attempts = attempts
+
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+        """Return True if the message is skipped, and False if it must be retried.
+
+        It is skipped at once if the listener wants it dead-lettered or is still processing it.
+        """
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        last = (
+            message.reconsume_times + 1 >= self._attempts
+            or rejection.delay_level < 0
+            or rejection.reason == CONSUME_TIMEOUT
+        )
+        if last:
+            self.passed_over += 1
+            log.error(
+                "%r passed over after %d attempts: %s: %s",
+                message,
+                message.reconsume_times + 1,
+                rejection.reason,
+                rejection.description,
+            )
+        done.set_result(last)
+        return done
+
+    async def drain(self) -> None: ...

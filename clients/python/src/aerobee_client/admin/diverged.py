@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 from aerobee.broker.v1 import message_pb2, replica_pb2
 
 from aerobee_client.admin import descriptions as d
-from aerobee_client.admin.diverged import rules
 from aerobee_client.admin.replicas import ReplicaAdmin
 from aerobee_wire import properties as names
-from aerobee_wire import rpcs
+from aerobee_wire import rpcs, topics
 from aerobee_wire.compression import compression_bits
 from aerobee_wire.record import BLANK, MAGIC_BLANK, CorruptRecord, Record, decode
 from aerobee_wire.status import Code, MqError
@@ -20,6 +20,95 @@ QUERIES_AT_ONCE = 32
 SEND_MESSAGES, SEND_BYTES = 256, 1 << 20  # limits of one request, which stores all or none
 SEND_S = 30.0  # a replica may join, or be elected, in the meantime
 _PRODUCER_GROUP = "aerobee-diverged"
+
+
+class Kind(StrEnum):
+    """The kind of a record that was cut off.
+
+    A HALF_MESSAGE is not sent again: only its producer knows whether to commit its transaction. An
+    INTERNAL record belongs to a journal about other records. The log that remains has its own.
+    """
+
+    MESSAGE = "message"
+    DELAYED = "delayed"
+    RETRY = "retry"
+    DEAD_LETTER = "dead letter"
+    HALF_MESSAGE = "half message"
+    INTERNAL = "internal"
+
+
+_WAITING = frozenset({topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC})
+
+# Properties of the path of a message through the log that was cut.
+_DROPPED = frozenset(
+    {
+        names.REAL_TOPIC,
+        names.REAL_QUEUE_ID,
+        names.WAIT,
+        names.MIN_OFFSET,
+        names.MAX_OFFSET,
+        names.POP_CHECK_POINT,
+        names.FIRST_POP_TIME,
+        names.TRANSACTION_PREPARED,
+        names.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        names.TRANSACTION_CHECK_TIMES,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_OUT_MS,
+    }
+)
+
+
+def kind_of(record: Record) -> Kind:
+    topic, properties = record.topic, record.properties
+    if topic == topics.HALF_TOPIC:
+        return Kind.HALF_MESSAGE
+    if topic in _WAITING:
+        if names.TIMER_DELETE_UNIQUE_KEY in properties or names.REAL_TOPIC not in properties:
+            return Kind.INTERNAL  # a recall, or a record that does not wait
+        real = properties[names.REAL_TOPIC]
+        return Kind.RETRY if topics.is_retry(real) else Kind.DELAYED
+    if topics.is_system(topic):
+        return Kind.INTERNAL
+    if topics.is_retry(topic):
+        return Kind.RETRY
+    return Kind.DEAD_LETTER if topics.is_dead_letter(topic) else Kind.MESSAGE
+
+
+def topic_of(record: Record) -> str:
+    """Return the topic of the message, or its destination."""
+    return record.properties.get(names.REAL_TOPIC) or record.topic
+
+
+def queue_of(record: Record) -> int:
+    """Return the queue of that topic."""
+    real = names.whole_number(record.properties.get(names.REAL_QUEUE_ID, ""))
+    waits = names.REAL_TOPIC in record.properties
+    return real if waits and real is not None else record.queue_id
+
+
+def message_id_of(record: Record) -> str:
+    return record.properties.get(names.UNIQUE_KEY) or record.offset_message_id
+
+
+def properties_for(record: Record, resent_from: str) -> dict[str, str]:
+    """Return the properties to send.
+
+    They are those of the message, its message id, and the place of the cut. A message that waits
+    for a time keeps the time. A message that waits for a delay level waits again. A message that
+    had already waited does not wait again.
+    """
+    given = record.properties
+    kept = {name: value for name, value in given.items() if name not in _DROPPED}
+    if record.topic == topics.TIMER_TOPIC and names.TIMER_OUT_MS in given:
+        kept[names.TIMER_DELIVER_MS] = given[names.TIMER_OUT_MS]
+    elif record.topic not in _WAITING:
+        kept.pop(names.TIMER_DELIVER_MS, None)
+    if record.topic != topics.SCHEDULE_TOPIC:
+        kept.pop(names.DELAY, None)
+    # First, because the broker's fast path looks for it there.
+    unique = {names.UNIQUE_KEY: message_id_of(record)}
+    return unique | kept | unique | {names.RESENT_FROM: resent_from}
 
 
 class DivergedAdmin(ReplicaAdmin):
@@ -79,8 +168,8 @@ class DivergedAdmin(ReplicaAdmin):
             replica_pb2.ReadDivergedRequest(name=file.name, position=position),
         )
         records, corrupted = _records(answer.data)
-        kinds = [(rules.kind_of(record), record) for record in records]
-        messages = [(kind, record) for kind, record in kinds if kind is not rules.Kind.INTERNAL]
+        kinds = [(kind_of(record), record) for record in records]
+        messages = [(kind, record) for kind, record in kinds if kind is not Kind.INTERNAL]
         stored = await self._stored([record for _, record in messages])
         return d.DivergedPage(
             next_position=position + len(answer.data),
@@ -137,7 +226,7 @@ class DivergedAdmin(ReplicaAdmin):
 
         async def found(record: Record, topic: str) -> bool:
             request = message_pb2.QueryMessagesRequest(
-                topic=topic, key=rules.message_id_of(record), unique=True
+                topic=topic, key=message_id_of(record), unique=True
             )
             async with slots:
                 answers = await self._brokers.ask_each(masters, rpcs.QUERY_MESSAGES, request)
@@ -149,7 +238,7 @@ class DivergedAdmin(ReplicaAdmin):
 
         async def is_stored(record: Record) -> bool:
             # While it waits, it is in another topic.
-            places = sorted({rules.topic_of(record), record.topic})
+            places = sorted({topic_of(record), record.topic})
             return any([await found(record, topic) for topic in places])
 
         return list(await asyncio.gather(*map(is_stored, records)))
@@ -170,16 +259,16 @@ def _records(data: bytes) -> tuple[list[Record], int]:
     return found, corrupted
 
 
-def _described(kind: rules.Kind, record: Record, is_stored: bool) -> d.DivergedMessage:
+def _described(kind: Kind, record: Record, is_stored: bool) -> d.DivergedMessage:
     properties = record.properties
     return d.DivergedMessage(
-        topic=rules.topic_of(record),
+        topic=topic_of(record),
         kind=kind.value,
-        message_id=rules.message_id_of(record),
+        message_id=message_id_of(record),
         keys=properties.get(names.KEYS, ""),
         tag=properties.get(names.TAGS, ""),
         body_size=len(record.body),
-        queue_id=rules.queue_of(record),
+        queue_id=queue_of(record),
         reconsume_times=record.reconsume_times,
         physical_offset=record.physical_offset,
         store_timestamp_ms=record.store_timestamp_ms,
@@ -195,7 +284,7 @@ def _message(file: d.DivergedFile, given: d.DivergedMessage) -> message_pb2.Mess
         topic=given.topic,
         queue_id=given.queue_id,
         body=record.body,
-        encoded_properties=names.encode(rules.properties_for(record, resent_from)),
+        encoded_properties=names.encode(properties_for(record, resent_from)),
         flag=record.flag,
         sys_flag=compression_bits(record.sys_flag),
         born_timestamp_ms=record.born_timestamp_ms,
