@@ -12,9 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.admin.client import AdminClient, AsyncAdminClient
     from aerobee_client.admin.descriptions import AlreadyExists
-    from aerobee_client.admin.sync import AdminClient
     from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
     from aerobee_client.errors import (
         BrokerUnreachable,
@@ -112,8 +111,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "admin.sync": ("AdminClient",),
-    "admin.client": ("AsyncAdminClient",),
+    "admin.client": ("AdminClient", "AsyncAdminClient"),
     "admin.descriptions": ("AlreadyExists",),
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),

@@ -22,8 +22,7 @@ from aerobee_client.consuming.broadcasting import LocalOffsets, PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import BatchListener, Listener, consume_of
 from aerobee_client.consuming.membership import Membership
-from aerobee_client.consuming.offset_store import OffsetStore
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetStore, OffsetTable
 from aerobee_client.consuming.order.lock_keeper import LockKeeper
 from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption

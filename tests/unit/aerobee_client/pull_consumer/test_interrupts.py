@@ -17,7 +17,7 @@ from support.client.consumer_group import TOPIC, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.interrupts import interrupted_at
 
-FILES = ("runtime/facade.py", "runtime/thread_call.py", "plain_pull_consumer.py", "lent.py")
+FILES = ("runtime/facade.py", "runtime/loop_thread.py", "/pull_consumer.py", "pulling/unread.py")
 COUNT = 400
 LATE = timedelta(seconds=10)
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_table import OffsetTable, Taken
+from aerobee_client.consuming.offsets import OffsetTable, Taken
 from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.process_queue import Allowance, ProcessQueue
 from aerobee_client.message_queue import MessageQueue

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetTable
 from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Rejection, Rejections
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue

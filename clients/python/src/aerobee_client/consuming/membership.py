@@ -17,7 +17,7 @@ from aerobee_client import rebalance
 from aerobee_client.cluster.broker_link import ignore_link
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetTable
 from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.pulled_queues import Consumption, PulledQueues
 from aerobee_client.consuming.puller import OnFailure, TopicSubscription, ignore_failure

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.assignment import Assignment
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetTable
 from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, ignore_failure

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import MqError
 

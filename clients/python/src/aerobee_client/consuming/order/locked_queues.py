@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.consuming.order.lock_keeper import LockKeeper
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
 from aerobee_client.consuming.process_queue import ProcessQueue

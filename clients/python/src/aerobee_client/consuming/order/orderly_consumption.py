@@ -17,7 +17,7 @@ from typing import Any
 
 from aerobee_client.consume_result import DEAD_LETTER_LEVEL
 from aerobee_client.consuming.listener import Consume, Verdicts
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.consuming.order.lock_keeper import QueueLock
 from aerobee_client.consuming.order.ordered_queue import OrderedGroup, OrderedQueue
 from aerobee_client.consuming.process_queue import ProcessQueue

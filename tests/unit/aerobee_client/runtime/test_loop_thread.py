@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from aerobee_client.runtime.facade import AsyncClient, Facade, LoopThread, blocking
+from aerobee_client.runtime.facade import AsyncClient, Facade, blocking
+from aerobee_client.runtime.loop_thread import LoopThread
 from aerobee_wire.status import Code, MqError
 from support.codes import raises_code
 from support.interrupts import interrupted_at
@@ -20,7 +21,7 @@ def interrupt() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-FILES = ("runtime/facade.py", "runtime/thread_call.py")
+FILES = ("runtime/facade.py", "runtime/loop_thread.py")
 
 
 class Numbers(AsyncClient):
