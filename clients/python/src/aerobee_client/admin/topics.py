@@ -70,7 +70,7 @@ class TopicAdmin(BrokerAdmin):
         masters = await self._brokers.masters(cluster)
         # With one broker, asking first is unnecessary: it changes nothing if it has the topic.
         ask_first = dry_run or len(masters) > 1
-        existing = await topic_configs(self._brokers, masters, topic) if ask_first else {}
+        existing = await _topic_configs(self._brokers, masters, topic) if ask_first else {}
         if not is_system(topic):  # the brokers refuse system topics
             _check_same(config, existing.items())
         if dry_run:
@@ -327,7 +327,7 @@ class TopicAdmin(BrokerAdmin):
         Raises:
             MqError: TOPIC_NOT_EXIST if no broker has the topic.
         """
-        made = await rebalance(self._brokers, topic, dry_run=dry_run)
+        made = await _rebalance(self._brokers, topic, dry_run=dry_run)
         self._instance.routes.forget(topic)
         return made
 
@@ -409,8 +409,8 @@ def _would_be_unreadable(topic: str, queues: Iterable[d.UnreadableQueue]) -> MqE
     )
 
 
-async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Rebalanced]:
-    """Rebalance a topic: see AsyncAdminClient.rebalance_topic.
+async def _rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Rebalanced]:
+    """Rebalance a topic: see TopicAdmin.rebalance_topic.
 
     If brokers differ in the settings of the topic, the settings with the most write queues are
     used. Groups are created first. Otherwise a consumer of a new message could find a group that a
@@ -418,7 +418,7 @@ async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Re
     """
     check_topic(topic)
     masters = await brokers.masters()
-    configs = await topic_configs(brokers, masters, topic)
+    configs = await _topic_configs(brokers, masters, topic)
     if not configs:
         raise MqError(Code.TOPIC_NOT_EXIST, f"no broker has a topic {topic}: create it first")
     config = max(configs.values(), key=lambda found: found.write_queue_count)
@@ -449,7 +449,7 @@ async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Re
     ]
 
 
-async def topic_configs(
+async def _topic_configs(
     brokers: Brokers, masters: Mapping[str, str], topic: str
 ) -> dict[str, namesrv_pb2.TopicConfig]:
     """Return the settings of a topic by the names of the brokers that have it."""

@@ -156,6 +156,8 @@ class SimpleMember(LeaseMember):
 
 
 class LiteMember(LeaseMember):
+    """A consumer of lite topics in its group."""
+
     def __init__(
         self,
         consumer_group: str,
