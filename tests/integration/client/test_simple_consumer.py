@@ -282,7 +282,7 @@ async def test_interrupted_receive_of_a_plain_class_gives_its_messages_back(addr
     with SimpleConsumer("interrupted-g", namesrv=address) as consumer:
         consumer.subscribe("interrupted")
         for line in itertools.count():
-            with interrupted_at(line, "runtime/facade.py", "runtime/thread_call.py") as places:
+            with interrupted_at(line, "runtime/facade.py", "runtime/loop_thread.py") as places:
                 try:
                     got += consumer.receive(32, MINUTE, MINUTE)
                 except KeyboardInterrupt:

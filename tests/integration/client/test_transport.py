@@ -11,8 +11,7 @@ import grpc
 import pytest
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.cluster.channels import Channels, plaintext
-from aerobee_client.cluster.transport import GrpcTransport
+from aerobee_client.cluster.transport import Channels, GrpcTransport, plaintext
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, trailers_of

@@ -32,7 +32,7 @@ from aerobee_client import (
     SendResult,
     SimpleConsumer,
 )
-from aerobee_client.runtime.facade import GRPC_MODULE, LoopThread, _Loop
+from aerobee_client.runtime.loop_thread import GRPC_MODULE, LoopThread, _Loop
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until_sync
 from support.codes import raises_code

@@ -12,9 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.admin.client import AdminClient, AsyncAdminClient
     from aerobee_client.admin.descriptions import AlreadyExists
-    from aerobee_client.admin.sync import AdminClient
     from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
     from aerobee_client.errors import (
         BrokerUnreachable,
@@ -34,13 +33,10 @@ if TYPE_CHECKING:
     from aerobee_client.observing.interceptors import Failure, Interceptor
     from aerobee_client.observing.statistics import ConsumerStatistics, ProducerStatistics
     from aerobee_client.options.consumer import MessageModel
-    from aerobee_client.options.lite_consumer import OffsetOption
-    from aerobee_client.options.reading import ConsumeFromWhere
-    from aerobee_client.options.subscription import Sql
-    from aerobee_client.plain_producer import Producer
-    from aerobee_client.plain_pull_consumer import PullConsumer
-    from aerobee_client.producer import AsyncProducer
-    from aerobee_client.pull_consumer import AsyncPullConsumer
+    from aerobee_client.options.lease_consumer import OffsetOption
+    from aerobee_client.options.reading import ConsumeFromWhere, Sql
+    from aerobee_client.producer import AsyncProducer, Producer
+    from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import (
         DroppedReplies,
@@ -49,7 +45,7 @@ if TYPE_CHECKING:
         TransactionResolution,
         TransactionSendResult,
     )
-    from aerobee_client.sending.order.selectors import (
+    from aerobee_client.sending.order.queue_choice import (
         SelectByHash,
         SelectMachineRoom,
         Selector,
@@ -115,15 +111,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "admin.sync": ("AdminClient",),
-    "admin.client": ("AsyncAdminClient",),
+    "admin.client": ("AdminClient", "AsyncAdminClient"),
     "admin.descriptions": ("AlreadyExists",),
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options.consumer": ("MessageModel",),
-    "options.lite_consumer": ("OffsetOption",),
-    "options.reading": ("ConsumeFromWhere",),
-    "options.subscription": ("Sql",),
+    "options.lease_consumer": ("OffsetOption",),
+    "options.reading": ("ConsumeFromWhere", "Sql"),
     "observing.interceptors": ("Failure", "Interceptor"),
     "observing.statistics": ("ConsumerStatistics", "ProducerStatistics"),
     "errors": (
@@ -141,10 +135,8 @@ _MODULES = {
     "lite_simple_consumer": ("AsyncLiteSimpleConsumer", "LiteSimpleConsumer"),
     "message": ("AddedProperty", "Message", "ReceivedMessage"),
     "message_queue": ("MessageQueue",),
-    "plain_producer": ("Producer",),
-    "plain_pull_consumer": ("PullConsumer",),
-    "producer": ("AsyncProducer",),
-    "pull_consumer": ("AsyncPullConsumer",),
+    "producer": ("AsyncProducer", "Producer"),
+    "pull_consumer": ("AsyncPullConsumer", "PullConsumer"),
     "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
     "send_result": (
         "DroppedReplies",
@@ -153,7 +145,7 @@ _MODULES = {
         "TransactionResolution",
         "TransactionSendResult",
     ),
-    "sending.order.selectors": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
+    "sending.order.queue_choice": ("SelectByHash", "SelectMachineRoom", "SelectRandom", "Selector"),
     "simple_consumer": ("AsyncSimpleConsumer", "SimpleConsumer"),
     "transaction_producer": ("AsyncTransactionProducer", "TransactionProducer"),
 }

@@ -19,16 +19,16 @@ from aerobee_client.leasing.lease_consumer import (
     LeaseFacade,
     now_s,
 )
+from aerobee_client.leasing.lease_member import LiteMember
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.lite.lite_member import LiteMember
 from aerobee_client.leasing.receiving.pops import Receive
-from aerobee_client.options.lite_consumer import (
+from aerobee_client.options.bounds import with_settings
+from aerobee_client.options.lease_consumer import (
     LiteConsumerOptions,
     LiteConsumerSettings,
     OffsetOption,
+    check_receive,
 )
-from aerobee_client.options.names import with_settings
-from aerobee_client.options.simple_consumer import check_receive
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import blocking
 from aerobee_wire.topics import check_topic

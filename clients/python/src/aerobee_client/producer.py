@@ -1,4 +1,4 @@
-"""Send messages: the class for asyncio.
+"""Send messages: the class for asyncio, and the one for other programs.
 
 With `accumulate`, single sends that arrive while a request is in flight leave together in the next
 one, without a timer. Each has its own result, deadline and cancellation. When 65,536 sends or 32
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from aerobee.broker.v1 import client_pb2
 
@@ -31,21 +32,25 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, tell
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ProducerStatistics
-from aerobee_client.options.bounds import check_duration
-from aerobee_client.options.names import with_settings
+from aerobee_client.options.bounds import check_duration, with_settings
 from aerobee_client.options.producer import MAX_TIMEOUT_S, ProducerOptions, ProducerSettings
 from aerobee_client.requesting.requests import Requests
 from aerobee_client.runtime.clock import Clock
-from aerobee_client.runtime.facade import StartedClient
+from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking, on_loop
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import DroppedReplies, Reply, SendResult
 from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.batch import BatchSend
 from aerobee_client.sending.budget import Budget
-from aerobee_client.sending.callbacks import Callback, refused, report
-from aerobee_client.sending.inbox import Arrival, Inbox
-from aerobee_client.sending.order.selectors import Selector
-from aerobee_client.sending.order.way import Choice
+from aerobee_client.sending.callbacks import (
+    Callback,
+    ThreadFuture,
+    refused,
+    report,
+    report_on_thread,
+)
+from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend, queued_send
+from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
 from aerobee_wire.topics import check_group
@@ -102,7 +107,7 @@ class AsyncProducer(StartedClient):
         self._singles: SingleSends | None = None
         self._requests: Requests | None = None
         self._budget = Budget(self._options.max_pending_messages, self._options.max_pending_bytes)
-        self._inbox = Inbox(self._budget, self._accept)
+        self._thread_queue = CrossThreadQueue(self._budget, self._accept)
         self._sends = 0
         self._idle = asyncio.Event()
 
@@ -140,7 +145,7 @@ class AsyncProducer(StartedClient):
             self._instance, self.producer_group, self._options, self._fault, self._requested
         )
         self._singles = SingleSends(
-            self._sender, self._budget, self._instance.clock, self._fault, self._inbox.empty
+            self._sender, self._budget, self._instance.clock, self._fault, self._thread_queue.empty
         )
         self._requests = Requests(
             self._instance,
@@ -257,7 +262,7 @@ class AsyncProducer(StartedClient):
             if singles is None or ordered or replaces or not self._accumulates(accumulate):
                 if added is not None:
                     message = added.copied_to(message)
-                choice = Choice(queue, selector)
+                choice = QueueChoice(queue, selector)
                 result = await self._send(message, choice, timeout, accumulate, block)
             else:
                 if PROCESS.is_child:
@@ -278,7 +283,7 @@ class AsyncProducer(StartedClient):
     async def _send(
         self,
         message: Message,
-        choice: Choice,
+        choice: QueueChoice,
         timeout: timedelta | None,
         accumulate: bool | None,
         block: bool,
@@ -287,9 +292,9 @@ class AsyncProducer(StartedClient):
         with self._sending() as (_, singles):
             seconds = self._seconds(timeout)
             accumulates = self._accumulates(accumulate)
-            way = choice.way(message, block=block, is_alone=not accumulates)
-            if way is not None:
-                return await singles.send_in_order(message, way, seconds)
+            ordering = choice.ordering(message, block=block, is_alone=not accumulates)
+            if ordering is not None:
+                return await singles.send_in_order(message, ordering, seconds)
             if not accumulates:
                 return await singles.send_alone(message, choice.queue, seconds, block=block)
             send, future = singles.single(message, choice.queue, seconds)
@@ -327,14 +332,14 @@ class AsyncProducer(StartedClient):
                 index.
         """
         check_messages(messages)
-        choice, seconds = Choice(queue, selector), self._seconds(timeout)
+        choice, seconds = QueueChoice(queue, selector), self._seconds(timeout)
         if self._interceptors:
             with HookedBatch(messages, self._interceptors) as hooked:
                 return hooked.stored(await self._send_batch(hooked.messages, choice, seconds))
         return await self._send_batch(messages, choice, seconds)
 
     async def _send_batch(
-        self, messages: Sequence[Message], choice: Choice, timeout_s: float
+        self, messages: Sequence[Message], choice: QueueChoice, timeout_s: float
     ) -> list[SendResult]:
         """Send a batch, without interceptors."""
         with self._sending() as (sender, singles):
@@ -372,34 +377,36 @@ class AsyncProducer(StartedClient):
         if PROCESS.is_child:
             PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        hooked, way, seconds = None, None, self._seconds(timeout)
+        hooked, ordering, seconds = None, None, self._seconds(timeout)
         accumulates = self._accumulates(accumulate)
         try:
             check_message(message)
             if self._interceptors:
                 message, hooked = begin_send(message, self._interceptors)
             if selector is not None or message.order_key:
-                way = Choice(queue, selector).way(message, block=False, is_alone=not accumulates)
+                ordering = QueueChoice(queue, selector).ordering(
+                    message, block=False, is_alone=not accumulates
+                )
         except Exception as error:
             return refused(future, error, callback)
         if self._singles is None:
             future.set_exception(ClientClosed("producer"))
         else:
-            arrival = Arrival(message, queue, way, seconds, future, not accumulates)
-            self._singles.accept(arrival)
+            queued = QueuedSend(message, queue, ordering, seconds, future, not accumulates)
+            self._singles.accept(queued)
         if hooked is not None:
             future.add_done_callback(partial(report, callback=hooked.end))
         if callback is not None:
             future.add_done_callback(lambda done: report(done, callback))
         return future
 
-    def _accept(self, arrival: Arrival) -> None:
+    def _accept(self, queued: QueuedSend) -> None:
         """Start a send of another thread, which has taken its room. Call it on the loop."""
         if self._singles is not None:
-            self._singles.accept(arrival, has_room=True)
+            self._singles.accept(queued, has_room=True)
             return
-        self._budget.give_back(1, arrival.message.size)
-        fail(arrival.future, ClientClosed("producer"))
+        self._budget.give_back(1, queued.message.size)
+        fail(queued.future, ClientClosed("producer"))
 
     async def send_oneway(
         self,
@@ -426,7 +433,7 @@ class AsyncProducer(StartedClient):
         check_message(message)
         message, hooked = begin_send(message, self._interceptors)
         try:
-            await self._send_oneway(message, Choice(queue, selector), accumulate)
+            await self._send_oneway(message, QueueChoice(queue, selector), accumulate)
         except BaseException as error:
             if hooked is not None:
                 hooked.end(None, error)
@@ -434,13 +441,15 @@ class AsyncProducer(StartedClient):
         if hooked is not None:
             hooked.end(None, None)
 
-    async def _send_oneway(self, message: Message, choice: Choice, accumulate: bool | None) -> None:
+    async def _send_oneway(
+        self, message: Message, choice: QueueChoice, accumulate: bool | None
+    ) -> None:
         """Send one-way, without interceptors."""
         with self._sending() as (_, singles):
             accumulates = self._accumulates(accumulate)
-            way = choice.way(message, is_one_way=True, is_alone=not accumulates)
-            if way is not None:
-                await singles.post_in_order(message, way, self._timeout_s)
+            ordering = choice.ordering(message, is_one_way=True, is_alone=not accumulates)
+            if ordering is not None:
+                await singles.post_in_order(message, ordering, self._timeout_s)
                 return
             if accumulates:
                 await singles.post(message, choice.queue, self._timeout_s)
@@ -538,3 +547,119 @@ class AsyncProducer(StartedClient):
         request.producer_groups.append(self.producer_group)
         request.producer_statistics.CopyFrom(self.statistics().to_proto())
         return request
+
+
+C = TypeVar("C", bound=AsyncProducer)
+
+
+class ProducerFacade(StartedFacade[C]):
+    """Base of the plain classes of producers."""
+
+    def __init__(self, client: C) -> None:
+        super().__init__(client, "aerobee producer")
+
+    @property
+    def producer_group(self) -> str:
+        return self._client.producer_group
+
+    add_interceptor = on_loop(AsyncProducer.add_interceptor)
+    queues = blocking(AsyncProducer.queues)
+    statistics = on_loop(AsyncProducer.statistics)
+    check = blocking(AsyncProducer.check)
+    send = blocking(AsyncProducer.send)
+    send_batch = blocking(AsyncProducer.send_batch)
+    send_oneway = blocking(AsyncProducer.send_oneway)
+    recall = blocking(AsyncProducer.recall)
+    request = blocking(AsyncProducer.request)
+
+    @property
+    def dropped_replies(self) -> DroppedReplies:
+        """Counts of replies since the start that the producer discarded."""
+        return self._client.dropped_replies
+
+    def send_async(
+        self,
+        message: Message,
+        callback: Callback | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: timedelta | None = None,
+        accumulate: bool | None = None,
+        block: bool = True,
+    ) -> Future[SendResult]:
+        """Start a send without waiting for it.
+
+        The callback and the selector run in the producer's thread. While too many sends are in
+        flight, the call waits for room, within the timeout. It fails with FLOW_CONTROL after that,
+        at once with `block=False`, and in a callback.
+
+        Args:
+            message: The message to send.
+            callback: A function that is called with `(result, error)` when the send ends.
+            queue: See `send`.
+            selector: See `send`.
+            timeout: See `send`.
+            accumulate: See `send`.
+            block: See `send`.
+
+        Returns:
+            A future with the result or the error.
+        """
+        if PROCESS.is_child:  # before any lock is taken
+            PROCESS.check()
+        client, ordering, hooked = self._client, None, None
+        accumulates = client._accumulates(accumulate)
+        try:
+            check_message(message)
+            if client._interceptors:  # here, in the context of the caller
+                message, hooked = begin_send(message, client._interceptors)
+            if selector is not None or message.order_key:
+                ordering = QueueChoice(queue, selector).ordering(message, is_alone=not accumulates)
+        except Exception as error:
+            return refused(ThreadFuture(), error, callback)
+        future = ThreadFuture()
+        try:
+            seconds = client._timeout_s if timeout is None else client._seconds(timeout)
+            queued = queued_send((message, queue, ordering, seconds, future, not accumulates))
+            if not client._thread_queue.put(queued, self._loop.call):
+                block = block and not self._loop.is_own_thread()
+                client._thread_queue.put_later(queued, self._loop.call, block=block)
+        except BaseException as error:
+            if hooked is not None:
+                hooked.end(None, error)
+            raise
+        if hooked is not None:
+            future.add_done_callback(partial(report_on_thread, callback=hooked.end))
+        if callback is not None:
+            future.add_done_callback(lambda done: report_on_thread(done, callback))
+        return future
+
+    def close(self) -> None:
+        """Wait for the sends in flight, unregister and disconnect. May be called twice.
+
+        Raises:
+            MqError: ILLEGAL_OPERATION in a callback, which would wait for itself.
+        """
+        super().close()
+        self._client._thread_queue.empty()
+
+
+class Producer(ProducerFacade[AsyncProducer]):
+    """Sends messages, for programs without asyncio. Any thread may use it.
+
+    Arguments, results and errors are those of AsyncProducer.
+
+    Example:
+        with Producer(namesrv="127.0.0.1:9876") as producer:
+            result = producer.send(Message("orders", b"42 apples"))
+    """
+
+    def __init__(
+        self,
+        producer_group: str = DEFAULT_GROUP,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        super().__init__(AsyncProducer(producer_group, namesrv=namesrv, **settings))

@@ -16,17 +16,15 @@ from datetime import timedelta
 from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.fifo_warning import FifoWarning
+from aerobee_client.cluster.order_warning import FifoWarning
 from aerobee_client.cluster.transport import Transport
-from aerobee_client.consuming.broadcast.local_offsets import LocalOffsets
-from aerobee_client.consuming.broadcast.pass_over import PassOver
+from aerobee_client.consuming.broadcasting import LocalOffsets, PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import BatchListener, Listener, consume_of
 from aerobee_client.consuming.membership import Membership
-from aerobee_client.consuming.offset_store import OffsetStore
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetStore, OffsetTable
 from aerobee_client.consuming.order.lock_keeper import LockKeeper
-from aerobee_client.consuming.order.ordered_queues import OrderedQueues
+from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
 from aerobee_client.consuming.pulled_queues import statistics_of
 from aerobee_client.consuming.puller import TopicSubscription
@@ -37,10 +35,9 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
-from aerobee_client.options.bounds import FOREVER_S, check_duration
+from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
-from aerobee_client.options.names import with_settings
-from aerobee_client.options.subscription import Sql
+from aerobee_client.options.reading import Sql
 from aerobee_client.requesting.replies import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (
@@ -276,9 +273,7 @@ class AsyncPushConsumer(Replier):
         self._consume.use_time_of(instance.now_ms_at)
         membership = self._orderly(instance) if self.options.orderly else self._concurrent(instance)
         self._membership = membership
-        membership.assignment.tell(self._callbacks(instance))
         membership.assignment.pause(self._paused)
-        membership.tell_statistics(self.statistics)
         try:
             await membership.start()
         except BaseException:
@@ -300,11 +295,23 @@ class AsyncPushConsumer(Replier):
             consumption=ConcurrentConsumption(
                 self._consume, offsets, rejections, instance.clock, self.options
             ),
+            statistics=self.statistics,
+            callbacks=self._callbacks(instance),
         )
 
     def _orderly(self, instance: ClientInstance) -> _Membership:
         offsets = OffsetStore(instance, self.consumer_group, locked=True)
-        keeper = LockKeeper(instance, self.consumer_group)
+
+        def on_lost(queue: MessageQueue) -> None:
+            membership.assignment.on_lock_lost(queue)
+
+        async def on_regained(queue: MessageQueue) -> None:
+            await membership.assignment.on_lock_regained(queue)
+
+        def on_free() -> None:
+            membership.request_rebalance()
+
+        keeper = LockKeeper(instance, self.consumer_group, on_lost=on_lost, on_regained=on_regained)
         consumption = OrderlyConsumption(
             self._consume,
             offsets,
@@ -321,8 +328,10 @@ class AsyncPushConsumer(Replier):
             offsets=offsets,
             consumption=consumption,
             on_failure=keeper.on_pull_failed,
+            statistics=self.statistics,
+            order=LockedQueues(keeper, consumption, offsets, on_free=on_free),
+            callbacks=self._callbacks(instance),
         )
-        membership.keep_in_order(OrderedQueues(keeper, consumption, offsets))
         return membership
 
     def _callbacks(self, instance: ClientInstance) -> AssignmentCallbacks:
@@ -425,7 +434,7 @@ def _parts_of(
     file = None
     if options.offset_file is not None:
         # Its lock works on Unix only, so it is imported only if a file is used.
-        from aerobee_client.consuming.broadcast.offset_file import OffsetFile
+        from aerobee_client.consuming.offset_file import OffsetFile
 
         file = OffsetFile(options.offset_file)
     return LocalOffsets(file), PassOver(options.broadcast_attempts)

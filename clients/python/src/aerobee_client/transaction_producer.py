@@ -23,15 +23,13 @@ from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message
 from aerobee_client.observing.hooks import tell
 from aerobee_client.options.producer import ProducerSettings
-from aerobee_client.plain_producer import ProducerFacade
-from aerobee_client.producer import AsyncProducer
+from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.runtime.clock import Clock
-from aerobee_client.runtime.facade import LoopThread
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_client.runtime.loop_thread import LoopThread
 from aerobee_client.send_result import SendResult, TransactionResolution, TransactionSendResult
 from aerobee_client.transactions.checks import Check, TransactionChecks, checked, is_coroutine
-from aerobee_client.transactions.ends import TransactionEnds
-from aerobee_client.transactions.half_message import half
+from aerobee_client.transactions.ends import TransactionEnds, half
 from aerobee_client.transactions.transaction import Transaction
 
 AsyncExecute = Callable[[Message], TransactionResolution | Awaitable[TransactionResolution]]

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.transport import CHANNEL_OPTIONS, CallFailed
-from aerobee_client.cluster import channels as client
+from aerobee_client.cluster import transport as client
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)  # an empty frame of HTTP/2
 # What says when a peer is asked, and how long it has to answer.

@@ -19,7 +19,7 @@ from aerobee_client import (
     MessageModel,
     PushConsumer,
 )
-from aerobee_client.consuming.broadcast.offset_file import decode
+from aerobee_client.consuming.offset_file import decode
 from aerobee_wire.status import Code
 from support.clock.polling import until
 from support.codes import raises_code

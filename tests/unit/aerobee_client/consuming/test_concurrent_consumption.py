@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import Consume
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.send_back import Rejection, SendBack
 from aerobee_client.message import ReceivedMessage

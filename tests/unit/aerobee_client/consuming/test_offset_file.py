@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_client.consuming.broadcast.offset_file import OffsetFile, decode, encode
+from aerobee_client.consuming.offset_file import OffsetFile, decode, encode
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import Code
 from support.codes import raises_code

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from aerobee_client.consuming import membership
+from aerobee_client.consuming import assignment, membership
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.pull_consumer import AsyncPullConsumer
 from aerobee_client.push_consumer import AsyncPushConsumer
-from aerobee_client.rebalance import handovers
 from support.client.consumer_group import GROUP, TOPIC, committed, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.virtual_loop import LoopClock
@@ -137,7 +136,7 @@ async def test_member_that_does_not_release_is_waited_for_two_seconds(
 
     monkeypatch.setattr(first._membership.assignment, "rebalance", hang)
     second = await members.push()
-    await asyncio.sleep(handovers.WAIT_MS / 1_000 - 0.1)
+    await asyncio.sleep(assignment.WAIT_MS / 1_000 - 0.1)
     assert of_topic(second) == 0
     await asyncio.sleep(membership.REBALANCE_RETRY_S + 0.5)
     assert of_topic(second) == 2

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.lite.subscription import SYNC_INTERVAL_S
+from aerobee_client.leasing.lite_subscription import SYNC_INTERVAL_S
 from aerobee_client.lite_simple_consumer import AsyncLiteSimpleConsumer
-from aerobee_client.options.lite_consumer import OffsetOption
+from aerobee_client.options.lease_consumer import OffsetOption
 from aerobee_wire.status import Code
 from support.client.leasing import LEASE, NO_WAIT, TOPIC, bodies, seconds
 from support.codes import raises_code

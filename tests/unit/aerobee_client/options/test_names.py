@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from aerobee_client import PullConsumer, SimpleConsumer, TransactionProducer, TransactionResolution
-from aerobee_client.plain_producer import Producer
-from aerobee_client.producer import AsyncProducer
+from aerobee_client.producer import AsyncProducer, Producer
 from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
 from aerobee_wire.status import Code, MqError
 

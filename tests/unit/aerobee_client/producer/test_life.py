@@ -10,9 +10,9 @@ import pytest
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message
 from aerobee_client.send_result import SendResult
-from aerobee_client.sending.inbox import Arrival
-from aerobee_client.sending.one_way import WINDOW
-from aerobee_client.sending.order.way import Way
+from aerobee_client.sending.cross_thread_queue import QueuedSend
+from aerobee_client.sending.order.queue_choice import SendOrdering
+from aerobee_client.sending.single_sends import WINDOW
 from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate
 from support.client.memory.cluster import MemoryBroker, MemoryCluster
@@ -183,8 +183,8 @@ async def test_a_send_that_is_about_to_begin_fails_when_the_producer_gives_up(
         assert singles is not None
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         message = Message(TOPIC, b"x", message_group="g" if in_order else "")
-        way = Way() if in_order else None
-        singles.accept(Arrival(message, None, way, 3, future, alone))
+        ordering = SendOrdering() if in_order else None
+        singles.accept(QueuedSend(message, None, ordering, 3, future, alone))
         await singles.abort()
         assert isinstance(future.exception(), ClientClosed)
         assert singles._budget.taken() == (0, 0)

@@ -14,7 +14,7 @@ from aerobee_client.errors import PartialSend
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
-from aerobee_client.sending.order.selectors import SelectByHash, SelectMachineRoom, SelectRandom
+from aerobee_client.sending.order.queue_choice import SelectByHash, SelectMachineRoom, SelectRandom
 from aerobee_wire.queues.choice import queue_of_group
 from aerobee_wire.status import Code, MqError
 from support.client.gate import Gate

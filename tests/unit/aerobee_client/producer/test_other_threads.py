@@ -14,12 +14,11 @@ import pytest
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
-from aerobee_client.plain_producer import ProducerFacade
-from aerobee_client.producer import AsyncProducer
+from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.callbacks import ThreadFuture
-from aerobee_client.sending.inbox import Arrival, Inbox
+from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend
 from aerobee_wire.status import Code, MqError
 from support.client.memory.cluster import MemoryCluster
 from support.client.producing import TOPIC, messages, producer
@@ -27,67 +26,67 @@ from support.clock.polling import until_sync
 from support.codes import raises_code
 
 
-def arrival(timeout_s: float = 5.0) -> Arrival:
-    return Arrival(Message("t", b"x"), None, None, timeout_s, Future())
+def queued_send(timeout_s: float = 5.0) -> QueuedSend:
+    return QueuedSend(Message("t", b"x"), None, None, timeout_s, Future())
 
 
-class Inboxes:
-    """An inbox whose wake-ups are counted, and run when the test says so."""
+class ThreadQueues:
+    """A queue whose wake-ups are counted, and run when the test says so."""
 
     def __init__(self, budget: Budget) -> None:
         self.wake_ups = 0
-        self.accepted: list[Arrival] = []
-        self.inbox = Inbox(budget, self.accepted.append)
+        self.accepted: list[QueuedSend] = []
+        self.queue = CrossThreadQueue(budget, self.accepted.append)
 
-    def put(self, send: Arrival, *, block: bool) -> None:
-        if not self.inbox.put(send, self._wake):
-            self.inbox.put_later(send, self._wake, block=block)
+    def put(self, send: QueuedSend, *, block: bool) -> None:
+        if not self.queue.put(send, self._wake):
+            self.queue.put_later(send, self._wake, block=block)
 
     def _wake(self, function: Any) -> None:
         self.wake_ups += 1
 
 
 def test_many_sends_cost_one_wake_up() -> None:
-    given = Inboxes(Budget(1_000, 1_000))
-    sends = [arrival() for _ in range(100)]
+    given = ThreadQueues(Budget(1_000, 1_000))
+    sends = [queued_send() for _ in range(100)]
     for send in sends:
         given.put(send, block=True)
     assert (given.wake_ups, given.accepted) == (1, [])
-    given.inbox.empty()
+    given.queue.empty()
     assert given.accepted == sends
-    given.put(arrival(), block=True)
+    given.put(queued_send(), block=True)
     assert given.wake_ups == 2
 
 
 def test_a_send_without_a_loop_is_refused_and_the_next_one_wakes_it() -> None:
     """As before the start, or after the close, of a plain producer that starts again."""
     budget = Budget(1, 1_000)
-    given = Inboxes(budget)
-    refused = arrival()
+    given = ThreadQueues(budget)
+    refused = queued_send()
 
     def no_loop(function: Any) -> None:
         raise MqError(Code.ILLEGAL_OPERATION, "not running")
 
     with raises_code(Code.ILLEGAL_OPERATION):
-        given.inbox.put(refused, no_loop)
+        given.queue.put(refused, no_loop)
     assert refused.future.done()
     assert budget.taken() == (0, 0)
-    sent = arrival()
+    sent = queued_send()
     given.put(sent, block=False)
     assert given.wake_ups == 1
-    given.inbox.empty()
+    given.queue.empty()
     assert given.accepted == [sent]
 
 
 @pytest.mark.parametrize(("block", "timeout_s"), [(False, 60.0), (True, 0.01)])
 def test_without_room_a_send_fails(block: bool, timeout_s: float) -> None:
-    given = Inboxes(Budget(1, 1_000))
-    given.put(arrival(), block=True)
-    late = arrival(timeout_s)
+    given = ThreadQueues(Budget(1, 1_000))
+    given.put(queued_send(), block=True)
+    late = queued_send(timeout_s)
     given.put(late, block=block)
     with raises_code(Code.FLOW_CONTROL):
         late.future.result()
-    given.inbox.empty()
+    given.queue.empty()
     assert len(given.accepted) == 1
 
 

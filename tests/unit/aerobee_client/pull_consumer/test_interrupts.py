@@ -11,14 +11,13 @@ import pytest
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.plain_pull_consumer import PullConsumer
-from aerobee_client.pull_consumer import AsyncPullConsumer
+from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
 from aerobee_client.runtime.facade import StartedFacade
 from support.client.consumer_group import TOPIC, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.interrupts import interrupted_at
 
-FILES = ("runtime/facade.py", "runtime/thread_call.py", "plain_pull_consumer.py", "lent.py")
+FILES = ("runtime/facade.py", "runtime/loop_thread.py", "/pull_consumer.py", "pulling/unread.py")
 COUNT = 400
 LATE = timedelta(seconds=10)
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.pull_consumer import AsyncPullConsumer
-from aerobee_client.pulling.lent import Item, Lent
+from aerobee_client.pulling.unread import Item, Lent
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster

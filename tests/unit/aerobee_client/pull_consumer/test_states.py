@@ -21,7 +21,7 @@ from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.reading import ConsumeFromWhere
 from aerobee_client.pull_consumer import AsyncPullConsumer
-from aerobee_client.pulling.lent import Lent
+from aerobee_client.pulling.unread import Lent
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code
 from support.client.consumer_group import GROUP, TOPIC, committed

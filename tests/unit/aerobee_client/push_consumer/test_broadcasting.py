@@ -11,7 +11,7 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.consume_result import DeadLetter, ReconsumeLater
 from aerobee_client.consuming import concurrent_consumption, membership
-from aerobee_client.consuming.broadcast.offset_file import decode
+from aerobee_client.consuming.offset_file import decode
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions, MessageModel

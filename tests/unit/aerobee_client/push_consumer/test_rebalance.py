@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee_client.cluster import client_instance
-from aerobee_client.consuming import membership, offset_store
+from aerobee_client.consuming import membership, offsets
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
@@ -108,14 +108,14 @@ async def test_name_servers_may_be_down(
 async def test_a_hanging_broker_does_not_hold_up_the_others(
     broker: MemoryBroker, cluster: MemoryCluster, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = offset_store.OffsetStore.load
+    good = offsets.OffsetStore.load
 
     async def load(self: Any, topic: str, broker_name: str) -> dict[int, int]:
         if broker_name == broker.name:
             raise MqError(Code.REQUEST_TIMEOUT, "it hangs")
         return await good(self, topic, broker_name)
 
-    monkeypatch.setattr(offset_store.OffsetStore, "load", load)
+    monkeypatch.setattr(offsets.OffsetStore, "load", load)
     other = MemoryBroker("b", "10.0.0.12:10911")
     other.create(TOPIC, 2)
     cluster.brokers[other.address] = other

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_client.options.simple_consumer import SimpleConsumerOptions
+from aerobee_client.options.lease_consumer import SimpleConsumerOptions
 from aerobee_wire.status import Code
 from support.client.leasing import LEASE, NO_WAIT, Leasing, bodies, seconds
 from support.codes import raises_code

@@ -16,8 +16,7 @@ from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_client.send_result import TransactionResolution
 from aerobee_client.transaction_producer import AsyncTransactionProducer
-from aerobee_client.transactions.ends import TransactionEnds
-from aerobee_client.transactions.half_message import HalfMessage
+from aerobee_client.transactions.ends import HalfMessage, TransactionEnds
 from aerobee_wire.status import Code, MqError
 from support.client.half_messages import HalfMessages
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, cast
 
-from aerobee.broker.v1 import admin_pb2, client_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 
-from aerobee_client.admin import blocked
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
 from aerobee_wire import rpcs
@@ -287,7 +286,17 @@ class GroupAdmin(BrokerAdmin):
         Raises:
             MqError: SUBSCRIPTION_GROUP_NOT_EXIST if no master has the group.
         """
-        return await blocked.blocked_message_groups(self._brokers, group)
+        answers = await self._brokers.ask_masters(
+            rpcs.LIST_BLOCKED_MESSAGE_GROUPS,
+            pop_pb2.ListBlockedMessageGroupsRequest(consumer_group=group),
+            absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+        )
+        found = [
+            d.BlockedMessageGroup.of(name, blocked)
+            for name, answer in answers.items()
+            for blocked in answer.groups
+        ]
+        return sorted(found, key=lambda blocked: blocked.since_timestamp_ms)
 
     async def skip_message(
         self, group: str, message_id: str, *, reason: str = "Skipped"
@@ -305,7 +314,24 @@ class GroupAdmin(BrokerAdmin):
         Raises:
             MqError: QUERY_NOT_FOUND or SUBSCRIPTION_GROUP_NOT_EXIST.
         """
-        return await blocked.skip_message(self._brokers, group, message_id, reason=reason)
+        masters = await self._brokers.masters()
+        for blocked in await self.blocked_message_groups(group):
+            if message_id and blocked.message_id == message_id:
+                request = pop_pb2.SkipMessageRequest(
+                    consumer_group=group,
+                    topic=blocked.topic,
+                    queue_id=blocked.queue_id,
+                    queue_offset=blocked.queue_offset,
+                    failure=message_pb2.Failure(reason=reason),
+                )
+                address = masters[blocked.broker_name]
+                await self._brokers.ask(blocked.broker_name, address, rpcs.SKIP_MESSAGE, request)
+                return blocked
+        raise MqError(
+            Code.QUERY_NOT_FOUND,
+            f"no message group of {group} waits behind a message {message_id!r}: "
+            f"see aerobee group blocked {group}",
+        )
 
     async def commit_offsets(self, group: str, offsets: Mapping[tuple[str, str, int], int]) -> None:
         """Store offsets of a group as one of its consumers would, also backwards.

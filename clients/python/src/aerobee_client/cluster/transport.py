@@ -1,18 +1,18 @@
 """Call servers over gRPC: deadlines, and failures as MqError.
 
-It neither retries nor chooses an address. Only this module and `channels.py` use grpc.
+It neither retries nor chooses an address. Only this module uses grpc.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from typing import Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from operator import methodcaller
+from typing import Any, Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 
-from aerobee_client.cluster.channels import Channels
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Request, Rpc
@@ -20,6 +20,34 @@ from aerobee_wire.status import Code, MqError, error_from
 
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
+
+# enough for a batch of large messages; the servers have the same limit
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A broker that restarts on the same port is reached again within a second (default: 120 s).
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # The time limit of one attempt to connect (default: 20 s).
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+    # A frozen or disconnected peer is detected after 40 s. TCP alone never detects it.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # http_proxy in the environment does not apply to brokers.
+    ("grpc.enable_http_proxy", 0),
+)
+
+# The time limit for calls of a replaced channel. A long poll takes 30 s.
+DRAIN_S = 60.0
+
+Connect = Callable[[str], grpc.aio.Channel]
+# Returns the metadata of a call, from its path "/package.Service/Method" and its serialized
+# request.
+CallMetadata = Callable[[str, bytes], Sequence[tuple[str, str | bytes]]]
 
 CLOSED = "the connection was closed during the call: by this client, or for a new master"
 
@@ -44,6 +72,98 @@ class Transport(Protocol):
         """Fail calls in flight at an address with BrokerUnreachable. Later calls reconnect."""
 
     async def close(self) -> None: ...
+
+
+def plaintext(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+class Channels:
+    """The channels of one client, one for each address. Use and close it on one event loop.
+
+    All channels are plaintext today. TLS (`connect`) and credentials (`metadata`) would be added
+    here. `connect` makes a channel to an address. `metadata` makes the metadata of each call; None
+    for no metadata; gRPC then serializes the requests.
+    """
+
+    def __init__(self, connect: Connect = plaintext, metadata: CallMetadata | None = None) -> None:
+        self._connect = connect
+        self._metadata = metadata
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
+
+    def method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
+        """Return a function that calls an RPC: `method(request, timeout=…)`.
+
+        `kind` is "unary_unary" or "unary_stream". Raises ILLEGAL_OPERATION where the fork rule
+        forbids clients.
+        """
+        return self._methods.get((address, rpc.path)) or self._new_method(address, rpc, kind)
+
+    def replace(self, address: str) -> None:
+        """Use a new channel from now on, for example with a new certificate.
+
+        Calls in flight end on the old one, within DRAIN_S.
+        """
+        channel = self._take(address)
+        if channel is None:
+            return
+        draining = asyncio.get_running_loop().create_task(channel.close(DRAIN_S))
+        self._replaced[draining] = channel
+        draining.add_done_callback(self._replaced.pop)
+
+    async def drop(self, address: str) -> None:
+        """Use a new channel from now on, and cancel calls in flight."""
+        channel = self._take(address)
+        if channel is not None:
+            await channel.close(None)
+
+    def _take(self, address: str) -> grpc.aio.Channel | None:
+        for key in [key for key in self._methods if key[0] == address]:
+            del self._methods[key]
+        return self._channels.pop(address, None)
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        self._methods = {}
+        for channel in channels.values():
+            await channel.close(None)
+        draining = list(self._replaced)
+        for task in draining:
+            task.cancel()
+        await asyncio.gather(*draining, return_exceptions=True)
+
+    def _new_method(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Callable[..., Any]:
+        channel = self._channels.get(address)
+        if channel is None:
+            PROCESS.use()
+            channel = self._channels[address] = self._connect(address)
+        make = getattr(channel, kind)
+        decode = rpc.response.FromString
+        method: Callable[..., Any]
+        if self._metadata is None:
+            encode = methodcaller("SerializeToString")
+            method = make(rpc.path, request_serializer=encode, response_deserializer=decode)
+        else:
+            method = _with_metadata(
+                make(rpc.path, response_deserializer=decode), rpc.path, self._metadata
+            )
+        self._methods[address, rpc.path] = method
+        return method
+
+
+def _with_metadata(
+    method: Callable[..., Any], path: str, metadata: CallMetadata
+) -> Callable[..., Any]:
+    """Wrap `method`, which accepts bytes, to accept requests and send metadata with each call."""
+
+    def call(request: Any, timeout: float | None = None) -> Any:
+        serialized = request.SerializeToString()
+        sent = grpc.aio.Metadata(*metadata(path, serialized))
+        return method(serialized, timeout=timeout, metadata=sent)
+
+    return call
 
 
 class GrpcTransport:

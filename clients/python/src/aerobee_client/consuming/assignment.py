@@ -16,14 +16,14 @@ from itertools import groupby
 from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_table import OffsetTable, Taken
-from aerobee_client.consuming.order.ordered_queues import OrderedQueues
+from aerobee_client.consuming.offsets import OffsetTable, Taken
+from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.process_queue import Allowance, ProcessQueue
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.options.consumer import MessageModel
 from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
-from aerobee_client.rebalance.handovers import Handovers
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
@@ -32,6 +32,34 @@ log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
 DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
+WAIT_MS = 2_000  # for a queue that another member has not released yet
+
+
+class Handovers:
+    """Limits how long this member waits for queues that another member has not released yet.
+
+    The previous owner commits its offset when it learns of the rebalance, within a second. It may
+    not do so, because it hangs or is older than these handovers. The wait therefore ends after
+    WAIT_MS.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_ms: dict[MessageQueue, int] = {}
+
+    def awaits(self, queue: MessageQueue) -> bool:
+        """Return whether to wait for the release of `queue`, up to WAIT_MS after the first call."""
+        now_ms = self._clock.monotonic_ms()
+        return now_ms - self._since_ms.setdefault(queue, now_ms) < WAIT_MS
+
+    def end(self, queue: MessageQueue) -> None:
+        self._since_ms.pop(queue, None)
+
+    def end_others(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        """End the waits for queues of `topic` that are not in `queues`."""
+        for queue in list(self._since_ms):
+            if queue.topic == topic and queue not in queues:
+                self.end(queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +72,8 @@ class Assignment:
     """The queues that this member owns.
 
     `pull(process_queue, queue_offset)` fills a process queue until it is dropped.
-    `request_rebalance` is called when a queue was lost between two rebalances.
+    `request_rebalance` is called when a queue was lost between two rebalances. With `order`, queues
+    are locked before they are pulled, and released as LockedQueues does.
     """
 
     def __init__(
@@ -56,6 +85,8 @@ class Assignment:
         *,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
         request_rebalance: Callable[[], None],
+        order: LockedQueues | None = None,
+        callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self._instance = instance
         self._offsets = offsets
@@ -69,29 +100,18 @@ class Assignment:
         self._pull = pull
         self._request_rebalance = request_rebalance
         self._handovers = Handovers(instance.clock)
-        self._order: OrderedQueues | None = None
+        self._order = order
         # Whether a broker, when last asked, did not list this client among the members.
         self.unregistered = False
         self._owned: dict[MessageQueue, _Owned] = {}
         self._paused: set[str | MessageQueue] = set()  # topics and queues
-        self._callbacks = AssignmentCallbacks()
+        self._callbacks = callbacks or AssignmentCallbacks()
         self._telling: set[asyncio.Task[None]] = set()
         self._for_all = _allowance(
             options.pull_threshold_for_all, options.pull_threshold_size_for_all
         )
         self._for_topic: dict[str, list[Allowance]] = {}
         self._resubscribed: set[str] = set()  # topics whose subscription has changed
-
-    def keep_in_order(self, order: OrderedQueues) -> None:
-        """Lock queues before they are pulled, and release them as OrderedQueues does.
-
-        Call before the first rebalance.
-        """
-        self._order = order
-
-    def tell(self, callbacks: AssignmentCallbacks) -> None:
-        """Register rebalance callbacks. Call before the first rebalance."""
-        self._callbacks = callbacks
 
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from aerobee_client.consuming.listener import Consume, Verdicts
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
 from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Rejection, Rejections

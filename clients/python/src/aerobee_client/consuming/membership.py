@@ -17,10 +17,11 @@ from aerobee_client import rebalance
 from aerobee_client.cluster.broker_link import ignore_link
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.expression_check import check_expression
-from aerobee_client.consuming.offset_table import OffsetTable
-from aerobee_client.consuming.order.ordered_queues import OrderedQueues
+from aerobee_client.consuming.offsets import OffsetTable
+from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.pulled_queues import Consumption, PulledQueues
 from aerobee_client.consuming.puller import OnFailure, TopicSubscription, ignore_failure
+from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.hooks import rebalance_listener
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.reading import ReadingOptions
@@ -43,7 +44,7 @@ class Membership(Generic[C]):
 
     `subscriptions`: by topic; the caller may change them while the membership lasts. `offsets`: the
     offsets of messages that `consumption` has processed. `on_failure` is called with each pull that
-    fails.
+    fails. `statistics` returns what each heartbeat reports. `order`, `callbacks`: see Assignment.
     """
 
     def __init__(
@@ -57,6 +58,9 @@ class Membership(Generic[C]):
         consumption: C,
         consume_type: client_pb2.ConsumeType = client_pb2.PUSH,
         on_failure: OnFailure = ignore_failure,
+        statistics: Callable[[], ConsumerStatistics],
+        order: LockedQueues | None = None,
+        callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self._consumer_group = consumer_group
         self._instance = instance
@@ -73,29 +77,21 @@ class Membership(Generic[C]):
             options,
             offsets=offsets,
             consumption=consumption,
-            request_rebalance=self._rebalance_now.set,
+            request_rebalance=self.request_rebalance,
             on_failure=on_failure,
+            order=order,
+            callbacks=callbacks,
         )
         self.assignment = self.pulled.assignment
         self._on_rebalance = rebalance_listener(options.interceptors, consumer_group)
-        self._order: OrderedQueues | None = None
-        self._statistics: Callable[[], ConsumerStatistics] | None = None
+        self._order = order
+        self._statistics = statistics
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def keep_in_order(self, order: OrderedQueues) -> None:
-        """Lock queues before they are pulled. Call before start."""
-        self._order = order
-        self.assignment.keep_in_order(order)
-        order.listen(
-            on_lost=self.assignment.on_lock_lost,
-            on_regained=self.assignment.on_lock_regained,
-            on_free=self._rebalance_now.set,
-        )
-
-    def tell_statistics(self, statistics: Callable[[], ConsumerStatistics]) -> None:
-        """Set the statistics that each heartbeat reports. Call before start."""
-        self._statistics = statistics
+    def request_rebalance(self) -> None:
+        """Rebalance soon."""
+        self._rebalance_now.set()
 
     async def start(self, commit_interval_s: float | None = None) -> None:
         """Join the group and acquire a share. Raises MqError; call `close` even then.
@@ -107,7 +103,7 @@ class Membership(Generic[C]):
             self._heartbeat,
             self._on_notice,
             on_link=ignore_link if self._order is None else self._order.on_link,
-            on_routes=self._rebalance_now.set,
+            on_routes=self.request_rebalance,
         )
         await self._find_routes()
         for subscription in list(self._subscriptions.values()):
@@ -178,7 +174,7 @@ class Membership(Generic[C]):
             consume_from_where=self._options.consume_from_where.value,
             subscriptions=[topic.to_proto() for topic in self._subscriptions.values()],
             strategy=rebalance.name_of(self._options.allocation()),
-            statistics=self._statistics().to_proto() if self._statistics else None,
+            statistics=self._statistics().to_proto(),
         )
         return request
 

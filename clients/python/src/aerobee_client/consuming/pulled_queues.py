@@ -10,11 +10,13 @@ from typing import Protocol
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.assignment import Assignment
-from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.consuming.offsets import OffsetTable
+from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, ignore_failure
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.statistics import ConsumerStatistics, Tally
 from aerobee_client.options.reading import ReadingOptions
 from aerobee_wire.status import MqError
@@ -37,7 +39,7 @@ class PulledQueues:
 
     `subscriptions`: by topic; the caller may change them. `consumption` gets the messages.
     `on_failure` is called with each pull that fails, and `request_rebalance` when a queue was lost
-    between two rebalances. `failures` counts failed pulls.
+    between two rebalances. `order` and `callbacks`: see Assignment. `failures` counts failed pulls.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class PulledQueues:
         consumption: Consumption,
         request_rebalance: Callable[[], None],
         on_failure: OnFailure = ignore_failure,
+        order: LockedQueues | None = None,
+        callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self.failures = 0
         self._subscriptions = subscriptions
@@ -62,6 +66,8 @@ class PulledQueues:
             options,
             pull=self._pull,
             request_rebalance=request_rebalance,
+            order=order,
+            callbacks=callbacks,
         )
         self._puller = Puller(
             instance,

@@ -1,23 +1,34 @@
-"""Register a member of a consumer group that receives messages on lease.
+"""Run a member of a consumer group that receives messages on lease, from start to close.
 
-It receives and settles until it is closed. Its subclasses define what it receives, and how it
-registers with brokers.
+It registers with brokers, receives and settles. A simple consumer receives from the topics that it
+subscribes to, a lite consumer from lite topics.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from aerobee.broker.v1 import client_pb2, message_pb2
+from aerobee.broker.v1 import client_pb2, message_pb2, pop_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.expression_check import check_expression
+from aerobee_client.cluster.order_warning import warn_without_order
+from aerobee_client.leasing.lease_calls import LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
-from aerobee_client.leasing.receiving.pops import Receive
+from aerobee_client.leasing.lite_subscription import LiteSubscription
+from aerobee_client.leasing.receiving.pops import LitePops, Receive, TopicPops
 from aerobee_client.leasing.receiving.receiver import Receiver
 from aerobee_client.leasing.settlements import Settlements
 from aerobee_client.observing.statistics import ConsumerStatistics
+from aerobee_client.options.lease_consumer import LiteConsumerOptions, SimpleConsumerOptions
+from aerobee_client.options.reading import ConsumeFromWhere
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import ALL
+
+log = logging.getLogger(__name__)
 
 
 class LeaseMember:
@@ -74,3 +85,112 @@ class LeaseMember:
             statistics=self.statistics().to_proto(),
         )
         return request
+
+
+_STARTS = {
+    ConsumeFromWhere.LAST_OFFSET: pop_pb2.POP_START_AUTOMATIC,
+    ConsumeFromWhere.FIRST_OFFSET: pop_pb2.POP_START_EARLIEST,
+}
+
+
+class SimpleMember(LeaseMember):
+    """A simple consumer in its group.
+
+    `subscriptions`: by topic; the caller may change them and then calls `subscriptions_changed`.
+    """
+
+    def __init__(
+        self,
+        consumer_group: str,
+        instance: ClientInstance,
+        subscriptions: Mapping[str, message_pb2.Subscription],
+        options: SimpleConsumerOptions,
+    ) -> None:
+        calls = LeaseCalls(instance, options.request_timeout.total_seconds())
+        start = _STARTS[options.consume_from_where]
+        receiver = Receiver(
+            instance,
+            consumer_group,
+            calls,
+            TopicPops(instance, consumer_group, fifo=options.fifo, start=start),
+            machine_room=options.machine_room,
+        )
+        settlements = Settlements(calls, instance.clock)
+        super().__init__(consumer_group, instance, subscriptions, receiver, settlements)
+        self._options = options
+
+    async def start(self) -> None:
+        """Register the member. Raises MqError; call `close` even then."""
+        # With the stream of notices, brokers notice at once when this client disconnects.
+        self._instance.start(self._heartbeat, self._receiver.sources.on_notice)
+        await self._announce()
+        await self._receiver.sources.start()
+        if self._options.fifo:
+            await warn_without_order(self._instance, self._consumer_group, self.subscriptions)
+
+    async def check(self, subscription: message_pb2.Subscription) -> None:
+        """Raise SUBSCRIPTION_PARSE_FAILED for SQL92 that brokers cannot parse."""
+        if subscription.expression_type == message_pb2.Subscription.SQL92:
+            await check_expression(self._instance, subscription)
+
+    def subscriptions_changed(self) -> None:
+        """Report the subscriptions to brokers before the next receive."""
+        self._receiver.sources.announce_again()
+
+    async def _announce(self) -> None:
+        """Report the subscriptions to every broker. Raises a refusal that all brokers give."""
+        for topic, subscription in list(self.subscriptions.items()):
+            await self.check(subscription)
+            try:
+                await self._instance.routes.route(topic)
+            except MqError as error:
+                if error.code is not Code.TOPIC_NOT_EXIST:
+                    raise
+                log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
+        await self._instance.announce()
+
+    def _heartbeat(self) -> client_pb2.HeartbeatRequest:
+        request = super()._heartbeat()
+        request.consumers[0].consume_from_where = self._options.consume_from_where.value
+        return request
+
+
+class LiteMember(LeaseMember):
+    """A consumer of lite topics in its group."""
+
+    def __init__(
+        self,
+        consumer_group: str,
+        parent: str,
+        instance: ClientInstance,
+        options: LiteConsumerOptions,
+    ) -> None:
+        calls = LeaseCalls(instance, options.request_timeout.total_seconds())
+        self.subscription = LiteSubscription(
+            instance, calls, consumer_group, parent, options.on_evicted
+        )
+        pops = LitePops(instance, consumer_group, self.subscription)
+        super().__init__(
+            consumer_group,
+            instance,
+            {parent: message_pb2.Subscription(topic=parent, expression=ALL)},
+            Receiver(instance, consumer_group, calls, pops),
+            Settlements(calls, instance.clock),
+        )
+
+    async def start(self) -> None:
+        """Start the member. Raises MqError; call `close` even then."""
+        # With the stream of notices, brokers notice at once when this client disconnects.
+        self._instance.start(
+            self._heartbeat, self._receiver.sources.on_notice, on_link=self.subscription.on_link
+        )
+        await self._instance.routes.route(self.subscription.parent)
+        await self._instance.announce()
+        await self.subscription.start()
+
+    async def close(self) -> None:
+        """Stop reporting subscriptions, then close the member: see LeaseMember.close."""
+        try:
+            await self.subscription.close()
+        finally:
+            await super().close()

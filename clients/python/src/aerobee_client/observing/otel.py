@@ -26,7 +26,6 @@ from aerobee_client.observing.otel_attributes import (
     of_send,
     of_sent,
 )
-from aerobee_client.observing.otel_metrics import Measurements
 from aerobee_client.observing.trace_context import (
     SPAN_KEY,
     TRACEPARENT,
@@ -36,6 +35,11 @@ from aerobee_client.observing.trace_context import (
     producer_of,
     traceparent,
 )
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+log = logging.getLogger(__name__)
 
 try:
     from opentelemetry import context, metrics, trace
@@ -50,8 +54,9 @@ if TYPE_CHECKING:
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.send_result import SendResult
 
-log = logging.getLogger(__name__)
 
+# Seconds, as the conventions require; the default of OpenTelemetry is for milliseconds.
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 SCOPE = "aerobee-client"
 SAMPLED = trace.TraceFlags.SAMPLED
 SPANS_KNOWN = 1_024
@@ -347,3 +352,46 @@ def _end(span: Span, reason: str | None, description: str, at_ns: int | None = N
         span.set_attribute(names.ERROR_TYPE, reason)
         span.set_status(Status(StatusCode.ERROR, description))
     span.end(at_ns)
+
+
+class Measurements:
+    """The metrics of a client.
+
+    One record costs a third of a send. Metrics are therefore recorded once for the messages of a
+    request or call, and not for each message.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._sent = meter.create_counter(
+            names.SENT_MESSAGES, "{message}", "Messages that a producer tried to send"
+        )
+        self._consumed = meter.create_counter(
+            names.CONSUMED_MESSAGES, "{message}", "Messages that were given to the application"
+        )
+        self._operation_duration = meter.create_histogram(
+            names.OPERATION_DURATION,
+            "s",
+            "How long a request of sends, a receive or a settlement took",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._process_duration = meter.create_histogram(
+            names.PROCESS_DURATION,
+            "s",
+            "How long a listener took",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+
+    def sent(self, message_count: int, elapsed_s: float, attributes: Attributes) -> None:
+        self._sent.add(message_count, attributes)
+        self._operation_duration.record(elapsed_s, attributes)
+
+    def received(self, message_count: int, elapsed_s: float, attributes: Attributes) -> None:
+        self._consumed.add(message_count, attributes)
+        self._operation_duration.record(elapsed_s, attributes)
+
+    def settled(self, elapsed_s: float, attributes: Attributes) -> None:
+        self._operation_duration.record(elapsed_s, attributes)
+
+    def processed(self, message_count: int, elapsed_s: float, attributes: Attributes) -> None:
+        self._consumed.add(message_count, attributes)
+        self._process_duration.record(elapsed_s, attributes)

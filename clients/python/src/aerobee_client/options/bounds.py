@@ -1,4 +1,4 @@
-"""Check the types and bounds of options and arguments."""
+"""Check the names, types and bounds of options and arguments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from aerobee_client.runtime.names import check_names
 from aerobee_wire.status import Code, MqError
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ MIB = 1024 * 1024
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
 FOREVER_S = timedelta.max.total_seconds()
+
+O = TypeVar("O", bound="DataclassInstance")  # noqa: E741  # options
 
 _KINDS: Mapping[type, str] = {
     bool: "True or False",
@@ -78,3 +81,12 @@ def check_value(name: str, value: float | timedelta | None, lowest: float, highe
             f"{name} is {number}{unit}: give {lowest} to {highest}{unit}",
             about=name,
         )
+
+
+def with_settings(options: type[O], settings: Mapping[str, Any]) -> O:
+    """Return the options of a client, from the keyword arguments of its constructor.
+
+    Raises INVALID_PARAMETER for an unknown argument and for a value out of bounds.
+    """
+    check_names(settings, [field.name for field in fields(options)])
+    return options(**settings)

@@ -1,4 +1,4 @@
-"""Define the options of push consumers: names, defaults, bounds."""
+"""Define the options of push and pull consumers: names, defaults, bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import Enum
-from typing import Literal
+from typing import ClassVar, Literal
 
 from aerobee.broker.v1 import client_pb2
 
@@ -141,3 +141,31 @@ _CONSUMER_BOUNDS: Bounds = {
     "max_reconsume_times": (-1, MAX_INT32),
     "suspend_time": (MIN_SUSPEND_S, MAX_SUSPEND_S),
 }
+_PULL_CONSUMER_BOUNDS: Bounds = {
+    "auto_commit_interval": (1, 86_400),  # seconds
+}
+
+
+class PullConsumerSettings(ReadingSettings, total=False):
+    """The keyword arguments of a pull consumer; for defaults see PullConsumerOptions."""
+
+    auto_commit: bool
+    auto_commit_interval: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConsumerOptions(ReadingOptions):
+    """The options of pull consumers, with RocketMQ's defaults, and its names without "millis"."""
+
+    pulls_empty_queues: ClassVar[bool] = True
+    # Whether to commit what earlier polls returned every auto_commit_interval and at close.
+    auto_commit: bool = True
+    auto_commit_interval: timedelta = timedelta(seconds=5)
+
+    # Unlike in ReadingOptions, this limit is set by default.
+    pull_threshold_for_all: int | None = 10_000
+
+    def __post_init__(self) -> None:
+        """Check the options. Raises INVALID_PARAMETER, which names the bounds."""
+        ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
+        check_bounds(self, _PULL_CONSUMER_BOUNDS)

@@ -18,6 +18,20 @@ from aerobee_client.options.bounds import MAX_INT64, MIB, Bounds, check_bounds
 from aerobee_wire.status import Code, MqError
 
 
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A condition in SQL92 over the properties of a message, which the broker evaluates.
+
+    A missing property is null. A message matches only if the condition is true. The broker must
+    have enablePropertyFilter set, which is the default.
+
+    Example:
+        consumer.subscribe("orders", Sql("region = 'eu' AND size > 5"))
+    """
+
+    expression: str
+
+
 class ConsumeFromWhere(Enum):
     """The place where a group starts in a queue for which it has not committed an offset.
 

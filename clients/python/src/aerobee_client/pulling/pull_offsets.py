@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offsets import OffsetStore
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import MqError
 
@@ -18,17 +18,21 @@ class PullOffsets(OffsetStore):
     """The offsets of a pull consumer.
 
     `consumer_group` "": offsets are neither loaded nor committed. Without `auto_commit`, an offset
-    changes only by `commit_now`, or if a broker resets it (`set`).
+    changes only by `commit_now`, or if a broker resets it (`set`). `on_settle` is called before
+    commits and releases of queues, and may advance offsets.
     """
 
-    def __init__(self, instance: ClientInstance, consumer_group: str, *, auto_commit: bool) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        consumer_group: str,
+        *,
+        auto_commit: bool,
+        on_settle: Callable[[], None],
+    ) -> None:
         super().__init__(instance, consumer_group)
         self._kept = bool(consumer_group)
         self._auto_commit = auto_commit
-        self._on_settle: Callable[[], None] = lambda: None
-
-    def listen(self, on_settle: Callable[[], None]) -> None:
-        """Call `on_settle` before commits and releases of queues. It may advance offsets."""
         self._on_settle = on_settle
 
     def settle(self) -> None:

@@ -19,7 +19,7 @@ from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.hooks import tell
 from aerobee_client.observing.statistics import ConsumerStatistics
-from aerobee_client.options.pull_consumer import PullConsumerOptions
+from aerobee_client.options.consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
 from aerobee_client.pulling.pull_offsets import PullOffsets
 from aerobee_client.pulling.queue_offsets import bounds
@@ -34,7 +34,12 @@ class Reader:
         self, consumer_group: str, instance: ClientInstance, options: PullConsumerOptions
     ) -> None:
         self.instance = instance
-        self.offsets = PullOffsets(instance, consumer_group, auto_commit=options.auto_commit)
+        self.offsets = PullOffsets(
+            instance,
+            consumer_group,
+            auto_commit=options.auto_commit,
+            on_settle=self._settle,
+        )
         self.unread = UnreadMessages(
             self.offsets,
             instance.clock,
@@ -63,9 +68,12 @@ class Reader:
             consumption=self.unread,
             consume_type=client_pb2.PULL,
             on_failure=self._on_failure_of_member,
+            statistics=self.statistics,
         )
-        self._membership.tell_statistics(self.statistics)
         await self._membership.start(self._options.auto_commit_interval.total_seconds())
+
+    def _settle(self) -> None:
+        self.unread.settle()
 
     def statistics(self) -> ConsumerStatistics:
         source = self._membership or self._assigned

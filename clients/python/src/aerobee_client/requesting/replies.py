@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.requesting.request_message import Request
 from aerobee_client.runtime.backoff import Backoff
 from aerobee_client.runtime.facade import StartedClient
 from aerobee_client.runtime.fork import PROCESS
+from aerobee_wire import properties as names
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -26,6 +27,44 @@ ATTEMPT_TIMEOUT_S = 3.0
 LEAST_TIMEOUT_S = 1.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 0.5
+
+
+class Request(NamedTuple):
+    """A request.
+
+    `client_id`: the producer that waits. `expires_ms`: the end of its wait, in milliseconds since
+    the epoch.
+    """
+
+    correlation_id: str
+    client_id: str
+    expires_ms: int
+
+    @classmethod
+    def of(cls, message: ReceivedMessage) -> Request:
+        """Read a request. Raises INVALID_PARAMETER for another message."""
+        found = message.properties
+        correlation_id = found.get(names.CORRELATION_ID, "")
+        client_id = found.get(names.REPLY_TO_CLIENT, "")
+        ttl_ms = names.whole_number(found.get(names.TTL, ""))
+        if not correlation_id or not client_id or ttl_ms is None:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{message} is not a request: reply to what a producer has sent by request()",
+            )
+        # By the later one of the producer's and the broker's clock: one of them may be slow.
+        sent_ms = max(message.born_timestamp_ms, message.store_timestamp_ms)
+        return cls(correlation_id, client_id, sent_ms + ttl_ms)
+
+
+def is_past_ttl(message: ReceivedMessage, now_ms: int) -> bool:
+    """Return whether it is a request whose producer no longer waits."""
+    if not message.is_request:
+        return False
+    try:
+        return Request.of(message).expires_ms < now_ms
+    except MqError:
+        return False  # an invalid request goes to the listener, which may understand it
 
 
 class Replier(StartedClient):

@@ -19,8 +19,8 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.message import Message
-from aerobee_client.requesting.request_message import request_message
 from aerobee_client.send_result import DroppedReplies, Reply
+from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
@@ -122,3 +122,21 @@ class Requests:
         self._ended[correlation_id] = answered
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
+
+
+def request_message(
+    message: Message, *, correlation_id: str, client_id: str, ttl_ms: int
+) -> Message:
+    """Return the message as it is sent. Raises MESSAGE_ILLEGAL for a delayed message."""
+    if message.delayed:
+        raise MqError(
+            Code.MESSAGE_ILLEGAL,
+            "a request cannot be delayed: its producer waits for the reply",
+        )
+    return message.with_system_properties(
+        {
+            names.CORRELATION_ID: correlation_id,
+            names.REPLY_TO_CLIENT: client_id,
+            names.TTL: str(ttl_ms),
+        }
+    )

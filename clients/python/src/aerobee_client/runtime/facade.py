@@ -8,9 +8,6 @@ coroutine's signature and docstring, for type checkers and for `help()`.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -20,187 +17,15 @@ from collections.abc import (
     Generator,
     Iterator,
 )
-from concurrent.futures import CancelledError, Future
-from contextvars import Context
 from functools import partial, update_wrapper, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarTuple
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from aerobee_client.runtime.fork import PROCESS
-from aerobee_client.runtime.thread_call import ThreadCall
-from aerobee_wire.status import Code, MqError
-
-log = logging.getLogger(__name__)
-
-GRPC_MODULE = "grpc._cython.cygrpc"  # the module of the callbacks that grpc.aio passes to a loop
+from aerobee_client.runtime.loop_thread import LoopThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Ts = TypeVarTuple("Ts")
 M = TypeVar("M", bound=Callable[..., Any])
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """A loop that ignores reports of gRPC about cancelled calls after it was closed.
-
-    gRPC makes such reports in the loop of another client, which would log the RuntimeError.
-    """
-
-    def call_soon_threadsafe(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        try:
-            return super().call_soon_threadsafe(callback, *args, context=context)
-        except RuntimeError:
-            if callback.__module__ != GRPC_MODULE:
-                raise
-            dropped = asyncio.Handle(callback, args, self, context)
-            dropped.cancel()
-            return dropped
-
-
-class LoopThread:
-    """An event loop in a daemon thread, which does not keep the program from ending.
-
-    Each facade has its own, so that it may be used from any thread. Where the fork rule forbids
-    clients, it refuses everything except `stop`.
-    """
-
-    def __init__(self, name: str) -> None:
-        PROCESS.check()
-        self._name = name
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-
-    def start(self) -> None:
-        PROCESS.use()  # before any lock: in a child process it may stay taken forever
-        with self._lock:
-            if self._loop is not None:
-                return
-            self._loop = _Loop()
-            self._thread = threading.Thread(
-                target=self._run, args=(self._loop,), name=self._name, daemon=True
-            )
-            self._thread.start()
-
-    def is_running(self) -> bool:
-        return self._loop is not None
-
-    def run(self, coroutine: Coroutine[Any, Any, R], lost: Callable[[R], None] | None = None) -> R:
-        """Run `coroutine` on the loop and return its result.
-
-        An interrupt, such as Ctrl-C, cancels the coroutine. If it has a result by then, `lost` is
-        called with that on the loop.
-        """
-        call = ThreadCall(coroutine, lost)
-        try:
-            self.check_thread()
-            self._begin(call)
-            return call.wait()
-        except asyncio.CancelledError:
-            if self._loop is None:
-                raise self._not_running() from None
-            raise CancelledError from None
-        except BaseException:
-            self._abandon(call)
-            del call  # the traceback would keep it, and it keeps the exception
-            raise
-
-    def _begin(self, call: ThreadCall[Any]) -> None:
-        PROCESS.check()
-        with self._lock:  # otherwise the loop could end before it accepts the call
-            if self._loop is None:
-                raise self._not_running()
-            self._loop.call_soon_threadsafe(call.start)
-
-    def _abandon(self, call: ThreadCall[Any]) -> None:
-        if call.has_failed:
-            return
-        with self._lock:
-            if self._loop is None or self.is_own_thread() or PROCESS.is_child:
-                call.abandon()
-            else:
-                self._loop.call_soon_threadsafe(call.abandon)
-
-    def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start `coroutine` on the loop. Raises ILLEGAL_OPERATION if the thread does not run."""
-        if PROCESS.is_child:
-            coroutine.close()
-            PROCESS.check()
-        with self._lock:  # otherwise the loop could end before it accepts the coroutine
-            if self._loop is None:
-                coroutine.close()
-                raise self._not_running()
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def call(self, function: Callable[[], None]) -> None:
-        """Schedule `function` on the loop. Do nothing if the thread does not run."""
-        with self._lock:
-            if self._loop is not None and not PROCESS.is_child:
-                self._loop.call_soon_threadsafe(function)
-
-    def is_own_thread(self) -> bool:
-        """Return whether the caller is the thread of the loop, which must not block."""
-        return threading.current_thread() is self._thread
-
-    def check_thread(self) -> None:
-        """Raise ILLEGAL_OPERATION in the thread of the loop."""
-        if self.is_own_thread():
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                f"a blocking call inside the loop of {self._name}, as in a callback or a coroutine "
-                "that it runs, would wait for itself: use the asynchronous class, or call from "
-                "another thread",
-            )
-
-    def stop(self) -> None:
-        """End the loop and join the thread. May be called twice.
-
-        In a forked child, which lacks the thread, it does nothing.
-        """
-        if PROCESS.is_child:
-            return
-        with self._lock:
-            loop, self._loop = self._loop, None
-            if loop is not None:
-                loop.call_soon_threadsafe(loop.stop)
-        if loop is not None and self._thread is not None:
-            self._thread.join()
-
-    def _not_running(self) -> MqError:
-        return MqError(
-            Code.ILLEGAL_OPERATION,
-            f"{self._name} is not running: call start() first, or use it in a with block",
-        )
-
-    def _is_ended_by_an_exit(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Run the loop. Return whether a SystemExit or KeyboardInterrupt ended it.
-
-        Code of the application in a callback or task may raise these, which end any loop. The
-        caller then runs the loop again, because other calls wait, and this thread must not end the
-        program.
-        """
-        try:
-            loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):
-            log.exception("%s goes on", self._name)
-            return True
-        return False
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            while self._is_ended_by_an_exit(loop):
-                pass
-            with self._lock:
-                self._loop = None
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()
 
 
 class AsyncClient:

@@ -142,7 +142,7 @@ class Batch:
         return self._failure or RequestTimeout(name, send.timeout_s)
 
 
-class _Lane:
+class _BrokerWindow:
     """The batches of one broker: those in flight, and those that wait, oldest first."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Accumulator:
         self._clock = clock
         self._fault = fault
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[str, _Lane] = {}
+        self._windows: dict[str, _BrokerWindow] = {}
         self._open: dict[BatchKey, Batch] = {}
         self._last: dict[MessageQueue, Batch] = {}  # the newest batch of each chosen queue
         self._live: dict[Batch, None] = {}  # waiting or in flight, oldest first
@@ -206,7 +206,7 @@ class Accumulator:
             self._wake_at(send.deadline_ms)
         if batch.is_full or is_alone:
             del self._open[key]
-            self._leave(self._lanes[batch.queue.broker_name])
+            self._leave(self._windows[batch.queue.broker_name])
 
     async def drain(self) -> None:
         """Wait until every send has its outcome."""
@@ -214,9 +214,9 @@ class Accumulator:
 
     async def abort(self, error: Exception) -> None:
         """Fail every send without an outcome with `error`."""
-        waiting = [batch for lane in self._lanes.values() for batch in lane.waiting]
-        for lane in self._lanes.values():
-            lane.waiting.clear()
+        waiting = [batch for window in self._windows.values() for batch in window.waiting]
+        for window in self._windows.values():
+            window.waiting.clear()
         self._open.clear()
         self._abandon(waiting, error)
         for task in self._tasks:
@@ -231,11 +231,11 @@ class Accumulator:
 
         They keep their shares of the budget.
         """
-        lane = self._lanes[queue.broker_name]
+        window = self._windows[queue.broker_name]
         sends: list[SingleSend] = []
-        for batch in [each for each in lane.waiting if each.key.queue == queue]:
+        for batch in [each for each in window.waiting if each.key.queue == queue]:
             if batch.key.is_group:
-                lane.waiting.remove(batch)
+                window.waiting.remove(batch)
                 if self._open.get(batch.key) is batch:
                     del self._open[batch.key]
                 sends += batch.release()
@@ -270,14 +270,14 @@ class Accumulator:
         self._open[key] = batch
         if key.queue is not None:
             self._last[key.queue] = batch
-        lane = self._lanes.get(batch.queue.broker_name)
-        if lane is None:
-            lane = self._lanes[batch.queue.broker_name] = _Lane()
-        lane.waiting.append(batch)
+        window = self._windows.get(batch.queue.broker_name)
+        if window is None:
+            window = self._windows[batch.queue.broker_name] = _BrokerWindow()
+        window.waiting.append(batch)
         self._live[batch] = None
-        if not lane.in_flight and not lane.leaves_soon:
-            lane.leaves_soon = True
-            self._start(self._end_of_turn(lane))
+        if not window.in_flight and not window.leaves_soon:
+            window.leaves_soon = True
+            self._start(self._end_of_turn(window))
         return batch
 
     def _choose(self, info: PublishInfo) -> MessageQueue:
@@ -296,15 +296,15 @@ class Accumulator:
         That is possible if another broker of its topic is idle.
         """
         broker_name = batch.queue.broker_name
-        if not self._lanes[broker_name].in_flight or batch.key.queue is not None:
+        if not self._windows[broker_name].in_flight or batch.key.queue is not None:
             return False
         return info.has_other(broker_name) and any(
             self._is_idle(queue) for queue in info.one_of_each_broker
         )
 
     def _is_idle(self, queue: MessageQueue) -> bool:
-        lane = self._lanes.get(queue.broker_name)
-        return lane is None or lane.is_idle
+        window = self._windows.get(queue.broker_name)
+        return window is None or window.is_idle
 
     # ---- when it leaves ----
 
@@ -313,61 +313,61 @@ class Accumulator:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _end_of_turn(self, lane: _Lane) -> None:
+    async def _end_of_turn(self, window: _BrokerWindow) -> None:
         """Start the batches of this turn if no request is in flight.
 
         A task begins after the callbacks that were ready before it. A callback that creates a task
         would cost another turn.
         """
-        lane.leaves_soon = False
-        first = None if lane.in_flight else self._take_first(lane)
+        window.leaves_soon = False
+        first = None if window.in_flight else self._take_first(window)
         if first is not None:
-            while lane.in_flight < WINDOW and (other := self._take_first(lane)) is not None:
-                self._start(self._carry(lane, other))
-            await self._carry(lane, first)
+            while window.in_flight < WINDOW and (other := self._take_first(window)) is not None:
+                self._start(self._carry(window, other))
+            await self._carry(window, first)
 
-    def _leave(self, lane: _Lane) -> None:
+    def _leave(self, window: _BrokerWindow) -> None:
         """Start full batches while there is room in the window."""
-        while lane.in_flight < WINDOW and any(batch.is_full for batch in lane.waiting):
-            batch = self._take_first(lane)
+        while window.in_flight < WINDOW and any(batch.is_full for batch in window.waiting):
+            batch = self._take_first(window)
             if batch is None:
                 return
-            self._start(self._carry(lane, batch))
+            self._start(self._carry(window, batch))
 
-    def _take_first(self, lane: _Lane) -> Batch | None:
+    def _take_first(self, window: _BrokerWindow) -> Batch | None:
         """Return the oldest batch whose chosen queue is not busy, and mark it as in flight."""
-        for batch in lane.waiting:
-            if batch.key.queue not in lane.busy_queues:
+        for batch in window.waiting:
+            if batch.key.queue not in window.busy_queues:
                 break
         else:
             return None
-        lane.waiting.remove(batch)
+        window.waiting.remove(batch)
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]
-        lane.in_flight += 1
+        window.in_flight += 1
         if batch.key.queue is not None:
-            lane.busy_queues.add(batch.key.queue)
+            window.busy_queues.add(batch.key.queue)
         return batch
 
-    async def _carry(self, lane: _Lane, batch: Batch | None) -> None:
+    async def _carry(self, window: _BrokerWindow, batch: Batch | None) -> None:
         """Deliver a batch, and after its answer the next one that waits, until none waits."""
         while batch is not None:
             try:
                 await self._deliver(batch)
             except BaseException:  # cancelled, or SystemExit: waiting batches leave all the same
-                if (following := self._answered(lane, batch)) is not None:
-                    self._start(self._carry(lane, following))
+                if (following := self._answered(window, batch)) is not None:
+                    self._start(self._carry(window, following))
                 raise
-            batch = self._answered(lane, batch)
+            batch = self._answered(window, batch)
 
-    def _answered(self, lane: _Lane, batch: Batch) -> Batch | None:
+    def _answered(self, window: _BrokerWindow, batch: Batch) -> Batch | None:
         """End a batch and start full ones. Return the batch that is to be delivered next."""
-        lane.in_flight -= 1
+        window.in_flight -= 1
         if batch.key.queue is not None:
-            lane.busy_queues.discard(batch.key.queue)
+            window.busy_queues.discard(batch.key.queue)
         self._end(batch)
-        following = self._take_first(lane) if lane.in_flight < WINDOW else None
-        self._leave(lane)
+        following = self._take_first(window) if window.in_flight < WINDOW else None
+        self._leave(window)
         return following
 
     def _end(self, batch: Batch) -> None:

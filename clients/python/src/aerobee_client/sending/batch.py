@@ -14,8 +14,12 @@ from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import fail
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.order.ordered_sends import OrderedSends
-from aerobee_client.sending.order.selectors import Selector, check_selected
-from aerobee_client.sending.order.way import Choice, Way
+from aerobee_client.sending.order.queue_choice import (
+    QueueChoice,
+    Selector,
+    SendOrdering,
+    check_selected,
+)
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
 
@@ -34,7 +38,7 @@ class BatchSend:
         sender: Sender,
         ordered: OrderedSends,
         messages: Sequence[Message],
-        choice: Choice,
+        choice: QueueChoice,
         timeout_s: float,
         *,
         budget: Budget,
@@ -110,7 +114,7 @@ class BatchSend:
         futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in indexes]
         for place, send in enumerate(self._run.part(indexes).sends()):
             own = None if selector is None else _Selecting(selector, indexes[place], futures)
-            self._ordered.accept(send, Way(own), self._timeout_s, futures[place])
+            self._ordered.accept(send, SendOrdering(own), self._timeout_s, futures[place])
         for index, outcome in zip(
             indexes, await asyncio.gather(*futures, return_exceptions=True), strict=True
         ):
@@ -142,15 +146,15 @@ class _Selecting(NamedTuple):
             raise
 
 
-def _in_order(messages: Sequence[Message], choice: Choice) -> list[int]:
-    """Return the indexes of messages that keep an order. Raises like `Choice.way`."""
+def _in_order(messages: Sequence[Message], choice: QueueChoice) -> list[int]:
+    """Return the indexes of messages that keep an order. Raises like `QueueChoice.ordering`."""
     if choice.selector is None:
         indexes = [index for index, message in enumerate(messages) if message.order_key]
     else:
         indexes = list(range(len(messages)))
     for index in indexes:
         try:
-            choice.way(messages[index])
+            choice.ordering(messages[index])
         except MqError as error:
             error.add_context(f"message {index} of the batch, of which nothing was sent")
             raise

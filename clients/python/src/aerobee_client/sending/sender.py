@@ -27,8 +27,7 @@ from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import AnyFuture, Batch, SingleSend
 from aerobee_client.sending.attempts import Attempts
-from aerobee_client.sending.compressed import Compressor
-from aerobee_client.sending.send_request import Outgoing, Run, outgoing_of, run_of
+from aerobee_client.sending.send_request import Compressor, Outgoing, Run, outgoing_of, run_of
 from aerobee_wire import rpcs
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.message_id import UniqueIds

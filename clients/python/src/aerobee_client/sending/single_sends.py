@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
@@ -20,13 +20,15 @@ from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import Accumulator, Batch, BatchKey, SingleSend, fail
 from aerobee_client.sending.budget import Budget
-from aerobee_client.sending.inbox import Arrival
-from aerobee_client.sending.one_way import OneWaySends
+from aerobee_client.sending.cross_thread_queue import QueuedSend
 from aerobee_client.sending.order.ordered_sends import OrderedSends
-from aerobee_client.sending.order.way import Way
+from aerobee_client.sending.order.queue_choice import SendOrdering
 from aerobee_client.sending.sender import Sender
 
 log = logging.getLogger(__name__)
+
+
+WINDOW = 256  # one-way requests in flight
 
 
 @lru_cache(maxsize=1024)
@@ -117,10 +119,12 @@ class SingleSends:
         left_s = (send.deadline_ms - self._clock.monotonic_ms()) / 1000
         return await self._deliver_alone(send, queue, left_s)
 
-    async def send_in_order(self, message: Message, way: Way, timeout_s: float) -> SendResult:
+    async def send_in_order(
+        self, message: Message, ordering: SendOrdering, timeout_s: float
+    ) -> SendResult:
         """Send a message that keeps an order."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
-        self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
+        self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
@@ -129,27 +133,29 @@ class SingleSends:
         future.add_done_callback(_log_failure)
         await self.start_later(send, queue, is_one_way=True)
 
-    async def post_in_order(self, message: Message, way: Way, timeout_s: float) -> None:
+    async def post_in_order(
+        self, message: Message, ordering: SendOrdering, timeout_s: float
+    ) -> None:
         """Send a message that keeps an order one-way: see `post`."""
         future: asyncio.Future[SendResult] = self._loop.create_future()
         future.add_done_callback(_log_failure)
-        send = self.ordered.accept(self._sender.prepare(message), way, timeout_s, future)
+        send = self.ordered.accept(self._sender.prepare(message), ordering, timeout_s, future)
         if send.ready is not None:
             await send.ready.wait()
         if future.done():
             future.result()
 
-    def accept(self, arrival: Arrival, *, has_room: bool = False) -> None:
+    def accept(self, queued: QueuedSend, *, has_room: bool = False) -> None:
         """Start a send without waiting. Its future gets the outcome.
 
         Without room it fails with FLOW_CONTROL. `has_room`: whether it has already taken its share
         of the budget.
         """
-        message, queue, way, timeout_s, future, is_alone = arrival
+        message, queue, ordering, timeout_s, future, is_alone = queued
         try:
-            if way is not None:
+            if ordering is not None:
                 outgoing = self._sender.prepare(message)
-                self.ordered.accept(outgoing, way, timeout_s, future, has_room=has_room)
+                self.ordered.accept(outgoing, ordering, timeout_s, future, has_room=has_room)
                 return
             send = self._sender.single(message, queue, timeout_s, future)
         except Exception as error:  # may be any error, such as a wrong type
@@ -298,3 +304,48 @@ class SingleSends:
 def _log_failure(done: asyncio.Future[SendResult]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         log.debug("a one-way send failed: %s", error)
+
+
+class OneWaySends:
+    """The one-way sends of one producer, in requests of their own, on its event loop.
+
+    Up to WINDOW requests are in flight; other sends wait. `budget`: see Budget.
+    """
+
+    def __init__(self, sender: Sender, budget: Budget) -> None:
+        self._sender = sender
+        self._budget = budget
+        self._room = asyncio.Semaphore(WINDOW)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
+        """Send a message and return without waiting for the answer.
+
+        Raises like `Sender.prepare`, the errors of the route query, and FLOW_CONTROL if there is
+        not enough room within the timeout.
+        """
+        outgoing, size = self._sender.prepare(message, queue), message.size
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        await self._budget.take(size, timeout_s)
+        try:
+            target = queue or await self._sender.next_queue(message)
+            async with asyncio.timeout_at(deadline_s):
+                await self._room.acquire()
+        except TimeoutError:
+            self._budget.give_back(1, size)
+            raise self._budget.full() from None
+        except BaseException:
+            self._budget.give_back(1, size)
+            raise
+        task = asyncio.create_task(self._sender.post(outgoing, target))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, size))
+
+    async def drain(self) -> None:
+        """Wait until none is in flight."""
+        await asyncio.gather(*self._tasks)
+
+    def _done(self, size: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+        self._budget.give_back(1, size)

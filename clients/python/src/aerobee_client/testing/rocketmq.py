@@ -6,26 +6,37 @@ No connection outlives a call, so that a test may use any event loop.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from aerobee.suite.v1 import suite_pb2
+from google.protobuf.message import Message
 
 from aerobee_client.admin.client import AsyncAdminClient
+from aerobee_client.admin.descriptions import QueueStatus
 from aerobee_client.admin.groups import GroupAdmin
 from aerobee_client.admin.topics import TopicAdmin
+from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.runtime.facade import AsyncClient, Facade, blocking, on_loop
-from aerobee_client.testing import control, peeks
 from aerobee_wire import rpcs
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
 
 SETTLE_TIMEOUT = timedelta(seconds=10)
 RECONNECT_TIMEOUT_S = 10.0
 POLL_S = 0.02
+# Longer than the waits of a suite, whose errors name what it waited for.
+CONTROL_TIMEOUT_S = 600.0
+PAGE_MESSAGES = 1_024
+PAGE_BYTES = 4 * 1024 * 1024
 _ABSENT = frozenset({Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST})
 
 
@@ -90,7 +101,7 @@ class AsyncRocketMq(AsyncClient):
     async def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return every stored message of the topic, by store time."""
         async with self._admin() as admin:
-            return await peeks.stored(admin, topic)
+            return await _stored(admin, topic)
 
     async def retries(self, group: str) -> list[ReceivedMessage]:
         """Return every message that was delivered to the retry topic of the group so far.
@@ -132,7 +143,7 @@ class AsyncRocketMq(AsyncClient):
         """Make consumers report their offsets at once, not every 5 s, if there is a control."""
         request = suite_pb2.SettleRequest(consumer_group=group, timeout_ms=_milliseconds(timeout))
         try:
-            await control.call(self.namesrv, rpcs.SETTLE, request)
+            await _call_control(self.namesrv, rpcs.SETTLE, request)
         except MqError as error:
             if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
                 raise
@@ -174,14 +185,14 @@ class AsyncRocketMq(AsyncClient):
             without_settling=not settle,
             settle_timeout_ms=_milliseconds(settle_timeout),
         )
-        await control.call(self.namesrv, rpcs.ADVANCE, request)
+        await _call_control(self.namesrv, rpcs.ADVANCE, request)
 
     async def now(self) -> datetime:
         """Return the time of broker and proxy, in UTC.
 
         Use it to compute `deliver_at` of a message after time was advanced.
         """
-        suite = await control.call(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
+        suite = await _call_control(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
         return datetime.fromtimestamp(suite.now_timestamp_ms / 1_000, UTC)
 
     # ---- faults ----
@@ -191,7 +202,7 @@ class AsyncRocketMq(AsyncClient):
 
         The broker is started again after the test.
         """
-        await control.call(self.namesrv, rpcs.KILL_BROKER, suite_pb2.KillBrokerRequest())
+        await _call_control(self.namesrv, rpcs.KILL_BROKER, suite_pb2.KillBrokerRequest())
         self._broker_is_down = True
 
     async def restart_broker(self) -> None:
@@ -200,9 +211,9 @@ class AsyncRocketMq(AsyncClient):
         A running broker is stopped gracefully first. The call returns when this process can reach
         the broker again: gRPC pauses between attempts to connect.
         """
-        await control.call(self.namesrv, rpcs.RESTART_BROKER, suite_pb2.RestartBrokerRequest())
+        await _call_control(self.namesrv, rpcs.RESTART_BROKER, suite_pb2.RestartBrokerRequest())
         self._broker_is_down = False
-        suite = await control.call(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
+        suite = await _call_control(self.namesrv, rpcs.GET_SUITE, suite_pb2.GetSuiteRequest())
         loop = asyncio.get_running_loop()
         end = loop.time() + RECONNECT_TIMEOUT_S
         async with self._admin() as admin:
@@ -225,7 +236,7 @@ class AsyncRocketMq(AsyncClient):
             times: The number of calls that fail; 0 to end the refusals.
         """
         request = suite_pb2.RefuseRequest(rpc=rpc, code=code, times=times)
-        await control.call(self.namesrv, rpcs.REFUSE, request)
+        await _call_control(self.namesrv, rpcs.REFUSE, request)
         self._refused.add(rpc)
 
     # ---- after the test ----
@@ -298,7 +309,7 @@ def proxy_of(namesrv: str) -> str:
     """
     request = suite_pb2.GetSuiteRequest()
     try:
-        return asyncio.run(control.call(namesrv, rpcs.GET_SUITE, request)).proxy
+        return asyncio.run(_call_control(namesrv, rpcs.GET_SUITE, request)).proxy
     except MqError as error:
         if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
             raise
@@ -320,3 +331,50 @@ async def _absent_is_fine(deletion: Any) -> None:
     except MqError as error:
         if error.code not in _ABSENT:
             raise
+
+
+async def _call_control(namesrv: str, rpc: Rpc[Q, R], request: Q) -> R:
+    """Call the control of a suite on a connection of its own.
+
+    Raises MqError; REQUEST_CODE_NOT_SUPPORTED if the cluster has no such control.
+    """
+    transport = GrpcTransport()
+    try:
+        return await transport.call(namesrv, rpc, request, timeout_s=CONTROL_TIMEOUT_S)
+    except MqError as error:
+        if error.code is not Code.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        raise MqError(
+            error.code,
+            f"the cluster of {namesrv} takes no {rpc.method} from tests: only one that `python -m "
+            "aerobee_suite --test-control` runs does, as the plugin's own (without "
+            "--rocketmq-namesrv) and RocketMqContainer's are",
+        ) from None
+    finally:
+        await transport.close()
+
+
+async def _stored(admin: AsyncAdminClient, topic: str) -> list[ReceivedMessage]:
+    """Return every message of the topic, by store time; [] if the topic does not exist."""
+    try:
+        queues = await admin.topic_status(topic)
+    except MqError as error:
+        if error.code is not Code.TOPIC_NOT_EXIST:
+            raise
+        return []
+    found = [message for queue in queues async for message in _stored_in(admin, queue, topic)]
+    return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+
+async def _stored_in(
+    admin: AsyncAdminClient, queue: QueueStatus, topic: str
+) -> AsyncIterator[ReceivedMessage]:
+    place = (topic, queue.broker_name, queue.queue_id)
+    begin = queue.min_offset
+    while begin < queue.max_offset:
+        page = await admin.browse(*place, begin, max_messages=PAGE_MESSAGES, max_bytes=PAGE_BYTES)
+        for message in page.messages():
+            yield message
+        if page.next_begin_offset <= begin:
+            return
+        begin = page.next_begin_offset

@@ -20,8 +20,7 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.send_result import TransactionResolution
-from aerobee_client.transactions.ends import TransactionEnds
-from aerobee_client.transactions.half_message import WIRE_RESOLUTIONS, HalfMessage
+from aerobee_client.transactions.ends import WIRE_RESOLUTIONS, HalfMessage, TransactionEnds
 from aerobee_wire.status import Code
 
 log = logging.getLogger(__name__)

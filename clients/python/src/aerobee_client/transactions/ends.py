@@ -1,4 +1,4 @@
-"""Send the ends of transactions to their brokers.
+"""Identify half messages, and send the ends of their transactions to the brokers.
 
 Ends of one event loop turn travel to their broker in one request. The broker answers each when it
 is durable. An end that failed, or whose answer was lost, is retried until its deadline. If an
@@ -12,18 +12,67 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from aerobee.broker.v1 import transaction_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed, RequestTimeout
+from aerobee_client.message import Message
 from aerobee_client.runtime.backoff import Backoff
-from aerobee_client.send_result import TransactionResolution
-from aerobee_client.transactions.half_message import WIRE_RESOLUTIONS, HalfMessage
+from aerobee_client.send_result import SendResult, TransactionResolution
+from aerobee_wire import properties as names
 from aerobee_wire import rpcs
 from aerobee_wire.status import RETRYABLE, Code, MqError
 
 log = logging.getLogger(__name__)
+
+WIRE_RESOLUTIONS = {
+    TransactionResolution.COMMIT: transaction_pb2.COMMIT,
+    TransactionResolution.ROLLBACK: transaction_pb2.ROLLBACK,
+}
+
+
+class HalfMessage(NamedTuple):
+    """A half message.
+
+    `queue_offset`: the offset of its first copy, among the half messages of that broker.
+    """
+
+    topic: str
+    broker_name: str
+    transaction_id: str
+    queue_offset: int
+
+    @classmethod
+    def stored(cls, result: SendResult) -> HalfMessage:
+        """Make it from a result.
+
+        Raises VERSION_NOT_SUPPORTED if the broker stored a normal message.
+        """
+        queue = result.queue
+        if not result.transaction_id:
+            raise MqError(
+                Code.VERSION_NOT_SUPPORTED,
+                f"broker {queue.broker_name} knows no transactions and has stored the message as "
+                "any other: bring it to the version of this client",
+            )
+        return cls(queue.topic, queue.broker_name, result.transaction_id, result.queue_offset)
+
+
+def half(message: Message) -> Message:
+    """Return the message as it is sent when a transaction begins.
+
+    Raises MESSAGE_ILLEGAL for a message of a message group or lite topic.
+    """
+    if message.order_key:
+        raise MqError(
+            Code.MESSAGE_ILLEGAL,
+            f"the message is in the order of {message.order_key!r}, and would take its place there "
+            "only when its transaction is committed: send it without message_group and lite_topic",
+        )
+    return message.with_system_properties({names.TRANSACTION_PREPARED: "true"})
+
 
 # The maximum for one request. Further ends go into the next one.
 MAX_ENDS = 512

@@ -11,8 +11,7 @@ from typing import Self
 from aerobee_client.message import Message
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult, TransactionResolution
-from aerobee_client.transactions.ends import TransactionEnds
-from aerobee_client.transactions.half_message import HalfMessage
+from aerobee_client.transactions.ends import HalfMessage, TransactionEnds
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from aerobee_client import AsyncAdminClient, ReceivedMessage
 from aerobee_client.admin import export
 from aerobee_client.admin.dead_letters import Selection
-from aerobee_client.admin.redriving.listed import GAP, ListedDeadLetters, Place, runs
-from aerobee_client.admin.redriving.missing import Missing
+from aerobee_client.admin.redriving.listed import GAP, ListedDeadLetters, Missing, Place, runs
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, add_dead_letter, read_all
 from support.client.memory.cluster import MemoryBroker, MemoryCluster

@@ -16,6 +16,7 @@ from aerobee_client.admin.redriving.run import (
     MAX_FAILED_IN_A_ROW,
     MAX_WINDOW,
     WINDOWS,
+    Pace,
     Settings,
 )
 from aerobee_client.options.producer import ProducerOptions
@@ -255,3 +256,21 @@ async def test_sends_that_all_fail_end_the_redrive(
     failed = redrive.tally.by_status[Status.FAILED]
     assert redrive.tally.by_status == {Status.FAILED: failed}
     assert MAX_FAILED_IN_A_ROW <= failed <= MAX_FAILED_IN_A_ROW + (WINDOWS - 1) * MAX_WINDOW
+
+
+def test_pace_keeps_the_rate() -> None:
+    pace = Pace(10, 100.0)
+    assert pace.next_wait(100.0) == 0
+    assert pace.next_wait(100.0) == pytest.approx(0.1)
+    assert pace.next_wait(100.15) == pytest.approx(0.05)
+
+
+def test_pace_does_not_catch_up_after_a_pause() -> None:
+    pace = Pace(10, 100.0)
+    assert pace.next_wait(105.0) == 0
+    assert pace.next_wait(105.0) == pytest.approx(0.1)
+
+
+def test_pace_without_a_rate_never_waits() -> None:
+    pace = Pace(None, 100.0)
+    assert [pace.next_wait(100.0) for _ in range(3)] == [0, 0, 0]

@@ -39,7 +39,6 @@ from aerobee_client.admin.descriptions.lite import (
     LiteTopicDescription,
     LiteTopics,
 )
-from aerobee_client.admin.descriptions.messages import Browsed
 from aerobee_client.admin.descriptions.replicas import (
     DivergedFile,
     DivergedMessage,
@@ -49,6 +48,7 @@ from aerobee_client.admin.descriptions.replicas import (
 )
 from aerobee_client.admin.descriptions.topics import (
     MESSAGE_TYPE,
+    Browsed,
     QueueOffset,
     QueueStatus,
     Rebalanced,

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from aerobee.broker.v1 import offset_pb2
+from aerobee.broker.v1 import message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.descriptions.brokers import BrokerDescription
 from aerobee_client.admin.descriptions.like import like
+from aerobee_client.consuming.decoding import received
+from aerobee_client.message import ReceivedMessage
 
 MESSAGE_TYPE = "message.type"  # attribute of a topic
 
@@ -125,3 +127,31 @@ class Rebalanced:
     queues: int
     # Consumer groups that were missing there and were created with their settings on other brokers.
     groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """Part of a queue.
+
+    `status` is FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (continue at next_begin_offset).
+    """
+
+    status: str
+    broker_name: str
+    # Concatenated records of the commit log (docs/storage_format.md).
+    records: bytes
+    message_count: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    # Records before next_begin_offset, from the requested offset on, that failed their check.
+    corrupted_count: int
+
+    @classmethod
+    def of(cls, broker_name: str, response: message_pb2.PullResponse) -> Self:
+        status = message_pb2.PullStatus.Name(response.status)
+        return like(cls, response, status=status, broker_name=broker_name)
+
+    def messages(self) -> list[ReceivedMessage]:
+        """Decode the records. Raises MESSAGE_CORRUPTED."""
+        return received(self.records, self.broker_name)

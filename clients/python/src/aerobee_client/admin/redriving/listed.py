@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee_client.admin.dead_letters import PAGE_MESSAGES, Selection, page_of
-from aerobee_client.admin.redriving.missing import Missing
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
 
-if TYPE_CHECKING:  # slow to import, and only the caller needs them
+if TYPE_CHECKING:
     from aerobee_client.admin.client import AsyncAdminClient
     from aerobee_client.message import ReceivedMessage
+
 
 # Lines that are in memory at a time, and sorted by their places.
 LINES_AT_ONCE = 8_192
@@ -37,6 +37,14 @@ class Place(NamedTuple):
     queue_offset: int
     message_id: str
     offset_message_id: str  # "" if the line does not contain it
+
+
+class Missing(NamedTuple):
+    """A dead letter that was listed and is missing. `why`: the reason, in one sentence."""
+
+    message_id: str
+    offset_message_id: str
+    why: str
 
 
 class ListedDeadLetters:

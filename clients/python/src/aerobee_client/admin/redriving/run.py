@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aerobee_client.admin.redriving.journal import MAX_IN_FLIGHT, Journal
+from aerobee_client.admin.redriving.listed import Missing
 from aerobee_client.admin.redriving.message_ids import Claim, MessageIds
-from aerobee_client.admin.redriving.missing import Missing
 from aerobee_client.admin.redriving.outcome import Outcome, Status, Tally
-from aerobee_client.admin.redriving.pace import Pace
 from aerobee_client.admin.redriving.redriven import OpenedLetter, Redriven
 from aerobee_client.admin.redriving.rules import Target
 from aerobee_client.admin.redriving.sends import Send, check_all, send_run, split, wait_for
@@ -28,7 +27,7 @@ from aerobee_client.runtime.clock import Clock
 from aerobee_wire.status import Code
 from aerobee_wire.topics import retry_topic
 
-if TYPE_CHECKING:  # slow to import, and only the caller needs them
+if TYPE_CHECKING:
     from aerobee_client.admin.descriptions import ClientDescription
     from aerobee_client.producer import AsyncProducer
     from aerobee_client.send_result import SendResult
@@ -158,6 +157,20 @@ class _Flight:
         """Start no more sends."""
         if self.leaving is not None:
             self.leaving.cancel()
+
+
+class Pace:
+    """Spaces events so that there are at most `rate` per second."""
+
+    def __init__(self, rate: float | None, now_s: float) -> None:
+        self._interval_s = 1 / rate if rate else 0.0
+        self._due_s = now_s
+
+    def next_wait(self, now_s: float) -> float:
+        """Return the seconds to wait before the next event."""
+        due_s = max(self._due_s, now_s)
+        self._due_s = due_s + self._interval_s
+        return due_s - now_s
 
 
 class Redrive:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.order.queue_lock import QueueLock
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -26,14 +26,65 @@ log = logging.getLogger(__name__)
 RENEW_INTERVAL_S = 20.0
 RETRY_S = 1.0  # after a broker did not answer
 CALL_TIMEOUT_S = 3.0
+TRUST_MS = 30_000  # the broker keeps a lock for 60 s
+
+
+class QueueLock:
+    """The lock of one queue. Any thread may call `is_trusted`; all else runs on the loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        # The epoch that the broker counts, and the broker's address; 0 and "" if never granted.
+        self.epoch = 0
+        self.address = ""
+        # The group's retryMaxTimes at this broker.
+        self.max_reconsume_times = 0
+        self._clock = clock
+        self._trusted_until_ms = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    def is_trusted(self) -> bool:
+        """Return whether a listener may start: another member cannot have the lock yet."""
+        return self._clock.monotonic_ms() < self._trusted_until_ms
+
+    def renew(self, address: str, asked_ms: int, epoch: int, max_reconsume_times: int) -> None:
+        """Note that the broker granted a request that was sent at `asked_ms` (monotonic)."""
+        self.address = address
+        self.epoch = epoch
+        self.max_reconsume_times = max_reconsume_times
+        self._trusted_until_ms = asked_ms + TRUST_MS
+        waiting, self._waiting = self._waiting, []
+        for renewed in waiting:
+            renewed()
+
+    def distrust(self) -> None:
+        """Note that the link to the broker broke, which frees the lock there."""
+        self._trusted_until_ms = 0
+
+    def when_renewed(self, renewed: Callable[[], None]) -> None:
+        """Call `renewed` once, after the next renewal."""
+        self._waiting.append(renewed)
 
 
 class LockKeeper:
-    def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
+    """The queue locks of one member.
+
+    `on_lost` is called with a queue whose lock another member has. `on_regained` is awaited with a
+    queue whose lock was free for a while, so that another member may have had it. If that raises
+    MqError, it is called again before the lock is trusted.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        consumer_group: str,
+        *,
+        on_lost: Callable[[MessageQueue], None],
+        on_regained: Callable[[MessageQueue], Awaitable[None]],
+    ) -> None:
         self._instance = instance
         self._consumer_group = consumer_group
-        self._on_lost: Callable[[MessageQueue], None] | None = None
-        self._on_regained: Callable[[MessageQueue], Awaitable[None]] | None = None
+        self._on_lost = on_lost
+        self._on_regained = on_regained
         self._locks: dict[MessageQueue, QueueLock] = {}
         # Queues that may be locked at their broker, because its answer was lost.
         self._unsure: set[MessageQueue] = set()
@@ -45,20 +96,6 @@ class LockKeeper:
         self._calls: dict[str, asyncio.Lock] = {}  # by broker name
         self._renew_now = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
-
-    def listen(
-        self,
-        on_lost: Callable[[MessageQueue], None],
-        on_regained: Callable[[MessageQueue], Awaitable[None]],
-    ) -> None:
-        """Register callbacks.
-
-        `on_lost` is called with a queue whose lock another member has. `on_regained` is awaited
-        with a queue whose lock was free for a while, so that another member may have had it. If
-        that raises MqError, it is called again before the lock is trusted.
-        """
-        self._on_lost = on_lost
-        self._on_regained = on_regained
 
     async def start(self) -> None:
         """Start to renew. Raises REQUEST_CODE_NOT_SUPPORTED if a broker does not lock queues."""
@@ -177,8 +214,7 @@ class LockKeeper:
         if lock.epoch != epoch:
             log.warning("the lock of %s was free for a while", queue)
             try:
-                if self._on_regained is not None:
-                    await self._on_regained(queue)
+                await self._on_regained(queue)
             except MqError as error:
                 log.warning("%s stays suspended: %s", queue, error)
                 return False
@@ -191,8 +227,7 @@ class LockKeeper:
             return
         log.warning("the lock of %s is lost: %s has it", queue, holder or "nobody")
         lock.distrust()
-        if self._on_lost is not None:
-            self._on_lost(queue)
+        self._on_lost(queue)
 
     async def _unlock(self, broker_name: str, queues: Collection[MessageQueue]) -> None:
         async with self._calls.setdefault(broker_name, asyncio.Lock()):

@@ -1,8 +1,8 @@
 """Consume queues in order.
 
-The listener gets a message after it has consumed the previous one of the same line, and only while
-this member has the lock of the queue. A message that fails is retried in place. After the last
-attempt its broker dead-letters it, and the next message follows.
+The listener gets a message after it has consumed the previous one of its ordered group, and only
+while this member has the lock of the queue. A message that fails is retried in place. After the
+last attempt its broker dead-letters it, and the next message follows.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from aerobee_client.consume_result import DEAD_LETTER_LEVEL
 from aerobee_client.consuming.listener import Consume, Verdicts
-from aerobee_client.consuming.offset_store import OffsetStore
-from aerobee_client.consuming.order.line import Line, QueueInOrder
-from aerobee_client.consuming.order.queue_lock import QueueLock
-from aerobee_client.consuming.order.run import MAX_MESSAGES, Run
+from aerobee_client.consuming.offsets import OffsetStore
+from aerobee_client.consuming.order.lock_keeper import QueueLock
+from aerobee_client.consuming.order.ordered_queue import OrderedGroup, OrderedQueue
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
 from aerobee_client.consuming.send_back import Rejection, Rejections
@@ -33,7 +32,48 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
+MAX_MESSAGES = 128  # of one batch, so that the offset advances soon
+MAX_MS = 20
 DEAD_LETTER_AGAIN_S = 1.0  # after the broker did not accept a dead letter
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ListenerBatch(Batch):
+    """Messages of one ordered group, for consecutive calls of the listener.
+
+    Each call gets `call_size` messages. A batch saves a round trip to the event loop for each call.
+    It ends when a message is rejected, the queue is stopped, its lock is not trusted, or MAX_MS
+    have passed. `call` and `call_async` return the verdicts of the messages that the listener got,
+    which are the first ones.
+    """
+
+    queue: OrderedQueue
+    group: OrderedGroup
+    call_size: int
+    clock: Clock
+
+    def call(self, consume: Consume) -> Verdicts:
+        found: Verdicts = []
+        for messages in self._calls(found):
+            found += consume.call(messages)
+        return found
+
+    async def call_async(self, consume: Consume) -> Verdicts:
+        found: Verdicts = []
+        for messages in self._calls(found):
+            found += await consume.call_async(messages)
+        return found
+
+    def _calls(self, found: Verdicts) -> Iterator[list[ReceivedMessage]]:
+        """Yield the messages of each call. Its verdicts must be in `found` before the next."""
+        until_ms = self.clock.monotonic_ms() + MAX_MS
+        for start in range(0, len(self.messages), self.call_size):
+            if not self.queue.may_go_on():
+                return
+            yield self.messages[start : start + self.call_size]
+            rejected = any(found[start:])
+            if rejected or self.clock.monotonic_ms() >= until_ms:
+                return
 
 
 class OrderlyConsumption:
@@ -59,7 +99,7 @@ class OrderlyConsumption:
         self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
         self.tally = self._runner.tally
         self.settled_failures = 0  # messages that were dead-lettered
-        self._queues: dict[MessageQueue, QueueInOrder] = {}
+        self._queues: dict[MessageQueue, OrderedQueue] = {}
         self._closed = asyncio.Event()
 
     def start(self) -> None:
@@ -125,21 +165,21 @@ class OrderlyConsumption:
         if self._queues.get(process_queue.queue) is queue:
             del self._queues[process_queue.queue]
 
-    def _open(self, process_queue: ProcessQueue) -> QueueInOrder:
+    def _open(self, process_queue: ProcessQueue) -> OrderedQueue:
         before = self._queues.get(process_queue.queue)
         if before is not None:
             before.stop()
-        queue = QueueInOrder(
+        queue = OrderedQueue(
             process_queue,
             self._lock_of(process_queue.queue),
-            _message_group if self._options.order_by == "message_group" else _one_line,
+            _message_group if self._options.order_by == "message_group" else _one_group,
             before if before is not None and before.is_busy else None,
         )
         self._queues[process_queue.queue] = queue
         return queue
 
-    def _begin(self, queue: QueueInOrder, lines: Iterable[Line]) -> None:
-        """Pass those lines to the listener that are ready."""
+    def _begin(self, queue: OrderedQueue, groups: Iterable[OrderedGroup]) -> None:
+        """Pass those groups to the listener that are ready."""
         if not queue.is_open or self._closed.is_set():
             return
         if not queue.lock.is_trusted():
@@ -147,52 +187,52 @@ class OrderlyConsumption:
             return
         automatic = self._options.auto_commit
         call_size = self._options.consume_message_batch_max_size
-        for line in lines:
-            if not line.is_ready:
+        for group in groups:
+            if not group.is_ready:
                 continue
-            if line.dying is not None:
-                self._dead_letter(queue, line, line.dying)
+            if group.dying is not None:
+                self._dead_letter(queue, group, group.dying)
                 continue
-            count = min(len(line.waiting), MAX_MESSAGES if automatic else call_size)
-            queue.begin(line)
+            count = min(len(group.waiting), MAX_MESSAGES if automatic else call_size)
+            queue.begin(group)
             self._runner.submit(
-                Run(
+                ListenerBatch(
                     queue.process_queue,
-                    [line.waiting[index] for index in range(count)],
+                    [group.waiting[index] for index in range(count)],
                     queue=queue,
-                    line=line,
+                    group=group,
                     call_size=call_size,
                     clock=self._clock,
                 )
             )
 
-    def _begin_all(self, queue: QueueInOrder) -> None:
-        self._begin(queue, queue.lines())
+    def _begin_all(self, queue: OrderedQueue) -> None:
+        self._begin(queue, queue.groups())
 
     # ---- the listener's answers ----
 
     def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
-        assert isinstance(batch, Run)
-        queue, line = batch.queue, batch.line
-        rolled_back = queue.end(line)
+        assert isinstance(batch, ListenerBatch)
+        queue, group = batch.queue, batch.group
+        rolled_back = queue.end(group)
         if queue.process_queue.dropped:
             self._give_way(queue)
             return
         if rolled_back:
-            line.suspend(self._suspend_s, partial(self._begin, queue, [line]))
+            group.suspend(self._suspend_s, partial(self._begin, queue, [group]))
             return
         found = verdicts or []
         passed = next((index for index, verdict in enumerate(found) if verdict), len(found))
-        self._consumed(queue, line, line.take(passed))
+        self._consumed(queue, group, group.take(passed))
         if passed < len(found):
             rejection = found[passed]
             assert rejection is not None
-            self._rejected(queue, line, rejection)
+            self._rejected(queue, group, rejection)
         else:
-            self._begin(queue, [line])
-        queue.drop_if_over(line)
+            self._begin(queue, [group])
+        queue.drop_if_over(group)
 
-    def _give_way(self, queue: QueueInOrder) -> None:
+    def _give_way(self, queue: OrderedQueue) -> None:
         """Let the next process queue begin, after a listener of a dropped one has ended."""
         message_queue = queue.process_queue.queue
         current = self._queues.get(message_queue)
@@ -202,65 +242,65 @@ class OrderlyConsumption:
             self._begin_all(current)
 
     def _consumed(
-        self, queue: QueueInOrder, line: Line, messages: Sequence[ReceivedMessage]
+        self, queue: OrderedQueue, group: OrderedGroup, messages: Sequence[ReceivedMessage]
     ) -> None:
         if not self._options.auto_commit:
             process_queue = queue.process_queue
-            line.consumed += [message for message in messages if message in process_queue]
+            group.consumed += [message for message in messages if message in process_queue]
         elif messages:
             self._settle(queue, messages)
 
-    def _settle(self, queue: QueueInOrder, messages: Sequence[ReceivedMessage]) -> None:
+    def _settle(self, queue: OrderedQueue, messages: Sequence[ReceivedMessage]) -> None:
         process_queue = queue.process_queue
         self._offsets.advance(process_queue.queue, process_queue.remove(messages))
 
-    def _rejected(self, queue: QueueInOrder, line: Line, rejection: Rejection) -> None:
-        """Handle a failure of the first message of `line`: retry it in place, or dead-letter it."""
-        message = line.waiting[0]
+    def _rejected(self, queue: OrderedQueue, group: OrderedGroup, rejection: Rejection) -> None:
+        """Handle a failure of the first message: retry it in place, or dead-letter it."""
+        message = group.waiting[0]
         if message not in queue.process_queue:  # its listener has committed it
-            line.take(1)
-            self._begin(queue, [line])
+            group.take(1)
+            self._begin(queue, [group])
             return
         if rejection.counted:
             message.count_failure()
         is_last = rejection.counted and self._is_last_attempt(queue, message)
         if rejection.delay_level < 0 or is_last:
             log.warning("%r is dead-lettered after %d attempts", message, message.reconsume_times)
-            line.give_up(rejection)
-            self._begin(queue, [line])
+            group.give_up(rejection)
+            self._begin(queue, [group])
         else:
             pause_s = self._suspend_s
             if rejection.delay_ms is not None:
                 pause_s = min(max(rejection.delay_ms / 1000, MIN_SUSPEND_S), MAX_SUSPEND_S)
-            line.suspend(pause_s, partial(self._begin, queue, [line]))
+            group.suspend(pause_s, partial(self._begin, queue, [group]))
 
-    def _is_last_attempt(self, queue: QueueInOrder, message: ReceivedMessage) -> bool:
+    def _is_last_attempt(self, queue: OrderedQueue, message: ReceivedMessage) -> bool:
         limit = self._options.max_reconsume_times
         if limit is None:
             limit = queue.lock.max_reconsume_times
         return 0 <= limit < message.reconsume_times
 
-    def _dead_letter(self, queue: QueueInOrder, line: Line, rejection: Rejection) -> None:
+    def _dead_letter(self, queue: OrderedQueue, group: OrderedGroup, rejection: Rejection) -> None:
         """Dead-letter the first message. The others wait until the broker has stored it."""
-        message = line.waiting[0]
+        message = group.waiting[0]
 
         def on_done(done: asyncio.Future[bool]) -> None:
-            rolled_back = queue.end(line)
+            rolled_back = queue.end(group)
             self.settled_failures += done.result()
             if queue.process_queue.dropped:
                 self._give_way(queue)
                 return
             if done.result():
-                line.remove(message)
+                group.remove(message)
                 self._settle(queue, [message])
             if rolled_back or not done.result():
                 pause_s = self._suspend_s if done.result() else DEAD_LETTER_AGAIN_S
-                line.suspend(pause_s, partial(self._begin, queue, [line]))
+                group.suspend(pause_s, partial(self._begin, queue, [group]))
             else:
-                self._begin(queue, [line])
-            queue.drop_if_over(line)
+                self._begin(queue, [group])
+            queue.drop_if_over(group)
 
-        queue.begin(line)
+        queue.begin(group)
         dead = replace(
             rejection, delay_level=DEAD_LETTER_LEVEL, reconsume_times=message.reconsume_times
         )
@@ -271,51 +311,51 @@ class OrderlyConsumption:
     async def commit(self, message: ReceivedMessage | None) -> None:
         """Commit what the listener has consumed of every queue.
 
-        With `message`, commit what it has consumed of the line of that message, up to it. Raises
+        With `message`, commit what it has consumed of the group of that message, up to it. Raises
         QUEUE_LOCK_NOT_HELD if the queue of `message` is lost.
         """
         chosen = self._chosen(message)
-        for queue, line in chosen:
-            self._settle(queue, line.commit(message))
-            queue.drop_if_over(line)
+        for queue, group in chosen:
+            self._settle(queue, group.commit(message))
+            queue.drop_if_over(group)
         await self._offsets.commit({queue.process_queue.queue for queue, _ in chosen})
 
     def roll_back(self, message: ReceivedMessage | None) -> None:
         """Pass uncommitted messages to the listener again, after the suspend time.
 
-        With `message`, only those of its line. Raises like `commit`.
+        With `message`, only those of its group. Raises like `commit`.
         """
-        for queue, line in self._chosen(message):
-            line.roll_back()
-            if not line.busy:
-                line.suspend(self._suspend_s, partial(self._begin, queue, [line]))
+        for queue, group in self._chosen(message):
+            group.roll_back()
+            if not group.busy:
+                group.suspend(self._suspend_s, partial(self._begin, queue, [group]))
 
-    def _chosen(self, message: ReceivedMessage | None) -> list[tuple[QueueInOrder, Line]]:
+    def _chosen(self, message: ReceivedMessage | None) -> list[tuple[OrderedQueue, OrderedGroup]]:
         if self._options.auto_commit:
             raise MqError(
                 Code.ILLEGAL_OPERATION,
                 "this consumer commits what its listener has consumed: give it auto_commit=False",
             )
         if message is None:
-            return [(queue, line) for queue in self._queues.values() for line in queue.lines()]
+            return [(queue, group) for queue in self._queues.values() for group in queue.groups()]
         name = MessageQueue(message.stored_topic, message.broker_name, message.queue_id)
         queue = self._queues.get(name)
-        line = queue.line_of(message) if queue is not None else None
+        group = queue.group_of(message) if queue is not None else None
         if (
             queue is None
-            or line is None
+            or group is None
             or message not in queue.process_queue
-            or not line.has_given(message)
+            or not group.has_given(message)
         ):
             raise MqError(
                 Code.QUEUE_LOCK_NOT_HELD,
                 f"{message!r} is not to be committed here any more: it is committed, or another "
                 f"member has {name} and gets what was not committed",
             )
-        return [(queue, line)]
+        return [(queue, group)]
 
 
-def _one_line(_: ReceivedMessage) -> str:
+def _one_group(_: ReceivedMessage) -> str:
     return ""
 
 

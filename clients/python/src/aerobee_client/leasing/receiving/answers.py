@@ -1,4 +1,4 @@
-"""Hold what one call leased: messages under one or several lease ids."""
+"""Hold the messages that one call leased, under one or several lease ids."""
 
 from __future__ import annotations
 
@@ -62,6 +62,40 @@ class Answer:
 
     def handles(self, start: int, stop: int) -> list[ReceiptHandle]:
         return [handle for batch in self._batches for handle in handles_of(*batch)][start:stop]
+
+
+class Source(NamedTuple):
+    topic: str
+    broker_name: str
+
+
+class Popped(NamedTuple):
+    """Messages on lease: `start` to before `stop` of an answer of this source.
+
+    The lease ends at `until_ms` of the client's monotonic clock.
+    """
+
+    source: Source
+    answer: Answer
+    until_ms: int
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def messages(self) -> list[LeasedMessage]:
+        """Return the messages. Raises MESSAGE_CORRUPTED."""
+        return self.answer.messages(self.start, self.stop, self.until_ms)
+
+    def handles(self) -> list[ReceiptHandle]:
+        return self.answer.handles(self.start, self.stop)
+
+    def split(self, count: int) -> tuple[Popped, Popped]:
+        """Split off the first `count` messages."""
+        middle = min(self.start + count, self.stop)
+        return self._replace(stop=middle), self._replace(start=middle)
 
 
 def _left_ms(answer: pop_pb2.PopResponse, now_ms: int | None) -> int:

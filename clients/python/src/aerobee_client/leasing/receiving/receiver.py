@@ -1,7 +1,7 @@
 """Receive messages on lease from every broker of every subscribed topic.
 
 A receive pops the available messages of one source, and a different one each time. If there are
-none, it waits in line for all sources. Messages may be leased for a receive that was cancelled or
+none, it waits for all sources. Messages may be leased for a receive that was cancelled or
 was answered by another broker. They are returned to the group without counting an attempt. Only the
 close of the client interrupts a pop: an answer in transit would be lost with its leases.
 """
@@ -23,20 +23,21 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.errors import ClientClosed, RequestTimeout
 from aerobee_client.leasing.lease_calls import Change, LeaseCalls
 from aerobee_client.leasing.leased_message import LeasedMessage
+from aerobee_client.leasing.receiving.answers import Popped, Source
 from aerobee_client.leasing.receiving.pops import Attempt, Pops, Receive
-from aerobee_client.leasing.receiving.receive_line import Popped, ReceiveLine, Source, Wanted
+from aerobee_client.leasing.receiving.receive_waiters import ReceiveRequest, ReceiveWaiters
 from aerobee_client.leasing.receiving.sources import Sources
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-HELD_S = 20.0  # maximum time of a held call for a line of receives
+HELD_S = 20.0  # maximum time of a held call for waiting receives
 VISIT_S = 2.0  # for a pop that is not held; messages that arrive later are returned
 LEAVE_S = 1.0  # for a broker to end the held calls of a client that closes
 ANSWER_S = 5.0  # additional time for the answer of a broker
 NO_ROUTE_PAUSE_S = 1.0  # while no broker has the topic
-KEPT_LINES = 64
+KEPT_WAITERS = 64
 
 # A source that fails with one of these is left out for a while. Any other error goes to the caller.
 _LEFT_OUT = frozenset(
@@ -57,9 +58,9 @@ _LEFT_OUT = frozenset(
 _ANSWER_LOST = frozenset({Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT})
 
 
-class _LineKey(NamedTuple):
+class _WaitersKey(NamedTuple):
     subscriptions: tuple[bytes, ...]
-    invisible_duration_ms: int  # 0 if a line leases nothing by itself
+    invisible_duration_ms: int  # 0 if a held call does not lease messages
     sources: tuple[Source, ...]  # set if the nearby sources have changed
     max_messages: int  # 0 if receives of different sizes may share messages
 
@@ -77,7 +78,7 @@ class Receiver:
         self._instance = instance
         self._calls = calls
         self._pops = pops
-        self._lines: dict[_LineKey, ReceiveLine] = {}
+        self._waiters: dict[_WaitersKey, ReceiveWaiters] = {}
         self.sources = Sources(instance, consumer_group, machine_room, on_change=self._end_waits)
         # Attempts to receive whose answer was lost: the same name returns their messages again.
         self._lost_attempts: dict[Source, deque[str]] = defaultdict(deque)
@@ -127,8 +128,8 @@ class Receiver:
 
     def _end_waits(self) -> None:
         """Let waiting receives check their sources and deadlines again."""
-        for line in self._lines.values():
-            line.end_waits()
+        for waiters in self._waiters.values():
+            waiters.end_waits()
 
     async def _end_held_calls(self) -> None:
         """End the held calls.
@@ -136,7 +137,7 @@ class Receiver:
         Brokers end them when this client leaves. They answer with the messages leased so far, which
         are returned. A call that does not end in time is cancelled.
         """
-        found = [pair for line in self._lines.values() for pair in line.held().items()]
+        found = [pair for waiters in self._waiters.values() for pair in waiters.held().items()]
         held = [task for _, task in found]
         if not held:
             return
@@ -184,34 +185,38 @@ class Receiver:
         """
         changes = self.sources.changes
         time = asyncio.get_running_loop().time
-        line = self._line(asked, sources)
+        waiters = self._waiters_of(asked, sources)
         holder = await self._holder(sources, asked.attempt_id) if asked.attempt_id else None
         unvisited = dict.fromkeys(sources)
-        source = line.begin(sources) if holder is None else line.visit(holder)
+        source = waiters.begin(sources) if holder is None else waiters.visit(holder)
         while not self._closed:
             if source is not None:
                 unvisited.pop(source, None)
-                popped = await self._visit(line, source, asked)
+                popped = await self._visit(waiters, source, asked)
                 if popped is not None:
                     return popped
             if asked.deadline_s <= time():
                 # A receive that does not wait has visited every source at least once.
-                source = line.begin(unvisited)
+                source = waiters.begin(unvisited)
                 if source is not None:
                     continue
                 found = None
             else:
-                found = await line.wait(sources, Wanted(asked.max_messages, asked.deadline_s))
+                found = await waiters.wait(
+                    sources, ReceiveRequest(asked.max_messages, asked.deadline_s)
+                )
             if isinstance(found, Source):
                 source = found
                 continue
             ended = found is None and not self._closed and self.sources.changes == changes
-            if ended and (failure := line.failure(sources)):
+            if ended and (failure := waiters.failure(sources)):
                 raise failure
             return found
         raise ClientClosed("consumer")
 
-    async def _visit(self, line: ReceiveLine, source: Source, asked: Receive) -> Popped | None:
+    async def _visit(
+        self, waiters: ReceiveWaiters, source: Source, asked: Receive
+    ) -> Popped | None:
         """Pop the available messages of a source; None if there are none or it fails."""
         full = False
         failure: MqError | None = None
@@ -221,7 +226,7 @@ class Receiver:
             await asyncio.wait([popping], timeout=VISIT_S)
             if not popping.done():
                 failure = RequestTimeout(f"broker {source.broker_name}", VISIT_S)
-                self.run(self._come_late(popping, line, asked))
+                self.run(self._come_late(popping, waiters, asked))
                 return None
             popped = popping.result()
             full = popped.size >= asked.max_messages
@@ -232,13 +237,13 @@ class Receiver:
                 raise
             return None
         except asyncio.CancelledError:
-            self.run(self._come_late(popping, line, asked))
+            self.run(self._come_late(popping, waiters, asked))
             raise
         finally:
-            line.end(source, full=full, failure=failure)
+            waiters.end(source, full=full, failure=failure)
 
     async def _come_late(
-        self, popping: asyncio.Future[Popped], line: ReceiveLine, asked: Receive
+        self, popping: asyncio.Future[Popped], waiters: ReceiveWaiters, asked: Receive
     ) -> None:
         """Deliver the messages of a visit that took too long to another receive."""
         try:
@@ -251,7 +256,7 @@ class Receiver:
         if asked.attempt_id or self._closed:
             self._give_back(popped)
         else:
-            line.deliver(popped)
+            waiters.deliver(popped)
 
     async def _pop(
         self, source: Source, asked: Receive, *, hold_s: float = 0, answer_s: float = ANSWER_S
@@ -284,24 +289,24 @@ class Receiver:
         )
         return next((one for one, repeated in zip(sources, known, strict=True) if repeated), None)
 
-    # ---- lines ----
+    # ---- waiting receives ----
 
-    def _line(self, asked: Receive, sources: Sequence[Source]) -> ReceiveLine:
+    def _waiters_of(self, asked: Receive, sources: Sequence[Source]) -> ReceiveWaiters:
         pops = self._pops
-        key = _LineKey(
+        key = _WaitersKey(
             tuple(one.SerializeToString() for one in asked.subscriptions.values()),
             asked.invisible_duration_ms if pops.held else 0,
             tuple(sources) if self.sources.changes else (),
             asked.max_messages if pops.apart else 0,
         )
-        line = self._lines.get(key)
-        if line is None:
-            if len(self._lines) >= KEPT_LINES:
-                self._lines = {key: line for key, line in self._lines.items() if not line.is_idle}
-            line = self._lines[key] = self._make_line(asked)
-        return line
+        waiters = self._waiters.get(key)
+        if waiters is None:
+            if len(self._waiters) >= KEPT_WAITERS:
+                self._waiters = {key: one for key, one in self._waiters.items() if not one.is_idle}
+            waiters = self._waiters[key] = self._make_waiters(asked)
+        return waiters
 
-    def _make_line(self, asked: Receive) -> ReceiveLine:
+    def _make_waiters(self, asked: Receive) -> ReceiveWaiters:
         pops = self._pops
 
         async def pop(source: Source, max_messages: int, hold_s: float) -> Popped | bool:
@@ -318,7 +323,7 @@ class Receiver:
         async def probe(source: Source) -> bool:
             return await pops.has_message(source, asked, hold_s=0, answer_s=VISIT_S)
 
-        return ReceiveLine(pop if pops.held else look, probe, self._give_back)
+        return ReceiveWaiters(pop if pops.held else look, probe, self._give_back)
 
     # ---- messages that no receive wants ----
 

@@ -16,8 +16,8 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import TopicRoute, readable_queues
-from aerobee_client.leasing.receiving.receive_line import Source
-from aerobee_client.rebalance.strategies import room_of_broker_name, room_of_client_id
+from aerobee_client.leasing.receiving.answers import Source
+from aerobee_client.rebalance import room_of_broker_name, room_of_client_id
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 

@@ -4,8 +4,9 @@ A message of a message group goes to the queue that every producer chooses for t
 messages go to the queue that their selector returns.
 
 A send gets its place in the order when it is called. Sends of a topic that wait for the route or
-for room form a line, which is served from its front. In the accumulator, one request at a time is
-in flight to their queue.
+for room form a queue, which is served from its front. In the accumulator, one request at a time is
+in flight to their queue. If a send fails, those behind it in its order fail too, so that no message
+overtakes another.
 """
 
 from __future__ import annotations
@@ -17,19 +18,136 @@ from weakref import WeakValueDictionary
 
 from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
 from aerobee_client.runtime.clock import Clock
-from aerobee_client.sending.accumulator import Accumulator, AnyFuture, Batch, BatchKey
+from aerobee_client.send_result import SendResult
+from aerobee_client.sending.accumulator import (
+    Accumulator,
+    AnyFuture,
+    Batch,
+    BatchKey,
+    SingleSend,
+    fail,
+)
 from aerobee_client.sending.budget import Budget
-from aerobee_client.sending.order.chain import Chain, OrderedSend
-from aerobee_client.sending.order.selectors import check_selected
-from aerobee_client.sending.order.way import Way
+from aerobee_client.sending.order.queue_choice import SendOrdering, check_selected
 from aerobee_client.sending.send_request import Outgoing, is_plain
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
 
 
+class OrderedSend(SingleSend):
+    """A send with a place in an order.
+
+    `has_room`: whether it has taken its share of the budget. `ready`: for a one-way send, set when
+    it has its room and its queue.
+    """
+
+    __slots__ = ("_has_left", "_timer", "has_room", "ordering", "queue", "ready", "sequence")
+
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        future: AnyFuture,
+        deadline_ms: int,
+        timeout_s: float,
+        ordering: SendOrdering,
+        *,
+        has_room: bool,
+    ) -> None:
+        super().__init__(outgoing, outgoing.message.given.size, future, deadline_ms, timeout_s)
+        self.ordering = ordering
+        self.has_room = has_room
+        self.queue: MessageQueue | None = None
+        self.sequence: SendSequence | None = None
+        self.ready = asyncio.Event() if ordering.is_one_way else None
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_left = False
+
+    @property
+    def message(self) -> Message:
+        """The message as it was given, not compressed."""
+        return self.outgoing.message.given
+
+    def take_queue(self, queue: MessageQueue) -> None:
+        self.queue = queue
+
+    def take_room(self) -> None:
+        self.has_room = True
+
+    def begin_wait(self, timer: asyncio.TimerHandle) -> None:
+        """Note the timer that ends its wait at its deadline."""
+        self._timer = timer
+
+    def end_wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.ready is not None:
+            self.ready.set()
+
+    def leaves(self) -> bool:
+        """Return whether it leaves now, also if it moved to another batch after a refusal."""
+        if self._has_left:
+            return not self.future.done()
+        self._has_left = True
+        return super().leaves()
+
+    def join(self, sequence: SendSequence) -> None:
+        self.sequence = sequence
+        sequence.append(self)
+
+    def succeed(self, result: SendResult) -> None:
+        super().succeed(result)
+        if self.sequence is not None:
+            self.sequence.shorten()
+
+    def fail(self, error: BaseException) -> None:
+        if self.sequence is None:
+            super().fail(error)
+        else:
+            self.sequence.fail_from(self, error)
+
+
+class SendSequence:
+    """The sends of a message group, or those that selectors put into one queue.
+
+    `catch_up` accepts the sends that other threads have called before now. They are also behind a
+    failure.
+    """
+
+    __slots__ = ("__weakref__", "_catch_up", "_sends")
+
+    def __init__(self, catch_up: Callable[[], None]) -> None:
+        self._catch_up = catch_up
+        self._sends: deque[OrderedSend] = deque()
+
+    def append(self, send: OrderedSend) -> None:
+        self.shorten()
+        self._sends.append(send)
+
+    def shorten(self) -> None:
+        """Remove the sends at the front that have their outcome."""
+        sends = self._sends
+        while sends and sends[0].future.done():
+            sends.popleft()
+
+    def fail_from(self, send: OrderedSend, error: BaseException) -> None:
+        """Fail this send and those behind it."""
+        if send.future.done():
+            return
+        self._catch_up()
+        fail(send.future, error)
+        is_behind = False
+        for other in list(self._sends):
+            if is_behind:
+                fail(other.future, _overtaking(error))
+            is_behind = is_behind or other is send
+        self.shorten()
+
+
 class OrderedSends:
-    """The ordered sends of one producer. `catch_up`: see Chain."""
+    """The ordered sends of one producer. `catch_up`: see SendSequence."""
 
     def __init__(
         self,
@@ -44,18 +162,17 @@ class OrderedSends:
         self._budget = budget
         self._clock = clock
         self._catch_up = catch_up
-        # The sends of an order hold their chain, which is deleted with the last of them.
-        self._chains: WeakValueDictionary[Hashable, Chain] = WeakValueDictionary()
-        self._lines: dict[str, deque[OrderedSend]] = {}  # by topic
-        # By topic: batches that move to other queues. Meanwhile, other sends of the topic wait in
-        # line.
+        # The sends of an order hold their sequence, which is deleted with the last of them.
+        self._sequences: WeakValueDictionary[Hashable, SendSequence] = WeakValueDictionary()
+        self._waiting: dict[str, deque[OrderedSend]] = {}  # by topic
+        # By topic: batches that move to other queues. Meanwhile, other sends of the topic wait.
         self._moves: dict[str, set[asyncio.Future[None]]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
     def accept(
         self,
         outgoing: Outgoing,
-        way: Way,
+        ordering: SendOrdering,
         timeout_s: float,
         future: AnyFuture,
         *,
@@ -67,42 +184,46 @@ class OrderedSends:
         """
         message = outgoing.message
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        send = OrderedSend(outgoing, future, deadline_ms, timeout_s, way, has_room=has_room)
-        if way.selector is None:
+        send = OrderedSend(outgoing, future, deadline_ms, timeout_s, ordering, has_room=has_room)
+        if ordering.selector is None:
             self._join(send, message.order_key)
-        line = self._lines.get(message.topic)
+        waiting = self._waiting.get(message.topic)
         is_moving = message.topic in self._moves
         info = None if is_moving else self._sender.known_route(message.topic)
         if info is not None:
             self._choose(send, info)
-        if not send.has_room and _is_next_to_take_room(line) and self._budget.try_take(send.size):
+        if (
+            not send.has_room
+            and _is_next_to_take_room(waiting)
+            and self._budget.try_take(send.size)
+        ):
             send.take_room()
-        if not send.has_room and not way.block:
+        if not send.has_room and not ordering.block:
             send.fail(self._budget.full())
         if send.future.done():
             self._drop(send)
-        elif line is None and info is not None and send.has_room:
+        elif waiting is None and info is not None and send.has_room:
             self._place(send, info)
         else:
-            self._wait_in_line(send)
+            self._wait(send)
         return send
 
     async def drain(self) -> None:
-        """Wait until no send waits in a line."""
+        """Wait until no send waits for its room or route."""
         while self._serving:
             await asyncio.gather(*self._serving)
 
     async def abort(self) -> None:
-        """Fail every send that waits in a line with ClientClosed."""
+        """Fail every waiting send with ClientClosed."""
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-        for line in self._lines.values():  # the task of this line had not begun
-            self._abandon(line)
-        self._lines.clear()
+        for waiting in self._waiting.values():  # the task of these sends had not begun
+            self._abandon(waiting)
+        self._waiting.clear()
 
-    def _abandon(self, line: Iterable[OrderedSend]) -> None:
-        for send in line:
+    def _abandon(self, waiting: Iterable[OrderedSend]) -> None:
+        for send in waiting:
             send.fail(ClientClosed("producer"))
             self._drop(send)
 
@@ -110,14 +231,14 @@ class OrderedSends:
 
     def _join(self, send: OrderedSend, order: Hashable) -> None:
         key = (send.message.topic, order)
-        chain = self._chains.get(key)
-        if chain is None:
-            chain = self._chains[key] = Chain(self._catch_up)
-        send.join(chain)
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            sequence = self._sequences[key] = SendSequence(self._catch_up)
+        send.join(sequence)
 
     def _choose(self, send: OrderedSend, info: PublishInfo) -> None:
         """Set the queue of a send. If choosing raises, the send fails with that error."""
-        message, selector = send.message, send.way.selector
+        message, selector = send.message, send.ordering.selector
         now_ms = self._clock.monotonic_ms()
         try:
             if selector is None:
@@ -130,62 +251,64 @@ class OrderedSends:
             send.fail(error)
 
     def _place(self, send: OrderedSend, info: PublishInfo) -> None:
-        message, way = send.outgoing.message, send.way
+        message, ordering = send.outgoing.message, send.ordering
         key = BatchKey(
             message.topic,
             is_plain(message),
             send.queue,
-            way.is_one_way,
-            is_group=way.selector is None,
+            ordering.is_one_way,
+            is_group=ordering.selector is None,
         )
-        self._accumulator.add(key, send, info, is_alone=way.is_alone)
-        send.leave_line()
+        self._accumulator.add(key, send, info, is_alone=ordering.is_alone)
+        send.end_wait()
 
     def _drop(self, send: OrderedSend) -> None:
         """Clean up after a send that has its outcome and is not in a batch."""
         if send.has_room:
             self._budget.give_back(1, send.size)
-        send.leave_line()
+        send.end_wait()
 
-    # ---- the line of a topic ----
+    # ---- the waiting sends of a topic ----
 
-    def _wait_in_line(self, send: OrderedSend) -> None:
+    def _wait(self, send: OrderedSend) -> None:
         topic, loop = send.message.topic, asyncio.get_running_loop()
-        line = self._lines.get(topic)
-        if line is None:
-            line = self._lines[topic] = deque()
-            task = loop.create_task(self._serve(topic, line))
+        waiting = self._waiting.get(topic)
+        if waiting is None:
+            waiting = self._waiting[topic] = deque()
+            task = loop.create_task(self._serve(topic, waiting))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
-        line.append(send)
-        send.wait_in_line(loop.call_later(send.timeout_s, self._expire, send, line))
+        waiting.append(send)
+        send.begin_wait(loop.call_later(send.timeout_s, self._expire, send, waiting))
 
-    def _expire(self, send: OrderedSend, line: deque[OrderedSend]) -> None:
-        """Fail a send that waits in line, perhaps behind others, at its deadline."""
+    def _expire(self, send: OrderedSend, waiting: deque[OrderedSend]) -> None:
+        """Fail a send that waits, perhaps behind others, at its deadline."""
         if send.queue is None:
-            self._fail_without_queue(send, line, self._sender.no_route())
+            self._fail_without_queue(send, waiting, self._sender.no_route())
         else:
             send.fail(self._budget.full())
 
-    async def _serve(self, topic: str, line: deque[OrderedSend]) -> None:
-        """Serve a line from its front until it is empty."""
+    async def _serve(self, topic: str, waiting: deque[OrderedSend]) -> None:
+        """Serve the waiting sends of a topic from the front until there are none."""
         try:
-            while line:
-                first = line[0]
-                info = None if first.future.done() else await self._make_ready(first, line)
-                line.popleft()
+            while waiting:
+                first = waiting[0]
+                info = None if first.future.done() else await self._make_ready(first, waiting)
+                waiting.popleft()
                 if info is None or first.future.done():
                     self._drop(first)
                 else:
                     self._place(first, info)
         except asyncio.CancelledError:
-            self._abandon(line)
+            self._abandon(waiting)
             raise
         finally:
-            del self._lines[topic]
+            del self._waiting[topic]
 
-    async def _make_ready(self, first: OrderedSend, line: deque[OrderedSend]) -> PublishInfo | None:
-        """Wait until the send at the front of a line has its room and its route.
+    async def _make_ready(
+        self, first: OrderedSend, waiting: deque[OrderedSend]
+    ) -> PublishInfo | None:
+        """Wait until the first waiting send has its room and its route.
 
         Returns None if that has failed.
         """
@@ -200,18 +323,18 @@ class OrderedSends:
         try:
             info = await self._settled_route(first)
         except NamesrvUnreachable as error:  # the deadline of this send has passed
-            self._fail_without_queue(first, line, error)
+            self._fail_without_queue(first, waiting, error)
             return None
         except Exception as error:  # may be any error: otherwise the sends would wait forever
-            for send in list(line):
+            for send in list(waiting):
                 if send.queue is None:
                     send.fail(error)
             first.fail(error)
             return None
-        for send in list(line):
+        for send in list(waiting):
             if send.queue is None and not send.future.done():
                 self._choose(send, info)
-        if first.way.selector is None and not first.future.done():
+        if first.ordering.selector is None and not first.future.done():
             self._choose(first, info)  # the route may have changed while it waited
         return info
 
@@ -264,7 +387,7 @@ class OrderedSends:
 
     @staticmethod
     def _fail_without_queue(
-        send: OrderedSend, line: deque[OrderedSend], error: BaseException
+        send: OrderedSend, waiting: deque[OrderedSend], error: BaseException
     ) -> None:
         """Fail a send that has no queue yet.
 
@@ -272,13 +395,26 @@ class OrderedSends:
         fail too, so that none overtakes it.
         """
         send.fail(error)
-        if send.way.selector is not None:
-            behind = list(line)[line.index(send) + 1 :]
+        if send.ordering.selector is not None:
+            behind = list(waiting)[waiting.index(send) + 1 :]
             for other in behind:
-                if other.queue is None and other.way.selector is not None:
+                if other.queue is None and other.ordering.selector is not None:
                     other.fail(error)
 
 
-def _is_next_to_take_room(line: deque[OrderedSend] | None) -> bool:
-    """Return whether all sends before it in line have their room."""
-    return not line or line[-1].has_room
+def _is_next_to_take_room(waiting: deque[OrderedSend] | None) -> bool:
+    """Return whether all sends that wait before it have their room."""
+    return not waiting or waiting[-1].has_room
+
+
+def _overtaking(error: BaseException) -> BaseException:
+    """Return the error for the sends behind a failed send."""
+    if not isinstance(error, MqError):
+        return error
+    return MqError(
+        error.code,
+        f"an earlier message of the same order failed, and none may overtake it: {error.message}",
+        retryable=error.retryable,
+        retry_after_ms=error.retry_after_ms,
+        about=error.about,
+    )

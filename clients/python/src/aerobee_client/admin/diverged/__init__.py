@@ -1,1 +1,0 @@
-"""List the messages that were cut off the log of a replica, and send them again."""

@@ -1,1 +1,0 @@
-"""Broadcast: each member gets every message and keeps its own offsets."""

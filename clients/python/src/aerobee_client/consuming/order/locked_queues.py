@@ -1,0 +1,80 @@
+"""Lock and release the queues of a member that consumes in order.
+
+Queues are locked before they are pulled. To release one, the listener ends, the offset is
+committed, and the queue is unlocked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from aerobee_client.consuming.offsets import OffsetStore
+from aerobee_client.consuming.order.lock_keeper import LockKeeper
+from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.message_queue import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class LockedQueues:
+    """The queues that a member has locked.
+
+    `on_free` is called when a queue is released that was requested again in the meantime.
+    """
+
+    def __init__(
+        self,
+        keeper: LockKeeper,
+        consumption: OrderlyConsumption,
+        offsets: OffsetStore,
+        *,
+        on_free: Callable[[], None],
+    ) -> None:
+        self._keeper = keeper
+        self._consumption = consumption
+        self._offsets = offsets
+        self._on_free = on_free
+        self.on_link = keeper.on_link
+        self.start = keeper.start
+        # After the last queue is released: its lock is renewed while the listener runs.
+        self.close = keeper.close
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._wanted: set[MessageQueue] = set()
+
+    async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues. Return those of `queues` that this member may pull now."""
+        self._wanted |= self._leaving.keys() & queues
+        return await self._keeper.lock([queue for queue in queues if queue not in self._leaving])
+
+    def let_go(self, process_queue: ProcessQueue) -> None:
+        """Start to release a queue. Its lock is renewed until a running listener has ended."""
+        queue = process_queue.queue
+        task = asyncio.create_task(self._let_go(process_queue), name=f"let go of {queue}")
+        self._leaving[queue] = task
+
+    async def unlock_others(self, owned: Collection[MessageQueue]) -> None:
+        """Unlock queues that were locked but not pulled, and are not in the member's share now."""
+        await self._keeper.unlock(self._keeper.queues() - self._leaving.keys() - set(owned))
+
+    async def until_gone(self) -> None:
+        """Wait until all queues that are being released are unlocked."""
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+
+    async def _let_go(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
+        try:
+            await self._consumption.finish(process_queue)
+            process_queue.drop()
+            await self._offsets.commit([queue])
+            self._offsets.forget(queue)
+            await self._keeper.unlock([queue])
+        except Exception:
+            log.exception("%s not let go in order", queue)
+        finally:
+            del self._leaving[queue]
+            if queue in self._wanted:
+                self._wanted.discard(queue)
+                self._on_free()

@@ -1,1 +1,0 @@
-"""Subscribe a client to lite topics, and receive their messages."""

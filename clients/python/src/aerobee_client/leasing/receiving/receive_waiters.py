@@ -1,0 +1,297 @@
+"""Queue the receives of one client that wait for messages of several sources.
+
+A source is a topic at a broker. Each source gets one call that its broker holds, independently of
+the number of receives that wait. Without ordering, the call is a pop, whose messages any of these
+receives may get. If none waits any more, the messages are returned at once, without counting an
+attempt. With ordering, the call is a notification, and one receive goes to that source to pop. If a
+receive gets its maximum number of messages, two more receives go to the source, because it may have
+more. A burst therefore reaches n receives in log n rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee_client.leasing.receiving.answers import Popped, Source
+from aerobee_wire.status import MqError
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # after a source failed
+# If a held call has not failed after this time, its broker is holding it.
+HELD_S = 1.0
+LEAST_HELD_S = 0.05  # for a held call
+
+
+class ReceiveRequest(NamedTuple):
+    """How many messages a waiting receive may get, and until when it waits, in the loop's time."""
+
+    max_messages: int
+    deadline_s: float
+
+
+# Returns messages of that source, as many as the first wait wants, or True if it has some. The call
+# is held until then, or for the given seconds; then it returns False. Raises MqError.
+Ask = Callable[[Source, int, float], Awaitable[Popped | bool]]
+# Returns whether a source that failed has messages now. Raises MqError while it fails.
+Probe = Callable[[Source], Awaitable[bool]]
+# Where to pop, or what was popped; None after the deadline.
+ReceiveOutcome = Source | Popped | None
+
+
+@dataclass(slots=True)
+class _State:
+    """The state of a source. Times are the loop's."""
+
+    visited: int = 0  # number of the last visit
+    asking: asyncio.Task[None] | None = None
+    visits: int = 0  # receives that are there now
+    has_message: bool = False  # reported when no receive waited
+    retry_s: float = 0.0  # after a failure, it is not asked until then
+    failure: MqError | None = None  # of its last call
+    asked_s: float = math.inf  # when its held call began
+    probing: asyncio.Task[None] | None = None
+
+
+class ReceiveWaiters:
+    """The receives that wait, longest first. `give_back` gets messages that no receive wants."""
+
+    def __init__(self, ask: Ask, probe: Probe, give_back: Callable[[Popped], None]) -> None:
+        self._ask = ask
+        self._probe = probe
+        self._give_back = give_back
+        # The longest wait first.
+        self._waiting: dict[asyncio.Future[ReceiveOutcome], ReceiveRequest] = {}
+        self._states: dict[Source, _State] = {}
+        self._numbers = itertools.count(1)  # numbers of visits
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not any(
+            state.asking or state.visits or state.probing for state in self._states.values()
+        )
+
+    def begin(self, sources: Iterable[Source]) -> Source | None:
+        """Return the source that a receive visits now. Every visit ends with `end`.
+
+        None: each source has a held call that waits for messages, or has just failed. A source that
+        is known to have messages comes first, then the one whose last visit is longest ago. A
+        source that failed is visited only if all have failed; otherwise it is probed. At a broker
+        that hangs, a visit takes its whole time.
+        """
+        now_s = _now_s()
+        best: tuple[bool, bool, int] | None = None
+        chosen: Source | None = None
+        failed: list[Source] = []
+        for source in sources:
+            state = self._state(source)
+            if state.retry_s > now_s or (state.asking is not None and not state.visits):
+                continue
+            if state.failure is not None:
+                failed.append(source)
+            rank = (state.failure is not None, not state.has_message, state.visited)
+            if best is None or rank < best:
+                best, chosen = rank, source
+        for source in failed:
+            if source != chosen:
+                self._try(source)
+        return None if chosen is None else self.visit(chosen)
+
+    def visit(self, source: Source) -> Source:
+        """Note that a receive goes to this source. It returns with `end`."""
+        state = self._state(source)
+        state.visits += 1
+        state.has_message = False
+        state.visited = next(self._numbers)
+        return source
+
+    def end(self, source: Source, *, full: bool = False, failure: MqError | None = None) -> None:
+        """End a visit. `full`: it returned as many messages as it may."""
+        state = self._state(source)
+        state.visits -= 1
+        state.failure = failure
+        if failure is not None:
+            state.retry_s = _now_s() + RETRY_S
+        elif full:
+            self._send(source, 2)
+        if self._anyone_waits() and not state.visits:
+            self._listen(source)
+
+    async def wait(self, sources: Sequence[Source], wanted: ReceiveRequest) -> ReceiveOutcome:
+        """Wait for a source to visit, or for messages; None after the deadline."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ReceiveOutcome] = loop.create_future()
+        self._waiting[future] = wanted
+        for source in sources:
+            if not self._state(source).visits:
+                self._listen(source)
+        timer = loop.call_at(wanted.deadline_s, _resolve, future, None)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            found = future.result() if future.done() and not future.cancelled() else None
+            if isinstance(found, Source):  # another receive may go there
+                self.end(found)
+            elif found is not None:
+                self.deliver(found)
+            raise
+        finally:
+            timer.cancel()
+            self._waiting.pop(future, None)
+
+    def deliver(self, popped: Popped) -> None:
+        """Give messages to the longest waits. Return the remaining messages to the group."""
+        is_full = False
+        while popped.size:
+            future = self._next()
+            if future is None:
+                self._state(popped.source).has_message = True
+                self._give_back(popped)
+                return
+            most = self._waiting[future].max_messages
+            is_full = popped.size >= most
+            own, popped = popped.split(most)
+            future.set_result(own)
+        if is_full:
+            self._send(popped.source, 2)
+
+    def failure(self, sources: Iterable[Source]) -> MqError | None:
+        """Return the error of a source if the last call at each of them failed; otherwise None."""
+        found, held_s = None, _now_s() - HELD_S
+        for source in sources:
+            state = self._state(source)
+            if state.failure is None or state.asked_s <= held_s:
+                return None
+            found = state.failure
+        return found
+
+    def end_waits(self) -> None:
+        """End all waits without messages."""
+        for future in self._waiting:
+            _resolve(future, None)
+
+    def held(self) -> dict[Source, asyncio.Task[None]]:
+        """Return the calls that brokers hold now.
+
+        Cancel those that pause after a failure, or that lease nothing.
+        """
+        found: dict[Source, asyncio.Task[None]] = {}
+        for source, state in self._states.items():
+            if state.probing is not None:
+                state.probing.cancel()
+            if state.asking is None:
+                continue
+            if state.asked_s < math.inf:
+                found[source] = state.asking
+            else:
+                state.asking.cancel()
+        return found
+
+    # ---- steps ----
+
+    def _state(self, source: Source) -> _State:
+        state = self._states.get(source)
+        if state is None:
+            state = self._states[source] = _State()
+        return state
+
+    def _try(self, source: Source) -> None:
+        state = self._state(source)
+        if state.probing is None:
+            state.probing = asyncio.create_task(
+                self._tried(source, state), name=f"try {source.broker_name}"
+            )
+
+    async def _tried(self, source: Source, state: _State) -> None:
+        try:
+            state.has_message = await self._probe(source)
+            state.failure = None
+        except MqError as error:
+            state.failure = error
+            state.retry_s = _now_s() + RETRY_S
+        finally:
+            state.probing = None
+
+    def _listen(self, source: Source) -> None:
+        state = self._state(source)
+        if state.asking is None:
+            state.asking = asyncio.create_task(
+                self._hold(source, state), name=f"receive from {source.broker_name}"
+            )
+
+    async def _hold(self, source: Source, state: _State) -> None:
+        """Ask until the source has messages, or until no receive waits."""
+        found: Popped | bool = False
+        try:
+            while self._anyone_waits():
+                await asyncio.sleep(max(0.0, state.retry_s - _now_s()))
+                wanted = self._wanted()
+                if wanted is None:
+                    break
+                size, deadline_s = wanted
+                state.asked_s = asked_s = _now_s()
+                hold_s = max(LEAST_HELD_S, deadline_s - asked_s)
+                try:
+                    found = await self._ask(source, size, hold_s)
+                    state.failure = None
+                except MqError as error:
+                    state.failure = error
+                    state.retry_s = _now_s() + RETRY_S
+                except Exception:
+                    log.exception("receive from broker %s failed", source.broker_name)
+                    state.retry_s = _now_s() + RETRY_S
+                finally:
+                    state.asked_s = math.inf
+                if found:
+                    break
+                # A broker without long polls (longPollingEnable) answers at once.
+                if _now_s() - asked_s < min(hold_s, RETRY_S) / 2:
+                    state.retry_s = max(state.retry_s, asked_s + RETRY_S)
+        finally:
+            state.asking = None
+        if isinstance(found, Popped):
+            self.deliver(found)
+        elif found and not self._send(source, 1):
+            state.has_message = True
+        elif not found:
+            return
+        if self._anyone_waits() and not state.visits:
+            self._listen(source)
+
+    def _send(self, source: Source, count: int) -> int:
+        """Send waiting receives to a source. Return their number."""
+        for sent in range(count):
+            future = self._next()
+            if future is None:
+                return sent
+            future.set_result(self.visit(source))
+        return count
+
+    def _next(self) -> asyncio.Future[ReceiveOutcome] | None:
+        """Return the longest wait that has no result yet."""
+        return next((future for future in self._waiting if not future.done()), None)
+
+    def _anyone_waits(self) -> bool:
+        return self._next() is not None
+
+    def _wanted(self) -> ReceiveRequest | None:
+        """Return the size of the longest wait and the deadline of the last one."""
+        waiting = [wanted for future, wanted in self._waiting.items() if not future.done()]
+        if not waiting:
+            return None
+        return ReceiveRequest(waiting[0].max_messages, max(wanted.deadline_s for wanted in waiting))
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _resolve(future: asyncio.Future[ReceiveOutcome], found: ReceiveOutcome) -> None:
+    if not future.done():
+        future.set_result(found)

@@ -1,0 +1,168 @@
+"""Define the options of consumers that receive on lease: simple consumers and lite consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, Literal, TypedDict
+
+from aerobee_client.observing.interceptors import Interceptor
+from aerobee_client.options.bounds import (
+    MAX_INT64,
+    Bounds,
+    check_bounds,
+    check_duration,
+    check_value,
+)
+from aerobee_client.options.reading import ConsumeFromWhere, check_machine_room
+from aerobee_wire.status import Code, MqError
+
+MAX_MESSAGES = 32  # per receive, as in RocketMQ
+MAX_INVISIBLE_S = 43_200  # 12 h
+MAX_WAIT_S = 86_400
+
+_BOUNDS: Bounds = {"request_timeout": (0.001, 86_400)}  # seconds
+
+# Receives the lite topics that another client of an exclusive group has taken over.
+OnEvicted = Callable[[Sequence[str]], None]
+
+
+class SimpleConsumerSettings(TypedDict, total=False):
+    """The keyword arguments of a simple consumer; for defaults see SimpleConsumerOptions."""
+
+    fifo: bool
+    consume_from_where: ConsumeFromWhere
+    request_timeout: timedelta
+    machine_room: str
+    interceptors: Sequence[Interceptor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleConsumerOptions:
+    """The options of a simple consumer. Raises INVALID_PARAMETER, which names the bounds."""
+
+    # Whether the messages of one receive are consumed in order. If the group consumes in order (a
+    # topic of the type FIFO), a receive may then return several messages of a message group.
+    # Otherwise it returns at most one of each.
+    fifo: bool = False
+    # Where the group starts in a queue in which it has no offset. TIMESTAMP is not supported.
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    # Limits an acknowledgement, a change or a dead letter. The client retries it while its broker
+    # is unavailable.
+    request_timeout: timedelta = timedelta(seconds=10)
+    # The location of this member; brokers are named "room@name". It receives from brokers of its
+    # room, and of rooms without members of the group. It becomes part of the client id. "": from
+    # all brokers.
+    machine_room: str = ""
+    # Are notified of received and settled messages.
+    interceptors: Sequence[Interceptor] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)
+        check_machine_room(self.machine_room)
+        if self.consume_from_where is ConsumeFromWhere.TIMESTAMP:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                "consume_from_where is TIMESTAMP: a simple consumer starts at LAST_OFFSET or "
+                "FIRST_OFFSET; reset the offsets of its group to a time instead",
+            )
+
+
+def check_receive(max_messages: int, invisible_duration: timedelta, wait: timedelta) -> None:
+    """Check the arguments of a receive. Raises INVALID_PARAMETER, which names the bounds."""
+    check_value("max_messages", max_messages, 1, MAX_MESSAGES)
+    check_duration("invisible_duration", invisible_duration, 0.001, MAX_INVISIBLE_S)
+    check_duration("wait", wait, 0, MAX_WAIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetOption:
+    """The position in a lite topic at which a group starts when a client subscribes to it.
+
+    The position applies even if the group has read the lite topic before; its leases there become
+    void. With `LAST_OFFSET`, the default, the group resumes at its position, and a new group starts
+    at the first message. The others are `MIN_OFFSET` (first message), `MAX_OFFSET` (behind the last
+    message), `of_offset`, `of_tail` and `of_timestamp`.
+
+    Attributes:
+        begin: The field of the request to the broker; "" for none.
+        value: The value of that field.
+    """
+
+    begin: Literal["", "first", "end", "number", "tail", "stored_since_ms"]
+    value: int | bool = True
+
+    LAST_OFFSET: ClassVar[OffsetOption]
+    MIN_OFFSET: ClassVar[OffsetOption]  # the first message
+    MAX_OFFSET: ClassVar[OffsetOption]  # behind the last one
+
+    @classmethod
+    def of_offset(cls, number: int) -> OffsetOption:
+        """Start at the message with this number in the lite topic.
+
+        Args:
+            number: 0 or more. If no message has this number, the group starts behind the last one.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a negative number.
+        """
+        check_value("offset", number, 0, MAX_INT64)
+        return cls("number", number)
+
+    @classmethod
+    def of_tail(cls, count: int) -> OffsetOption:
+        """Start `count` messages before the end.
+
+        Args:
+            count: 0 or more.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a negative number.
+        """
+        check_value("tail", count, 0, MAX_INT64)
+        return cls("tail", count)
+
+    @classmethod
+    def of_timestamp(cls, time: datetime) -> OffsetOption:
+        """Start at the first message that was stored at this time or later.
+
+        Args:
+            time: A time; without a time zone, it is local time.
+
+        Raises:
+            MqError: INVALID_PARAMETER for a time before 1970.
+        """
+        stored_since_ms = round(time.timestamp() * 1_000)
+        check_value("timestamp", stored_since_ms, 0, MAX_INT64)
+        return cls("stored_since_ms", stored_since_ms)
+
+
+OffsetOption.LAST_OFFSET = OffsetOption("")
+OffsetOption.MIN_OFFSET = OffsetOption("first")
+OffsetOption.MAX_OFFSET = OffsetOption("end")
+
+
+class LiteConsumerSettings(TypedDict, total=False):
+    """The keyword arguments of a lite consumer; for defaults see LiteConsumerOptions."""
+
+    on_evicted: OnEvicted
+    request_timeout: timedelta
+    interceptors: Sequence[Interceptor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteConsumerOptions:
+    """The options of a lite consumer. Raises INVALID_PARAMETER, which names the bounds."""
+
+    # Called on the client's thread with the lite topics that another client of an exclusive group
+    # has taken over. `lite_topics` no longer contains them.
+    on_evicted: OnEvicted = lambda lite_topics: None
+    # Limits a change of the subscription, an acknowledgement, a change of an invisible duration and
+    # a dead letter. The client retries them while a broker is unavailable.
+    request_timeout: timedelta = timedelta(seconds=10)
+    # Are notified of received and settled messages.
+    interceptors: Sequence[Interceptor] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds(self, _BOUNDS)

@@ -1,0 +1,211 @@
+"""Divide the queues of a topic among the members of a group: pure functions.
+
+Every member calls a strategy with the same sorted lists and its own client id. The strategy returns
+the share of that member. Every strategy is deterministic, so the shares of all members are disjoint
+and cover all queues without any communication. Source: RocketMQ's AllocateMessageQueueStrategy.
+
+`queues` and `client_ids` are sorted, without duplicates, and `client_id` is one of `client_ids`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+
+Queues = Sequence[MessageQueue]
+Clients = Sequence[str]
+# (client_id, queues, client_ids) → the share of client_id.
+Strategy = Callable[[str, Queues, Clients], list[MessageQueue]]
+
+
+VIRTUAL_NODES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStrategy:
+    """A strategy with its name in RocketMQ, by which the members of a group are compared."""
+
+    name: str
+    share: Strategy
+
+    def __call__(self, client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        return self.share(client_id, queues, client_ids)
+
+
+def name_of(strategy: Strategy) -> str:
+    """Return RocketMQ's name of a strategy; for a function of the application, its own name."""
+    if isinstance(strategy, NamedStrategy):
+        return strategy.name
+    return getattr(strategy, "__qualname__", type(strategy).__qualname__)
+
+
+def _average(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+    """Return the share for AVG, the default: one contiguous range for each member.
+
+    If the division has a remainder, the first members get one more.
+    """
+    index = client_ids.index(client_id)
+    size, extra = divmod(len(queues), len(client_ids))
+    start = index * size + min(index, extra)
+    return list(queues[start : start + size + (index < extra)])
+
+
+def _average_by_circle(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+    """Return the share for AVG_BY_CIRCLE: the queues in turn, one for each member."""
+    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+average = NamedStrategy("AVG", _average)
+average_by_circle = NamedStrategy("AVG_BY_CIRCLE", _average_by_circle)
+
+
+def config(mine: Queues) -> Strategy:
+    """Return a strategy with a fixed list (CONFIG).
+
+    The user ensures that the lists of all members fit together.
+    """
+    fixed = list(mine)
+
+    def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        topics = {queue.topic for queue in queues}
+        return [queue for queue in fixed if queue.topic in topics]
+
+    return NamedStrategy("CONFIG", strategy)
+
+
+def machine_room(rooms: Collection[str]) -> Strategy:
+    """Return a strategy for brokers named "room@name" with a room of `rooms` (MACHINE_ROOM).
+
+    Members get contiguous ranges of equal size, and the remainder one by one.
+    """
+
+    def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        near = [queue for queue in queues if room_of_broker(queue) in rooms]
+        index, members = client_ids.index(client_id), len(client_ids)
+        size, extra = divmod(len(near), members)
+        share = near[index * size : (index + 1) * size]
+        if index < extra:
+            share.append(near[index + members * size])
+        return share
+
+    return NamedStrategy("MACHINE_ROOM", strategy)
+
+
+def room_of_broker(queue: MessageQueue) -> str:
+    """Return the room of a queue whose broker is named "room@name"; "" without a room."""
+    return room_of_broker_name(queue.broker_name)
+
+
+def room_of_broker_name(name: str) -> str:
+    room, at, _ = name.partition("@")
+    return room if at else ""
+
+
+def room_of_client_id(client_id: str) -> str:
+    """Return the room of a consumer with the option `machine_room`; "" for another one."""
+    parts = client_id.split("@", 2)
+    return parts[2] if len(parts) == 3 else ""
+
+
+def machine_room_nearby(
+    inner: Strategy = average,
+    room_of_queue: Callable[[MessageQueue], str] = room_of_broker,
+    room_of_client: Callable[[str], str] = room_of_client_id,
+) -> Strategy:
+    """Return a strategy that divides the queues of each room (MACHINE_ROOM_NEARBY).
+
+    The members in a room share its queues with `inner`. All members share the queues of a room
+    without members.
+    """
+
+    def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        rooms = {room_of_client(member) for member in client_ids}
+        mine = room_of_client(client_id)
+        neighbours = [member for member in client_ids if room_of_client(member) == mine]
+        share = inner(
+            client_id, [queue for queue in queues if room_of_queue(queue) == mine], neighbours
+        )
+        for room in sorted({room_of_queue(queue) for queue in queues} - rooms):
+            orphans = [queue for queue in queues if room_of_queue(queue) == room]
+            share = share + inner(client_id, orphans, client_ids)
+        return share
+
+    return NamedStrategy(f"MACHINE_ROOM_NEARBY-{name_of(inner)}", strategy)
+
+
+def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
+    """Return a strategy that divides queues by a hash ring (CONSISTENT_HASH).
+
+    A membership change moves few queues. Each member has `virtual_nodes` positions on the ring. A
+    queue belongs to the first member at or after its own position.
+    """
+
+    def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
+        ring = sorted(
+            (_position(f"{member}-{node}"), member)
+            for member in client_ids
+            for node in range(virtual_nodes)
+        )
+        positions = [position for position, _ in ring]
+        return [
+            queue
+            for queue in queues
+            if ring[bisect_left(positions, _position(_key(queue))) % len(ring)][1] == client_id
+        ]
+
+    return NamedStrategy("CONSISTENT_HASH", strategy)
+
+
+def _key(queue: MessageQueue) -> str:
+    """Return the text that RocketMQ's clients hash too, so that they may join the same group."""
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )
+
+
+def _position(key: str) -> int:
+    """Return the first 4 bytes of the MD5, big-endian."""
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+NEARBY = "MACHINE_ROOM_NEARBY"
+_SIMPLE: dict[str, Callable[[], Strategy]] = {
+    "AVG": lambda: average,
+    "AVG_BY_CIRCLE": lambda: average_by_circle,
+    "CONSISTENT_HASH": consistent_hash,
+}
+NAMES = (*_SIMPLE, "CONFIG", "MACHINE_ROOM", *(f"{NEARBY}-{name}" for name in _SIMPLE), NEARBY)
+
+
+def by_name(name: str, room: str = "") -> Strategy:
+    """Return the strategy of that name. Raises INVALID_PARAMETER.
+
+    `room`: the room of the member, for strategies that divide by rooms.
+    """
+    if name in _SIMPLE:
+        return _SIMPLE[name]()
+    if name == "CONFIG":
+        raise _refusal(name, "it needs the member's queues: give rebalance.config([…])")
+    if name == "MACHINE_ROOM" or name.partition("-")[0] == NEARBY:
+        if not room:
+            raise _refusal(name, "give machine_room too, the room of this member")
+        if name == "MACHINE_ROOM":
+            return machine_room({room})
+        inner = name.partition("-")[2] or "AVG"
+        if inner in _SIMPLE:
+            return machine_room_nearby(_SIMPLE[inner]())
+    near = get_close_matches(name, NAMES, 1, 0.4)
+    known = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(NAMES)}"
+    raise _refusal(name, f"it is none of RocketMQ's: {known}")
+
+
+def _refusal(name: str, why: str) -> MqError:
+    return MqError(Code.INVALID_PARAMETER, f"strategy {name!r}: {why}", about="strategy")

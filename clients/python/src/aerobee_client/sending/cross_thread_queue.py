@@ -1,0 +1,108 @@
+"""Pass sends of other threads to the event loop of their producer.
+
+A send costs one append. All sends that are appended within one turn of the loop cost one wake-up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.sending.accumulator import AnyFuture, fail
+from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.order.queue_choice import SendOrdering
+from aerobee_wire.status import MqError
+
+
+class QueuedSend(NamedTuple):
+    """A send queued from another thread.
+
+    `queue` is the chosen queue. `ordering` has the ordering options; None if the send is not
+    ordered. `future` gets the outcome. With `is_alone`, the send does not share its request.
+    """
+
+    message: Message
+    queue: MessageQueue | None
+    ordering: SendOrdering | None
+    timeout_s: float
+    future: AnyFuture
+    is_alone: bool = False
+
+
+# Makes a QueuedSend from an iterable of its fields, without running Python code.
+queued_send = partial(tuple.__new__, QueuedSend)
+# Schedules a function on the event loop. Raises if there is no loop.
+Wake = Callable[[Callable[[], None]], None]
+
+
+class CrossThreadQueue:
+    """A queue of sends. `accept` starts a send that has taken its room; it runs on the loop."""
+
+    def __init__(self, budget: Budget, accept: Callable[[QueuedSend], None]) -> None:
+        self._budget = budget
+        self._accept = accept
+        self._sends: deque[QueuedSend] = deque()
+        self._is_woken = False
+
+    def put(self, send: QueuedSend, wake: Wake) -> bool:
+        """Queue a send if there is room for it, and wake the loop. Return whether there was room.
+
+        `wake`: see Wake. If it raises, this raises the same error, and no send is started.
+        """
+        if not self._budget.try_take(send.message.size):
+            return False
+        self._append(send, wake)
+        return True
+
+    def put_later(self, send: QueuedSend, wake: Wake, *, block: bool) -> None:
+        """Queue a send as soon as there is room.
+
+        The send fails with FLOW_CONTROL if there is not enough room within its timeout; without
+        `block`, it fails at once.
+        """
+        try:
+            if not block:
+                raise self._budget.full()
+            began_s = time.monotonic()
+            self._budget.take_in_thread(send.message.size, send.timeout_s)
+        except MqError as error:
+            send.future.set_exception(error)
+            return
+        waited_s = time.monotonic() - began_s
+        left_s = max(0.0, send.timeout_s - waited_s)
+        self._append(send._replace(timeout_s=left_s), wake)
+
+    def _append(self, send: QueuedSend, wake: Wake) -> None:
+        self._sends.append(send)
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                wake(self.empty)
+            except BaseException as error:
+                # otherwise a loop that starts later would never be woken for these
+                self._refuse(error)
+                raise
+
+    def empty(self) -> None:
+        """Start all queued sends. Runs on the loop, and after its end to fail late sends."""
+        for send in self._take_all():
+            self._accept(send)
+
+    def _refuse(self, error: BaseException) -> None:
+        for send in self._take_all():
+            self._budget.give_back(1, send.message.size)
+            fail(send.future, error)
+
+    def _take_all(self) -> Iterator[QueuedSend]:
+        self._is_woken = False
+        while self._sends:
+            try:
+                send = self._sends.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            yield send
