@@ -197,6 +197,8 @@ class Elections(Member):
             if view.master is not None and not self._is_own(view.master):
                 self._vacant_since_ms = None
                 mastership = await self._follow(coordinator, view, view.master)
+            elif view.master is not None and await self._is_alive(view.master):
+                await self._wait_for_twin(coordinator, view, view.master)
             else:
                 mastership = await self._stand(coordinator, view)
         if mastership is not None:
@@ -220,18 +222,22 @@ class Elections(Member):
             return False
         return status.log.replica == own.replica
 
+    async def _wait_for_twin(self, coordinator: Coordinator, view: View, own: MasterKey) -> None:
+        """Wait while another process leads with a copy of this store.
+
+        Name servers find both under one number only if both are registered.
+        """
+        self._vacant_since_ms = None
+        self._waits_because = (
+            f"another process at {own.address} is master with a copy of this store: stop one of "
+            "them"
+        )
+        await self._roles.register_candidate(self._options.broker_id)
+        await self._has_changed(coordinator, view, ASK_AGAIN_MS)
+
     # ---- candidate ----
 
     async def _stand(self, coordinator: Coordinator, view: View) -> Mastership | None:
-        if view.master is not None and await self._is_alive(view.master):
-            self._vacant_since_ms = None
-            self._waits_because = (
-                f"another process at {view.master.address} is master with a copy of this store: "
-                "stop one of them"
-            )
-            await self._roles.register_candidate(self._options.broker_id)
-            await self._has_changed(coordinator, view, ASK_AGAIN_MS)
-            return None
         now_ms = self._clock.monotonic_ms()
         if self._vacant_since_ms is None:
             self._vacant_since_ms = now_ms

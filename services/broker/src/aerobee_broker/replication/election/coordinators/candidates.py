@@ -96,6 +96,14 @@ def _as_member(view: View, state: State, standing: Standing) -> Decision:
         )
     if standing.is_current:
         return Decision(place_ms)
+    return _after_a_start(standing, present, missing, place_ms)
+
+
+def _after_a_start(
+    standing: Standing, present: list[Candidacy], missing: list[Replica], place_ms: int
+) -> Decision:
+    """Decide for a member whose process cannot know that its disk is the newest."""
+    me = standing.me
     further = [each.replica for each in present if each.whole and each.reach > me.reach]
     if further:
         return Decision(
