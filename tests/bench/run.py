@@ -77,6 +77,7 @@ SUITES = {
     ),
     "replication.full_tables": ("failover_gap_full_tables_s",),
     "replication.catch_up": ("catch_up", "catch_up_send_p99"),
+    "replication.scrub": ("scrub_sends", "scrub_send_p99", "repair_1000_records_s"),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (
         "store_recovery",

@@ -97,7 +97,7 @@ class Log:
 
 
 async def results() -> list[Result]:
-    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as folder, _quiet() as stack:
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as folder, quiet() as stack:
         path = Path(folder)
         namesrv = stack.enter_context(namesrv_process(path / "namesrv")).address
         group = BrokerGroup(path, namesrv, stack)
@@ -138,7 +138,9 @@ async def loaded(channel: grpc.aio.Channel, log: Log, copy: Callable[[], object]
     return Result("catch_up_send_p99", "ms", ours, base, ours / base, 2.0, note)
 
 
-async def latencies(channel: grpc.aio.Channel, other: Awaitable[object]) -> list[float]:
+async def latencies(
+    channel: grpc.aio.Channel, other: Awaitable[object], pause_s: float = PAUSE_S
+) -> list[float]:
     """Milliseconds of the sends that began while `other` was under way."""
     found: list[float] = []
     stub, unique = message_pb2_grpc.MessageServiceStub(channel), itertools.count()
@@ -148,7 +150,7 @@ async def latencies(channel: grpc.aio.Channel, other: Awaitable[object]) -> list
             began = time.perf_counter()
             await stub.Send(single(queue_id, next(unique)))
             found.append((time.perf_counter() - began) * 1_000)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(pause_s)
 
     senders = [asyncio.create_task(sender(turn % QUEUES)) for turn in range(SENDERS)]
     try:
@@ -179,7 +181,7 @@ async def fill(send: Operation, log: Log) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[ExitStack]:
+def quiet() -> Iterator[ExitStack]:
     """What is started on it says nothing when it ends: that is for tests that fail."""
     with ExitStack() as stack:
         yield stack

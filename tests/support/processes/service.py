@@ -27,7 +27,10 @@ METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
 
 
 def run(
-    module: str, *arguments: str, env: Mapping[str, str] | None = None
+    module: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = START_TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """`python -m MODULE ARGUMENT…` to its end: for a start that fails, and for what only prints."""
     return subprocess.run(
@@ -35,7 +38,7 @@ def run(
         capture_output=True,
         env={**os.environ, **(env or {})},
         text=True,
-        timeout=START_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
 
