@@ -113,8 +113,8 @@ def _leases(replica: SimulatedReplica, store: MessageStore, writer: Any) -> Warm
 class _Broker:
     def __init__(self, log: Any) -> None:
         self.log = log
-        self.consuming = self
-        self.lease_table = LeaseTable(log.store._clock, lambda: 0)
+        self.consuming = self.leases = self
+        self.table = LeaseTable(log.store._clock, lambda: 0)
 
 
 __all__ = ["ReopenStore", "ReplicaParts"]

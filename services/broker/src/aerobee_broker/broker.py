@@ -20,6 +20,7 @@ from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
+from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
@@ -29,7 +30,7 @@ from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_broker.rpc.lite import LiteRpcs
 from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
-from aerobee_broker.rpc.pop import LiteSettlement, PopRpcs
+from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
 from aerobee_broker.rpc.transactions import TransactionRpcs
 from aerobee_broker.store.message_store import MessageStore
@@ -82,7 +83,10 @@ class Broker:
         self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
         self.consuming = Consuming(core)
-        self.lite = Lite(core)
+        self.lite = lite = Lite(core)
+        self.leases = LeaseSpaces(
+            queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
+        )
         self.administration = Administration(
             store=store,
             topics=core.topics,
@@ -127,9 +131,8 @@ class Broker:
             topics=self.topics,
             groups=self.groups,
             offset_queries=self.consuming.offset_queries,
-            leases=self.consuming.leases,
+            leases=self.leases,
             lite_lag=self.lite.lag,
-            lite_leases=self.lite.state.leases,
             backlog=backlog,
         )
 
@@ -146,15 +149,15 @@ class Broker:
             self._core.tables,
             Step(restore=self._core.restore_registries),
             self.transaction_upkeep,
-            self.consuming.lease_journal,
+            self.consuming.leases.journal,
             Step(stop=self.commit.drain),
             self.delay.levels,
             self.delay.timers,
             self.consuming.leases,
-            BackgroundTask("lease expiry", self.consuming.lease_expiry.run),
+            BackgroundTask("lease expiry", self.consuming.leases.expiry.run),
             self.lite.state,
             self.lite.ttl,
-            BackgroundTask("lite lease expiry", self.lite.expiry.run),
+            BackgroundTask("lite lease expiry", self.lite.leases.expiry.run),
         )
 
     async def save_tables(self) -> None:
@@ -173,8 +176,8 @@ class Broker:
         waits = (
             self.delay.levels.due_in_ms(),
             self.delay.timers.head_due_in_ms(),
-            self.consuming.lease_deadlines.due_in_ms(),
-            self.lite.deadlines.due_in_ms(),
+            self.consuming.leases.deadlines.due_in_ms(),
+            self.lite.leases.deadlines.due_in_ms(),
             None if checks_ms is None else checks_ms + TRANSACTION_ROUND_MS,
         )
         return min((wait for wait in waits if wait is not None), default=None)
@@ -195,18 +198,7 @@ class Broker:
             replies=self.replies,
             identity=self._identity,
         )
-        pop = PopRpcs(
-            consuming.pop,
-            consuming.acks,
-            consuming.invisible_durations,
-            consuming.dead_letters,
-            consuming.leases,
-            notifications=consuming.notifications,
-            lite=LiteSettlement(
-                self.lite.acks, self.lite.durations, self.lite.dead_letters, self.lite.state
-            ),
-            broker_name=broker_name,
-        )
+        pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
         offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))

@@ -50,7 +50,7 @@ async def test_a_slave_keeps_its_masters_leases_and_goes_on_from_its_own_snapsho
     await harness.group(consumer.group)
     disk = SimulatedDisk()
     slave = Slave(harness, disk)
-    table = harness.broker.consuming.lease_table
+    table = harness.broker.consuming.leases.table
     for round_ in range(4):
         for number in range(3):
             await consumer.put(b"%d %d" % (round_, number))
