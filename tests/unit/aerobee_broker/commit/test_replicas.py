@@ -96,7 +96,7 @@ async def test_what_a_failover_may_take_back_is_flushed_and_not_shown(
     await harness.send("t", b"a")
     await until_flushed(harness)
     await harness.broker.log.flushed()
-    shown = asyncio.create_task(harness.broker.log.shown())
+    shown = asyncio.create_task(harness.broker.log.visible())
     await run_ready_tasks()
     assert not shown.done()
     assert await harness.bodies("t") == [b"first"]

@@ -31,7 +31,7 @@ class Lite:
         self.journal = journal = LeaseJournal(
             log=core.log,
             table=table,
-            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.shown),
+            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.visible),
             clock=clock,
             topic=topic,
         )

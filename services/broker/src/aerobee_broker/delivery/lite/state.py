@@ -133,7 +133,7 @@ class LiteState(Component):
         try:
             # The file must not contain an acknowledgement that is rolled back or lost in a
             # failover.
-            await self.leases.journal.log.shown()
+            await self.leases.journal.log.visible()
             await self.writer(write)
         except (OSError, MqError) as error:
             self.positions.changes += len(self.positions)

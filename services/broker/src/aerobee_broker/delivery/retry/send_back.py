@@ -66,7 +66,7 @@ class SendBack:
         """Store the entries again; return an outcome for each entry, in order.
 
         Raises GroupNotExist, NoPermission, TooFewReplicas, TooMuchUnflushed, and the errors of
-        MessageStore.append and Commit.durable.
+        MessageStore.append and Commit.sent.
         """
         group = self.groups.get(consumer_group)
         self.permission.check_send_back()
@@ -87,7 +87,7 @@ class SendBack:
                 outcomes.append(Outcome(dead_lettered=is_dead))
         if messages:
             self.log.store.append(messages, reserve=True)
-            await self.log.durable()
+            await self.log.sent()
             self._count_dead_letters(group, outcomes)
         return outcomes
 

@@ -136,7 +136,7 @@ class Transactions:
                     self.table.remove(transaction)
 
         self.log.when_flushed(flushed)
-        await self.log.durable()
+        await self.log.sent()
         return places
 
     def open(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
@@ -168,7 +168,7 @@ class Transactions:
         appended |= self._append_batch(batch, outcomes)
         if appended:
             committed = any(end.resolution is Resolution.COMMIT for end in ends)
-            await (self.log.durable() if committed else self.log.settled())
+            await (self.log.sent() if committed else self.log.settled())
         return outcomes
 
     def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
@@ -260,7 +260,7 @@ class Transactions:
         """
         end_offset = max((transaction.end_offset for transaction in transactions), default=0)
         if end_offset > self.log.store.confirmed_offset:
-            await self.log.shown(end_offset)
+            await self.log.visible(end_offset)
 
     # ---- give up ----
 
