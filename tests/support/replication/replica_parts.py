@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from aerobee_broker.delivery.delay.progress import DelayOffsets
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.standby import WarmLeases
-from aerobee_broker.metadata.delay_offsets import DelayOffsets
-from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.persistent_table import JsonFile, PersistentTable
 from aerobee_broker.metadata.table import Table
 from aerobee_broker.replication.in_sync.counts import ReplicaCounts
 from aerobee_broker.replication.log.diverged import DivergedFiles

@@ -15,14 +15,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
+from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
-from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica

@@ -15,33 +15,29 @@ from aerobee.broker.v1 import (
     transaction_pb2,
 )
 
-from aerobee_broker.commit.replicas import ALONE, Replicas
+from aerobee_broker.cluster.identity import Identity
+from aerobee_broker.commit.commit import ALONE, Replicas
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
-from aerobee_broker.delivery.table_upkeep import TableUpkeep
-from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
-from aerobee_broker.rpc.admin import AdminRpcs
-from aerobee_broker.rpc.broker_status import StatusReport
+from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_broker.rpc.lite import LiteRpcs
-from aerobee_broker.rpc.messages import MessageRpcs
+from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
-from aerobee_broker.rpc.transactions import TransactionRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
-from aerobee_broker.wiring.delay import Delay
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.lite import Lite
-from aerobee_broker.wiring.sending import Sending
+from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
 from aerobee_broker.wiring.tables import Tables
-from aerobee_broker.wiring.transactions import TransactionParts
 from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.services import Service, bind

@@ -10,8 +10,7 @@ import pytest
 from aerobee_broker.delivery import standby
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.standby import WarmLeases
-from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.persistent_table import JsonFile, PersistentTable
 from aerobee_wire.topics import pop_journal_topic
 from support.broker.harness import BrokerHarness, InlineWorker
 from support.broker.pop_consumer import PopConsumer

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit, OnArrivals
-from aerobee_broker.commit.replicas import ALONE, Replicas
+from aerobee_broker.commit.commit import ALONE, Commit, OnArrivals, Replicas
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import MqError

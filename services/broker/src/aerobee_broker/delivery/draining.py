@@ -15,8 +15,8 @@ from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.delivery.lite.lag import LiteLag
 from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
-from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore

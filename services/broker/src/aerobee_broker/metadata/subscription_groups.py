@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.table import DataVersion, JournalledTable
 from aerobee_broker.store.format import EXPONENTIAL_RETRY
 from aerobee_chassis.clock import Clock
 from aerobee_wire.consume_order import ConsumeOrder

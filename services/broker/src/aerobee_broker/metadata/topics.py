@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.table import DataVersion, JournalledTable
 from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS
 from aerobee_chassis.clock import Clock
 from aerobee_wire.queues.lite import LITE

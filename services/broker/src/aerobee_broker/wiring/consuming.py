@@ -11,8 +11,7 @@ from aerobee_broker.delivery.pop.pop import Notifications, Pop
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
-from aerobee_broker.delivery.pull.reading import QueueReading
-from aerobee_broker.delivery.pull.slow_readers import SlowReaders
+from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
 from aerobee_broker.metrics import memory_limit
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names

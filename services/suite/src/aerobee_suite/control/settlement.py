@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from apache.rocketmq.v2.definition_pb2 import ClientType
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.delivery.pop.in_flight_message import (
+from aerobee_broker.delivery.pop.in_flight import (
     INVISIBLE,
     LEASE_IDS_PER_MS,
     VISIBLE,

@@ -18,8 +18,12 @@ import structlog
 from aerobee_broker.delivery.pop.acks import AckFailure, Acknowledgements
 from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, DeadLetters
 from aerobee_broker.delivery.pop.expiry import MAX_AT_ONCE, LeaseDeadlines, LeaseExpiry, Wakes
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue, MessageGroupQueue
-from aerobee_broker.delivery.pop.in_flight_message import LEASE_IDS_PER_MS, InFlightMessage
+from aerobee_broker.delivery.pop.in_flight import (
+    LEASE_IDS_PER_MS,
+    InFlightMessage,
+    InFlightQueue,
+    MessageGroupQueue,
+)
 from aerobee_broker.delivery.pop.invisible_duration import (
     InvisibleChange,
     InvisibleDuration,

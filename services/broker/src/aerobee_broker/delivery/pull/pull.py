@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aerobee_broker.delivery.pull.access import ReadAccess
-from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading
-from aerobee_broker.delivery.pull.slow_readers import MASTER_ID, SlowReaders
+from aerobee_broker.delivery.pull.reading import MASTER_ID, PullRequest, QueueReading, SlowReaders
 from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aerobee_broker.delivery.pull.access import ReadAccess
-from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading
-from aerobee_broker.delivery.pull.slow_readers import SlowReaders
+from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading, SlowReaders
 from aerobee_broker.errors import NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups

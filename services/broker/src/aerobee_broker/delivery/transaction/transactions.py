@@ -17,11 +17,15 @@ import structlog
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.transaction import half_messages
-from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
 from aerobee_broker.delivery.transaction.half_messages import QUEUE_ID, HalfMessage
-from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions, Transaction
+from aerobee_broker.delivery.transaction.open_transactions import (
+    CheckSchedule,
+    Event,
+    OpenTransactions,
+    State,
+    Transaction,
+)
 from aerobee_broker.delivery.transaction.recovery import MAX_COMMITS_AN_APPEND
-from aerobee_broker.delivery.transaction.states import Event, State
 from aerobee_broker.errors import TopicNotExist, TransactionNotOpen, TransientReadError
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.topics import TopicRegistry

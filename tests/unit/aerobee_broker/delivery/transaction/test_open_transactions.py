@@ -7,8 +7,12 @@ from itertools import product
 import pytest
 
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
-from aerobee_broker.delivery.transaction.open_transactions import Transaction
-from aerobee_broker.delivery.transaction.states import TRANSITIONS, Event, State
+from aerobee_broker.delivery.transaction.open_transactions import (
+    TRANSITIONS,
+    Event,
+    State,
+    Transaction,
+)
 
 FINAL = {State.COMMITTED, State.ROLLED_BACK, State.GIVEN_UP, State.NOT_STORED}
 

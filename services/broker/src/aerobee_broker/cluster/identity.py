@@ -1,12 +1,38 @@
-"""Find this broker's addresses: that for clients, and that in offset message ids."""
+"""The identity of a broker, and how it finds its addresses: for clients, and in message ids."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aerobee_chassis.errors import PortInUse
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a broker.
+
+    - `address`: the "host:port" that clients dial.
+    - `store_host`: the "ip:port" in offset message ids.
+    - `broker_id`: depends on the role, 0 for a master; `number`: from the options, whatever the
+      role.
+    - `process_id`: a random name for this process.
+    - `store_id`: that of a replica's store, otherwise "".
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    store_host: str
+    version: str
+    start_timestamp_ms: int
+    number: int = 0
+    process_id: str = ""
+    store_id: str = ""
+
 
 LOOPBACK = "127.0.0.1"
 _WILDCARDS = ("", "0.0.0.0", "::", "[::]")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee_broker.errors import ConfigFileDamaged
-from aerobee_broker.metadata.changes.change_file import ChangeFile
+from aerobee_broker.metadata.incremental_table import ChangeFile
 from support.disk.simulated_disk import SimulatedDisk
 
 FOLDER = Path("/data/config")

@@ -12,10 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from aerobee_broker.errors import ConfigFileDamaged
-from aerobee_broker.metadata.changes.change_file import ChangeFile
-from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.incremental_table import ChangeFile, IncrementalTable
+from aerobee_broker.metadata.persistent_table import JsonFile
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_wire.checked_json import decode
 from aerobee_wire.status import Code

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from aerobee_broker.store.derived.arrays import items, joined, rows, slices, stride_of
+from aerobee_broker.store.derived.record_columns import items, joined, rows, slices, stride_of
 
 DATA = random.Random(1).randbytes(2_000)
 APART = {
