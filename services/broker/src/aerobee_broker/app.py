@@ -40,8 +40,12 @@ from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
-from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
+from aerobee_chassis.rpc.in_flight import (
+    RETRY_AFTER_MS,
+    InFlightCollector,
+    TooMuchInFlight,
+    bounds_of,
+)
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of

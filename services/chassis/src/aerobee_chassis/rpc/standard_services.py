@@ -1,15 +1,17 @@
-"""The handlers of grpc.health.v1: the status of the process and of each of its services."""
+"""The services that every server has: grpc.health.v1 and server reflection."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from grpc_health.v1 import health_pb2 as pb
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from aerobee_chassis.rpc.call import Call
 
-DESCRIPTOR = pb.DESCRIPTOR.services_by_name["Health"]
+HEALTH = pb.DESCRIPTOR.services_by_name["Health"]
 _Status = pb.HealthCheckResponse
 
 
@@ -18,7 +20,7 @@ class ServiceNotFound(Exception):
 
 
 class Health:
-    """The health of a server: NOT_SERVING until `set`."""
+    """The status of the process and of each of its services: NOT_SERVING until `set`."""
 
     def __init__(self, services: Iterable[str]) -> None:
         """Start as NOT_SERVING. `services`: their names; the empty name is the process itself."""
@@ -68,3 +70,19 @@ class Health:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+
+
+class Reflection:
+    """Server reflection: grpc's own servicer, on any transport."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._servicer: Any = reflection.ReflectionServicer([*services, reflection.SERVICE_NAME])
+
+    async def server_reflection_info(
+        self, requests: AsyncIterator[reflection_pb2.ServerReflectionRequest], call: Call
+    ) -> None:
+        async for request in requests:
+            await call.write_all(self._servicer.ServerReflectionInfo(iter((request,)), None))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aerobee.broker.v1.message_pb2 import Message
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
@@ -17,7 +18,6 @@ from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 from aerobee_proxy.cluster.batches import BrokerBatches, SendOutcome
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.sending.queue_selector import RoundRobin
 from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.cluster.topic_route import (
     PRIORITY,
@@ -30,6 +30,24 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
 from aerobee_wire.queues.group_queues import GroupQueues, being_elected
 from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import java_hash
+
+T = TypeVar("T")
+
+
+class RoundRobin:
+    """Spreads messages without a message group over the queues of their topic."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}  # by topic
+
+    def next(self, topic: str, queues: Sequence[T]) -> T:
+        """Return the next queue of `queues`, which must not be empty."""
+        turn = self._next.get(topic)
+        turn = (java_hash(topic) if turn is None else turn) % len(queues)
+        self._next[topic] = turn + 1
+        return queues[turn]
+
 
 MAX_SEND_ROUTES = 10_000
 

@@ -1,23 +1,183 @@
-"""Validate messages to send, and the messages of transaction ids and recall handles."""
+"""Validate requests, rule by rule, before a broker is asked. Pure.
+
+Each function returns the value of a field that the rest of the proxy needs. If the field is
+invalid, it raises Refused with the code that the StatusCode table of the public protocol has for
+that RPC and field.
+
+Stricter than RocketMQ's proxy: a receipt handle must belong to the topic and the group of its
+request. Names that brokers use inside stored messages cannot be user properties. More lenient: a
+long poll with little time left is shortened instead of refused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from apache.rocketmq.v2.definition_pb2 import Code, Message, SystemProperties
+from apache.rocketmq.v2.definition_pb2 import (
+    Code,
+    FilterExpression,
+    FilterType,
+    Message,
+    SystemProperties,
+)
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import topic_name
 from aerobee_proxy.v2.status import Refused
-from aerobee_proxy.v2.validation.units import milliseconds
-from aerobee_wire import properties
+from aerobee_wire import properties, tags
 from aerobee_wire.handles import recall_handle, transaction_id
 from aerobee_wire.handles.recall_handle import RecallHandle
 from aerobee_wire.handles.transaction_id import TransactionId
 from aerobee_wire.status import MqError
+
+_MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers accept
+
+
+def milliseconds(value: Duration | Timestamp) -> int:
+    """Return a duration, or the time since the epoch, in milliseconds.
+
+    Rounded down, and limited to 18 digits.
+    """
+    found = value.seconds * 1_000 + value.nanos // 1_000_000
+    if -_MAX_MS <= found <= _MAX_MS:
+        return found
+    return _MAX_MS if found > 0 else -_MAX_MS
+
+
+def delivery_ms(delivery: Timestamp) -> int:
+    """Return the first whole millisecond since the epoch that is not before `delivery`."""
+    return milliseconds(delivery) + (delivery.nanos % 1_000_000 > 0)
+
+
+CLIENT_ID_KEY = "x-mq-client-id"
+MAX_CLIENT_ID = 512
+
+MAX_CLIENT_PROPERTIES = 32
+MAX_CLIENT_PROPERTY_VALUE = 256
+MAX_CLIENT_PROPERTIES_BYTES = 4_096
+CLIENT_PROPERTY_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+RESERVED_CLIENT_PREFIX = "rocketmq."
+
+
+def client_id(metadata: Mapping[str, str]) -> str:
+    name = metadata.get(CLIENT_ID_KEY, "")
+    if not name.strip():
+        raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata lacks {CLIENT_ID_KEY}")
+    if len(name) > MAX_CLIENT_ID:
+        raise Refused(
+            Code.CLIENT_ID_REQUIRED,
+            f"{CLIENT_ID_KEY} has {len(name)} characters: use at most {MAX_CLIENT_ID}",
+        )
+    return name
+
+
+def check_client_properties(pairs: Mapping[str, str]) -> None:
+    problem = None
+    if len(pairs) > MAX_CLIENT_PROPERTIES:
+        problem = f"are {len(pairs)}: send at most {MAX_CLIENT_PROPERTIES}"
+    elif (
+        sum(len(k.encode()) + len(v.encode()) for k, v in pairs.items())
+        > MAX_CLIENT_PROPERTIES_BYTES
+    ):
+        problem = f"have more than {MAX_CLIENT_PROPERTIES_BYTES} bytes together"
+    for key, value in pairs.items():
+        if not CLIENT_PROPERTY_KEY.fullmatch(key):
+            problem = (
+                f"have the key {key[:64]!r}: begin with a letter, at most 64 of A-Z a-z 0-9 _ . -"
+            )
+        elif key.startswith(RESERVED_CLIENT_PREFIX):
+            problem = f"have the key {key!r}: {RESERVED_CLIENT_PREFIX} is reserved"
+        elif len(value) > MAX_CLIENT_PROPERTY_VALUE:
+            problem = f"are too long under {key!r}: at most {MAX_CLIENT_PROPERTY_VALUE} characters"
+    if problem:
+        raise Refused(Code.INVALID_CLIENT_PROPERTIES, f"the client properties {problem}")
+
+
+# A long poll ends before the client's deadline, so that a busy proxy still answers in time. It ends
+# earlier by a tenth of the remaining time, within these limits.
+MIN_RESERVE_MS, MAX_RESERVE_MS = 500, 2_000
+
+
+def filter_of(expression: FilterExpression) -> tuple[str, str]:
+    """Return ("TAG" or "SQL92", expression).
+
+    A tag expression is parsed here. SQL92 is parsed by brokers only.
+    """
+    if expression.type == FilterType.SQL:
+        if not expression.expression.strip():
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL92 filter is empty")
+        return "SQL92", expression.expression
+    if expression.type not in (FilterType.TAG, FilterType.FILTER_TYPE_UNSPECIFIED):
+        raise Refused(
+            Code.ILLEGAL_FILTER_EXPRESSION, "the filter is of no known type: use TAG or SQL"
+        )
+    try:
+        tags.parse_expression(expression.expression)
+    except MqError as error:
+        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from None
+    return "TAG", expression.expression
+
+
+def receive_duration_ms(duration: Duration | None, auto_renew: bool, options: ProxyOptions) -> int:
+    """Return the invisible duration of messages to receive.
+
+    With `auto_renew`, it is the proxy's default.
+    """
+    if auto_renew:
+        return options.default_invisible_time_mills
+    low, high = options.min_invisible_time_mills_for_recv, options.max_invisible_time_mills
+    return _invisible_ms(duration or Duration(), low, high)
+
+
+def change_duration_ms(duration: Duration, options: ProxyOptions) -> int:
+    """Return a new invisible duration; 0 makes the message visible at once."""
+    return _invisible_ms(duration, 0, options.max_invisible_time_mills)
+
+
+def polling_ms(
+    requested: Duration | None,
+    remaining_s: float | None,
+    request_timeout_ms: int,
+    options: ProxyOptions,
+) -> int:
+    """Return how long to hold a long poll: as the client asks, but ending before its deadline.
+
+    `remaining_s` is the time until the deadline of the call. Two SDKs send only that deadline:
+    their poll ends half a request timeout before it.
+    """
+    longest = options.grpc_client_consumer_max_long_polling_timeout_millis
+    remaining = None if remaining_s is None else int(remaining_s * 1_000)
+    if requested is not None:
+        wanted = milliseconds(requested)
+        if wanted < 0:
+            raise Refused(Code.ILLEGAL_POLLING_TIME, "the long-polling timeout is below zero")
+    else:
+        wanted = longest if remaining is None else remaining - request_timeout_ms // 2
+    if remaining is not None:
+        reserve = max(MIN_RESERVE_MS, min(remaining // 10, MAX_RESERVE_MS))
+        wanted = min(wanted, remaining - min(reserve, remaining // 2))
+    return max(0, min(wanted, longest))
+
+
+def check_offset(offset: int) -> None:
+    if offset < 0:
+        raise Refused(Code.ILLEGAL_OFFSET, f"invalid queue offset {offset}: offsets start at 0")
+
+
+def _invisible_ms(duration: Duration, low: int, high: int) -> int:
+    asked = milliseconds(duration)
+    if low <= asked <= high:
+        return asked
+    # RocketMQ's proxy uses these words, and users of SDKs compare the text with them.
+    problem = f"small. min is {low}" if asked < low else f"large. max is {high}"
+    raise Refused(
+        Code.ILLEGAL_INVISIBLE_TIME,
+        f"the invisibleTime is too {problem} ms, and the request says {asked} ms",
+    )
+
 
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
 

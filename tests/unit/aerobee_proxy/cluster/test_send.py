@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee_proxy.cluster.sending.queue_selector import RoundRobin
+from aerobee_proxy.cluster.send import RoundRobin
 
 
 def test_round_robin_by_topic() -> None:
