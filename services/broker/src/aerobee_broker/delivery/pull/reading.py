@@ -1,7 +1,6 @@
 """Reads of a message queue: the request of a pull, the read, and the wait for more messages.
 
-The same on a master and on a slave. Groups, offsets and locks are handled in `pull.py` and
-`slave_pull.py`.
+The same on a master and on a slave. Groups, offsets and locks are handled in `pull.py`.
 """
 
 from __future__ import annotations
