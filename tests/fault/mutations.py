@@ -154,9 +154,9 @@ def trust_the_page_cache_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None
 def acknowledge_appends_of_the_running_sync(patch: pytest.MonkeyPatch) -> None:
     async def flush(self: GroupCommit) -> None:
         self._store.flush.write()
-        self._flushed = await self._flusher(self._store.flush.sync)
+        self._on_disk = await self._flusher(self._store.flush.sync)
         self.advance()
-        self._send_waiters.release_up_to(self._store.end_offset)
+        self._sent_waiters.release_up_to(self._store.end_offset)
 
     patch.setattr(GroupCommit, "_flush", flush)
 

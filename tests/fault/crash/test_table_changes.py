@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.metadata.changes import incremental_table
-from aerobee_broker.metadata.changes.change_file import ChangeFile
-from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
-from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata import incremental_table
+from aerobee_broker.metadata.incremental_table import ChangeFile, IncrementalTable
+from aerobee_broker.metadata.persistent_table import JsonFile
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_wire.checked_json import encode
 from fault.conftest import Campaign

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aerobee_broker.errors import ConfigFileDamaged
-from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.persistent_table import JsonFile
 from aerobee_wire.checked_json import encode
 from fault.conftest import Campaign
 from support.disk.simulated_disk import PowerCut, SimulatedDisk

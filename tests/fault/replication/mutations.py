@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.commit.commit import Watermarks
 from aerobee_broker.delivery import metadata_journal
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.metadata_replay import MetadataReplay

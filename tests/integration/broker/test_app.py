@@ -14,7 +14,7 @@ import pytest
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_broker.app import BrokerApp
-from aerobee_broker.cluster.addresses import free_port
+from aerobee_broker.cluster.identity import free_port
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_chassis.errors import PortInUse, StartError

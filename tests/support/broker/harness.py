@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.commit.replicas import ALONE, Replicas
+from aerobee_broker.cluster.identity import Identity
+from aerobee_broker.commit.commit import ALONE, Replicas
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.reading import PullRequest
 from aerobee_broker.delivery.send.send import SendMessage, SendResult
 from aerobee_broker.disk import Disk, RealDisk
-from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import BrokerMetrics

@@ -95,7 +95,7 @@ class PopConsumer:
 
     async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
         """A code for each lease of each set."""
-        failures = await self.harness.broker.consuming.acks.ack(lease_sets)
+        failures = await self.harness.broker.consuming.leases.acks.ack(lease_sets)
         codes = [[Code.SUCCESS] * len(lease_set.queue_offsets) for lease_set in lease_sets]
         for failure in failures:
             codes[failure.set_index][failure.offset_index] = failure.error.code
@@ -107,7 +107,7 @@ class PopConsumer:
         self, got: Received, invisible_ms: int | None, **fields: bool
     ) -> InvisibleDuration:
         change = InvisibleChange(got.lease, invisible_ms, **fields)
-        [duration] = await self.harness.broker.consuming.invisible_durations.change([change])
+        [duration] = await self.harness.broker.consuming.leases.durations.change([change])
         return duration
 
     @staticmethod
@@ -118,7 +118,7 @@ class PopConsumer:
 
     async def dead_letter(self, got: Received, reason: str = "") -> Code:
         requests = [DeadLetterRequest(got.lease, Failure(reason))]
-        [error] = await self.harness.broker.consuming.dead_letters.dead_letter(requests)
+        [error] = await self.harness.broker.consuming.leases.dead_letters.dead_letter(requests)
         return Code.SUCCESS if error is None else error.code
 
     async def reset(self, queue_offset: int) -> list[QueueOffset]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.commit.commit import Watermarks
 from aerobee_broker.errors import TooFewReplicas
 
 

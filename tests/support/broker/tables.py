@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from aerobee_broker.disk import Disk, RealDisk, RealFile
-from aerobee_broker.metadata.changes.incremental_table import IncrementalTable, load_table
+from aerobee_broker.metadata.incremental_table import IncrementalTable, load_table
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.table import JournalledTable
 from support.clock.manual_clock import ManualClock

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
-from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
-from aerobee_namesrv.routing.conflicts import Conflicts
-from aerobee_namesrv.routing.removals import RemovalQueue
-from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
+from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
+from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
 from aerobee_namesrv.routing.rows import (
     BrokerKey,
     DataVersion,

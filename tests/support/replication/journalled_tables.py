@@ -13,11 +13,10 @@ from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
 from aerobee_broker.delivery.metadata_replay import MetadataReplay, ReplicaParents
 from aerobee_broker.disk import Disk
-from aerobee_broker.metadata.changes.change_file import ChangeFile
-from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.incremental_table import ChangeFile, IncrementalTable
 from aerobee_broker.metadata.journal_records import JournalledTables
-from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.persistent_table import JsonFile
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
 from aerobee_broker.metadata.table_journal import SavedTables, TableJournal
 from aerobee_broker.metadata.topics import TopicConfig, Topics

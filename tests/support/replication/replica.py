@@ -384,7 +384,7 @@ class SimulatedReplica:
         self.leader.check_sends()
         message = NewMessage(TOPIC, number % 2, b"%d|" % number * 20)
         appended = self.opened().append([message])[0]
-        await self.commit.durable(self.opened().end_offset)
+        await self.commit.sent(self.opened().end_offset)
         return appended
 
     def visible(self) -> dict[tuple[int, int], bytes]:

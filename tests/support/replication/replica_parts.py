@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from aerobee_broker.delivery.delay.progress import DelayOffsets
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.standby import WarmLeases
-from aerobee_broker.metadata.delay_offsets import DelayOffsets
-from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.persistent_table import JsonFile, PersistentTable
 from aerobee_broker.metadata.table import Table
 from aerobee_broker.replication.in_sync.counts import ReplicaCounts
 from aerobee_broker.replication.log.diverged import DivergedFiles
@@ -113,8 +112,8 @@ def _leases(replica: SimulatedReplica, store: MessageStore, writer: Any) -> Warm
 class _Broker:
     def __init__(self, log: Any) -> None:
         self.log = log
-        self.consuming = self
-        self.lease_table = LeaseTable(log.store._clock, lambda: 0)
+        self.consuming = self.leases = self
+        self.table = LeaseTable(log.store._clock, lambda: 0)
 
 
 __all__ = ["ReopenStore", "ReplicaParts"]

@@ -137,7 +137,7 @@ class TableClients:
         try:
             replica.leader.check_sends()
             replica.opened().append([NewMessage(name, 0, body)])
-            await replica.commit.durable(replica.opened().end_offset)
+            await replica.commit.sent(replica.opened().end_offset)
         except MqError:
             return
         self._messages[name].there.add(body)

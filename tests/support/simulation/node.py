@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.app import failure_of
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import read_file
-from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.wiring import ReplicaProcess

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.cluster.addresses import advertised_host, store_ip
+from aerobee_broker.cluster.identity import advertised_host, store_ip
 from aerobee_broker.config import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from aerobee_broker.store.options import MAX_BODY
 from aerobee_broker.wiring.store import store_options

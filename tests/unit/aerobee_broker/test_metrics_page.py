@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.replication.election.metrics import ReplicaMetrics
-from aerobee_chassis.rpc.in_flight import InFlight
-from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
+from aerobee_chassis.rpc.in_flight import InFlight, InFlightCollector
 from support.repository.tree import ROOT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerobee_namesrv.routing.conflicts import KEPT_MS
+from aerobee_namesrv.routing.route_info_manager import KEPT_MS
 from aerobee_namesrv.routing.rows import BrokerProcess, DataVersion, Registered
 from support.namesrv.routing_tables import CLUSTER, RoutingTables, registration
 from support.namesrv.routing_tables import key_of as key

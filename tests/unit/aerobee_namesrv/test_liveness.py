@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aerobee_namesrv.liveness import remove_in_batches, scan_for_expired
+from aerobee_namesrv.app import remove_in_batches, scan_for_expired
 from support.clock.polling import until
 from support.namesrv.routing_tables import RoutingTables, address_of, key_of
 

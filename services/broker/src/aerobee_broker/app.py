@@ -15,14 +15,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
+from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
-from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
@@ -41,8 +40,12 @@ from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_chassis.rpc.in_flight import RETRY_AFTER_MS, TooMuchInFlight, bounds_of
-from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
+from aerobee_chassis.rpc.in_flight import (
+    RETRY_AFTER_MS,
+    InFlightCollector,
+    TooMuchInFlight,
+    bounds_of,
+)
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of

@@ -15,32 +15,29 @@ from aerobee.broker.v1 import (
     transaction_pb2,
 )
 
-from aerobee_broker.commit.replicas import ALONE, Replicas
+from aerobee_broker.cluster.identity import Identity
+from aerobee_broker.commit.commit import ALONE, Replicas
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges, LiteGauges
 from aerobee_broker.delivery.lite.lag import GroupProgress
-from aerobee_broker.delivery.table_upkeep import TableUpkeep
-from aerobee_broker.identity import Identity
+from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
+from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.registry.topics import Announce, Spread
-from aerobee_broker.rpc.admin import AdminRpcs
-from aerobee_broker.rpc.broker_status import StatusReport
+from aerobee_broker.rpc.admin import AdminRpcs, StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_broker.rpc.lite import LiteRpcs
-from aerobee_broker.rpc.messages import MessageRpcs
+from aerobee_broker.rpc.messages import MessageRpcs, TransactionRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
-from aerobee_broker.rpc.pop import LiteSettlement, PopRpcs
+from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.reads import LookupRpcs, QueueRpcs, ReadRpcs
-from aerobee_broker.rpc.transactions import TransactionRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring.consuming import Consuming
 from aerobee_broker.wiring.core import Core
-from aerobee_broker.wiring.delay import Delay
 from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.lite import Lite
-from aerobee_broker.wiring.sending import Sending
+from aerobee_broker.wiring.sending import Delay, Sending, TransactionParts
 from aerobee_broker.wiring.tables import Tables
-from aerobee_broker.wiring.transactions import TransactionParts
 from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.services import Service, bind
@@ -82,7 +79,10 @@ class Broker:
         self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
         self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
         self.consuming = Consuming(core)
-        self.lite = Lite(core)
+        self.lite = lite = Lite(core)
+        self.leases = LeaseSpaces(
+            queues=self.consuming.leases, lite=lite.leases, lite_in_use=lambda: lite.state.in_use
+        )
         self.administration = Administration(
             store=store,
             topics=core.topics,
@@ -127,9 +127,8 @@ class Broker:
             topics=self.topics,
             groups=self.groups,
             offset_queries=self.consuming.offset_queries,
-            leases=self.consuming.leases,
+            leases=self.leases,
             lite_lag=self.lite.lag,
-            lite_leases=self.lite.state.leases,
             backlog=backlog,
         )
 
@@ -146,15 +145,15 @@ class Broker:
             self._core.tables,
             Step(restore=self._core.restore_registries),
             self.transaction_upkeep,
-            self.consuming.lease_journal,
+            self.consuming.leases.journal,
             Step(stop=self.commit.drain),
             self.delay.levels,
             self.delay.timers,
             self.consuming.leases,
-            BackgroundTask("lease expiry", self.consuming.lease_expiry.run),
+            BackgroundTask("lease expiry", self.consuming.leases.expiry.run),
             self.lite.state,
             self.lite.ttl,
-            BackgroundTask("lite lease expiry", self.lite.expiry.run),
+            BackgroundTask("lite lease expiry", self.lite.leases.expiry.run),
         )
 
     async def save_tables(self) -> None:
@@ -173,8 +172,8 @@ class Broker:
         waits = (
             self.delay.levels.due_in_ms(),
             self.delay.timers.head_due_in_ms(),
-            self.consuming.lease_deadlines.due_in_ms(),
-            self.lite.deadlines.due_in_ms(),
+            self.consuming.leases.deadlines.due_in_ms(),
+            self.lite.leases.deadlines.due_in_ms(),
             None if checks_ms is None else checks_ms + TRANSACTION_ROUND_MS,
         )
         return min((wait for wait in waits if wait is not None), default=None)
@@ -195,18 +194,7 @@ class Broker:
             replies=self.replies,
             identity=self._identity,
         )
-        pop = PopRpcs(
-            consuming.pop,
-            consuming.acks,
-            consuming.invisible_durations,
-            consuming.dead_letters,
-            consuming.leases,
-            notifications=consuming.notifications,
-            lite=LiteSettlement(
-                self.lite.acks, self.lite.durations, self.lite.dead_letters, self.lite.state
-            ),
-            broker_name=broker_name,
-        )
+        pop = PopRpcs(consuming.pop, consuming.notifications, self.leases, broker_name=broker_name)
         reads = ReadRpcs(consuming.pull, self.store)
         queries = consuming.offset_queries
         offsets = OffsetRpcs(queries, self._core.handovers, GroupProgress(queries, self.lite.lag))

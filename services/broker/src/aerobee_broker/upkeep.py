@@ -57,7 +57,7 @@ def periodic_work(
         for name, interval_ms, work in (
             ("offsets", options.flush_consumer_offset_interval, broker.save_tables),
             ("delays", options.flush_delay_offset_interval, tables.saved_delay_offsets.try_save),
-            ("leases", LEASE_SNAPSHOT_MS, broker.consuming.lease_journal.save_snapshot),
+            ("leases", LEASE_SNAPSHOT_MS, broker.consuming.leases.journal.save_snapshot),
             ("lite leases", LEASE_SNAPSHOT_MS, broker.lite.state.save),
             ("lite topics", LITE_UPKEEP_MS, keep_lite_topics),
             ("lite ttl", LITE_TTL_MS, broker.lite.ttl.round),

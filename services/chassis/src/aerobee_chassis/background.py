@@ -1,4 +1,4 @@
-"""Background work as components: a task each, cancelled when the service stops.
+"""Background work: components with a task each, and tasks that outlive the RPC that started them.
 
 A failure is a defect. It is logged, and does not end the task or the process.
 """
@@ -14,6 +14,7 @@ import structlog
 from aerobee_chassis.lifecycle import Component
 
 RESTART_S = 1.0  # between a failure of work that should not end and its next run
+GRACE_S = 2.0  # time for running tasks of a Background when the service stops
 
 Work = Callable[[], Awaitable[None]]
 
@@ -81,3 +82,29 @@ async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
+
+
+class Background:
+    """Tasks that outlive the RPC that started them."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self) -> None:
+        """Wait for running tasks; cancel those that take longer than GRACE_S."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            structlog.get_logger().error("background_work_failed", exc_info=error)

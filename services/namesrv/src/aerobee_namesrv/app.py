@@ -1,4 +1,4 @@
-"""The process of a name server: the order in which its components start and stop.
+"""The process of a name server: its background work, and the order of start and stop.
 
 The start order is: the key-value file, background work, metrics, port. The stop order is the
 reverse, except that the streams of brokers and clients end before the port closes. A stream lasts
@@ -7,9 +7,11 @@ as long as its client, so an open one would use up the grace period.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_chassis.background import BackgroundTask
@@ -22,18 +24,45 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Adapt, Service, bind
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
-from aerobee_namesrv.liveness import remove_in_batches, scan_for_expired
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
-from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
-from aerobee_namesrv.routing.conflicts import Conflicts
-from aerobee_namesrv.routing.removals import RemovalQueue
-from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
+from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable, RemovalQueue
+from aerobee_namesrv.routing.route_info_manager import Conflicts, RouteInfoManager
+from aerobee_namesrv.rpc.admin import EditRpcs, KvRpcs, RuntimeRpcs
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
-from aerobee_namesrv.rpc.edits import EditRpcs
-from aerobee_namesrv.rpc.kv import KvRpcs
 from aerobee_namesrv.rpc.routes import RouteRpcs
-from aerobee_namesrv.rpc.runtime import RuntimeRpcs
 from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
+
+FIRST_SCAN_MS = 5_000
+
+
+async def scan_for_expired(
+    table: BrokerLiveTable,
+    clock: Clock,
+    interval_ms: int,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Submit expired brokers for removal every `interval_ms`, the first time after at most 5 s.
+
+    A late scan is skipped: this process was suspended, and the heartbeats that arrived meanwhile
+    have not been read yet.
+    """
+    pause_ms = min(FIRST_SCAN_MS, interval_ms)
+    while True:
+        due_ms = clock.monotonic_ms() + pause_ms
+        await sleep(pause_ms / 1_000)
+        late_ms = clock.monotonic_ms() - due_ms
+        if late_ms > max(FIRST_SCAN_MS, interval_ms):
+            structlog.get_logger().warning("expiry_scan_skipped", late_ms=late_ms)
+        elif expired := table.expire():
+            structlog.get_logger().warning("brokers_expired", count=expired)
+        pause_ms = interval_ms
+
+
+async def remove_in_batches(manager: RouteInfoManager, removals: RemovalQueue) -> None:
+    """Unregister the brokers in the removal queue as soon as it is not empty."""
+    while True:
+        manager.unregister(await removals.next_batch())
+
 
 STOP_GRACE_S = 2.0  # no call takes longer
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aerobee_chassis.rpc.in_flight import InFlight
-from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
-from aerobee_namesrv.routing.removals import RemovalQueue
+from aerobee_chassis.rpc.in_flight import InFlight, InFlightCollector
+from aerobee_namesrv.routing.broker_live_table import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import Reason
 

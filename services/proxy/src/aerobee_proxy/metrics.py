@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aerobee_chassis.rpc.in_flight import InFlight
-from aerobee_chassis.rpc.in_flight_metrics import InFlightCollector
+from aerobee_chassis.rpc.in_flight import InFlight, InFlightCollector
 from aerobee_chassis.tls_port.supervisor import ConnectionCounts
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Sessions

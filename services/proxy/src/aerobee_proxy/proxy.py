@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import structlog
 from apache.rocketmq.v2 import service_pb2 as pb
 
+from aerobee_chassis.background import Background
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.in_flight import bounds_of
 from aerobee_proxy.access.users import Users
-from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.broker_watch import BrokerWatch
@@ -23,7 +23,7 @@ from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
 from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
 from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.sending.send import MessageSender
+from aerobee_proxy.cluster.send import MessageSender
 from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.cluster.transport import Transport
 from aerobee_proxy.config import ProxyOptions
@@ -33,22 +33,22 @@ from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
 from aerobee_proxy.v2.lite_clients import LiteDepartures, is_lite, repeat_lite_topics
 from aerobee_proxy.v2.routes import endpoints_for
-from aerobee_proxy.v2.rpc.clients.heartbeat import heartbeat
-from aerobee_proxy.v2.rpc.clients.notify_client_termination import notify_client_termination
-from aerobee_proxy.v2.rpc.clients.query_assignment import query_assignment
-from aerobee_proxy.v2.rpc.clients.query_route import query_route
-from aerobee_proxy.v2.rpc.clients.sync_lite_subscription import sync_lite_subscription
-from aerobee_proxy.v2.rpc.clients.telemetry import Telemetry
-from aerobee_proxy.v2.rpc.consuming.ack_message import ack_message
-from aerobee_proxy.v2.rpc.consuming.change_invisible_duration import change_invisible_duration
-from aerobee_proxy.v2.rpc.consuming.forward_to_dead_letter_queue import forward_to_dead_letter_queue
-from aerobee_proxy.v2.rpc.consuming.offsets import get_offset, query_offset, update_offset
-from aerobee_proxy.v2.rpc.consuming.pull_message import pull_message
-from aerobee_proxy.v2.rpc.consuming.receive_message import delivery_timestamp, receive_message
+from aerobee_proxy.v2.rpc.clients import (
+    heartbeat,
+    notify_client_termination,
+    sync_lite_subscription,
+)
+from aerobee_proxy.v2.rpc.leases import (
+    ack_message,
+    change_invisible_duration,
+    forward_to_dead_letter_queue,
+)
 from aerobee_proxy.v2.rpc.pipeline import Pipeline
-from aerobee_proxy.v2.rpc.sending.end_transaction import end_transaction
-from aerobee_proxy.v2.rpc.sending.recall_message import recall_message
-from aerobee_proxy.v2.rpc.sending.send_message import send_message
+from aerobee_proxy.v2.rpc.pull import get_offset, pull_message, query_offset, update_offset
+from aerobee_proxy.v2.rpc.receive import delivery_timestamp, receive_message
+from aerobee_proxy.v2.rpc.routes import query_assignment, query_route
+from aerobee_proxy.v2.rpc.send import end_transaction, recall_message, send_message
+from aerobee_proxy.v2.rpc.telemetry import Telemetry
 from aerobee_proxy.v2.sessions import Sessions
 from aerobee_proxy.v2.transaction_checks import TransactionChecks
 

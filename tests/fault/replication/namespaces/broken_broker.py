@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 from aerobee_broker.__main__ import main
-from aerobee_broker.commit.replicas import Watermarks
+from aerobee_broker.commit.commit import Watermarks
 from aerobee_broker.replication.log.sender import ReplicationSender
 
 VARIABLE = "BROKEN_RULE"

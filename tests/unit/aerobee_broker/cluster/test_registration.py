@@ -11,10 +11,10 @@ import structlog
 from aerobee.broker.v1 import admin_pb2
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing
 from aerobee_broker.cluster.twins import Twins
-from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.rpc.caller import Caller, Rpc
 from aerobee_wire import rpcs

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aerobee.broker.v1 import admin_pb2
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.twins import PATIENCE_MS, BrokerIdInUse, Holder, Twins
-from aerobee_broker.identity import Identity
 from aerobee_chassis.rpc.caller import Caller, Rpc
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock

@@ -96,7 +96,7 @@ async def test_what_a_failover_may_take_back_is_flushed_and_not_shown(
     await harness.send("t", b"a")
     await until_flushed(harness)
     await harness.broker.log.flushed()
-    shown = asyncio.create_task(harness.broker.log.shown())
+    shown = asyncio.create_task(harness.broker.log.visible())
     await run_ready_tasks()
     assert not shown.done()
     assert await harness.bodies("t") == [b"first"]
@@ -286,7 +286,7 @@ async def test_leases_are_saved_only_when_the_replica_has_their_records(
     [got] = await consumer.pop(1, start="earliest")
     assert got is not None
     snapshot = harness.options.store_path_root_dir / "config" / "popLeases.json"
-    saving = asyncio.create_task(harness.broker.consuming.lease_journal.save_snapshot())
+    saving = asyncio.create_task(harness.broker.consuming.leases.journal.save_snapshot())
     await until_flushed(harness)
     assert not snapshot.exists() and not saving.done()
     catch_up(harness, replicas)

@@ -9,12 +9,12 @@ import pytest
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.delivery.metadata_journal import unlogged_deletions
 from aerobee_broker.delivery.metadata_replay import records_from
-from aerobee_broker.delivery.table_upkeep import TableUpkeep
-from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.journal_records import ParentCreation, TableChange, decode
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.table_journal import TableUpkeep
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage

@@ -10,8 +10,7 @@ import pytest
 from aerobee_broker.delivery import standby
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.standby import WarmLeases
-from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.persistent_table import JsonFile, PersistentTable
 from aerobee_wire.topics import pop_journal_topic
 from support.broker.harness import BrokerHarness, InlineWorker
 from support.broker.pop_consumer import PopConsumer
@@ -50,7 +49,7 @@ async def test_a_slave_keeps_its_masters_leases_and_goes_on_from_its_own_snapsho
     await harness.group(consumer.group)
     disk = SimulatedDisk()
     slave = Slave(harness, disk)
-    table = harness.broker.consuming.lease_table
+    table = harness.broker.consuming.leases.table
     for round_ in range(4):
         for number in range(3):
             await consumer.put(b"%d %d" % (round_, number))

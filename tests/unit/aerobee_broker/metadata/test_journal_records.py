@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_broker.metadata import journal_records
-from aerobee_broker.metadata.changes.table_changes import TableChanges
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.journal_records import (
     JournalledTables,
     MetadataRecord,
@@ -23,6 +21,8 @@ from aerobee_broker.metadata.journal_records import (
     TopicDeletion,
 )
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
+from aerobee_broker.metadata.table import DataVersion
+from aerobee_broker.metadata.table_journal import TableChanges
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from support.clock.manual_clock import ManualClock
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from aerobee_broker.delivery.delay.progress import DelayOffsets
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
+from aerobee_broker.metadata.table import DataVersion
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy

@@ -121,12 +121,12 @@ class World:
 
     def sizes(self) -> dict[str, int]:
         broker: Any = self.harness.broker
-        queues = list(broker.consuming.lease_table.queues())
+        queues = list(broker.consuming.leases.table.queues())
         return {
             "polls": broker.polls.parked_pops,
             "polled topics": len(broker.polls._pops.topics),
             "leased": sum(queue.leased_count for queue in queues),
-            "watched": len(broker.consuming.lease_deadlines),
+            "watched": len(broker.consuming.leases.deadlines),
             "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
         }
 

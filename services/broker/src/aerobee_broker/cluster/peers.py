@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import structlog
 from aerobee.broker.v1 import admin_pb2
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import Registration, to_message, unreachable
-from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs

@@ -15,8 +15,8 @@ from typing import Any
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.twins import Holder, Twins
-from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.caller import Caller, ErrorOf

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 from aerobee.broker.v1 import admin_pb2
 
-from aerobee_broker.identity import Identity
+from aerobee_broker.cluster.identity import Identity
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_wire import rpcs

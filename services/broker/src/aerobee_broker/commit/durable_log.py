@@ -29,8 +29,8 @@ Flushed = Callable[[BaseException | None], None]
 class DurableLog:
     """Combine the store and its commit.
 
-    A caller with work between append and wait appends to `store`. Then it calls `durable`,
-    `settled`, `flushed`, `shown` or `when_flushed`: each covers what was appended before.
+    A caller with work between append and wait appends to `store`. Then it calls `sent`,
+    `settled`, `flushed`, `visible` or `when_flushed`: each covers what was appended before.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:
@@ -47,12 +47,12 @@ class DurableLog:
         Without `wait` it returns at once, and the flush is only scheduled.
 
         Raises TooFewReplicas, TooMuchUnflushed, and the errors of MessageStore.append and
-        Commit.durable.
+        Commit.sent.
         """
         self.check_sends()
         appended = self.store.append(messages)
         if wait:
-            await self._commit.durable(self.store.end_offset)
+            await self._commit.sent(self.store.end_offset)
         else:
             self._commit.schedule()
         return appended
@@ -61,7 +61,7 @@ class DurableLog:
         """Append messages of one topic and queue, as `put` does."""
         self.check_sends()
         appended = self.store.append_batch(batch)
-        await self._commit.durable(self.store.end_offset)
+        await self._commit.sent(self.store.end_offset)
         return appended
 
     async def put_accepted(self, messages: Sequence[NewMessage]) -> list[Appended]:
@@ -99,12 +99,12 @@ class DurableLog:
 
     # These are not coroutines, because every pop and acknowledgement waits here.
 
-    def durable(self) -> Coroutine[Any, Any, None]:
-        """Return when it may be acknowledged as a send. Raises like Commit.durable."""
-        return self._commit.durable(self.store.end_offset)
+    def sent(self) -> Coroutine[Any, Any, None]:
+        """Return when it may be acknowledged as a send. Raises like Commit.sent."""
+        return self._commit.sent(self.store.end_offset)
 
     def settled(self) -> Coroutine[Any, Any, None]:
-        """Return when an append that is not a send may be acknowledged. Raises like `durable`."""
+        """Return when an append that is not a send may be acknowledged. Raises like `sent`."""
         return self._commit.settled(self.store.end_offset)
 
     def flushed(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
@@ -114,12 +114,12 @@ class DurableLog:
         """
         return self._commit.flushed(self.store.end_offset if end_offset is None else end_offset)
 
-    def shown(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
-        """Return when it is visible, and no failover takes it back. Raises like Commit.shown.
+    def visible(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
+        """Return when it is visible, and no failover takes it back. Raises like Commit.visible.
 
         With `end_offset` it covers only what is below.
         """
-        return self._commit.shown(self.store.end_offset if end_offset is None else end_offset)
+        return self._commit.visible(self.store.end_offset if end_offset is None else end_offset)
 
     def when_flushed(self, then: Flushed) -> asyncio.Future[None]:
         """Call `then(None)` when it is on the disk, or `then(error)` when it was rolled back.

@@ -22,10 +22,10 @@ from aerobee_wire.status import MqError
 class GroupCommit(Commit):
     @property
     def _own(self) -> int:
-        return self._flushed  # a message is acknowledged once it is on the disk
+        return self._on_disk  # a message is acknowledged once it is on the disk
 
     def schedule(self) -> None:
-        if self._task is None and self._store.end_offset > self._flushed:
+        if self._task is None and self._store.end_offset > self._on_disk:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="group commit")
 
     async def drain(self) -> None:
@@ -34,14 +34,14 @@ class GroupCommit(Commit):
 
     async def _run(self) -> None:
         try:
-            while self._store.end_offset > self._flushed:
+            while self._store.end_offset > self._on_disk:
                 await self._flush()
                 # The released waiters, and new senders, may append to the next group.
                 await asyncio.sleep(0)
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
             # What is flushed stays in the log, and may wait for replicas.
-            self._fail(error, above=self._flushed)
+            self._fail(error, above=self._on_disk)
         except Exception as error:
             self._fail_waiters(error, above=-1)
             raise
@@ -52,10 +52,10 @@ class GroupCommit(Commit):
         self._store.flush.seal()
         try:
             if self._replicas.ship_at_once:
-                self._flushed = await self._write_then_sync()
+                self._on_disk = await self._write_then_sync()
             else:
-                self._flushed = await self._flusher(self._store.flush.write_and_sync)
-                self._replicas.written(self._flushed)
+                self._on_disk = await self._flusher(self._store.flush.write_and_sync)
+                self._replicas.written(self._on_disk)
         except MqError:
             # This also rolls back what was appended meanwhile: it would lie after a gap.
             self._store.flush.roll_back()

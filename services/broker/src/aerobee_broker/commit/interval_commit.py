@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit, OnArrivals
-from aerobee_broker.commit.replicas import ALONE, Replicas
+from aerobee_broker.commit.commit import ALONE, Commit, OnArrivals, Replicas
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import MqError
@@ -83,30 +82,30 @@ class IntervalCommit(Commit):
             return
         self._replicas.written(self._written)
         self.advance()
-        if self._task is None and self._written > self._flushed:
+        if self._task is None and self._written > self._on_disk:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="interval commit")
 
     async def _run(self) -> None:
         """Flush while there is written data that is not flushed."""
         try:
-            while self._written > self._flushed:
+            while self._written > self._on_disk:
                 if not self._draining:
                     await asyncio.sleep(self._interval_s)
                 if self._draining or self._is_due():
                     await self._flush()
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
-            self._fail(error, above=self._flushed)
+            self._fail(error, above=self._on_disk)
         finally:
             self._task = None
 
     def _is_due(self) -> bool:
-        behind = self._written - self._flushed
+        behind = self._written - self._on_disk
         since = asyncio.get_running_loop().time() - self._flushed_at
-        awaited = len(self._flush_waiters) > 0 or self._is_awaited()
+        awaited = len(self._flushed_waiters) > 0 or self._is_awaited()
         return behind >= self._least_bytes or since >= self._thorough_s or awaited
 
     async def _flush(self) -> None:
-        self._flushed = await self._flusher(self._store.flush.sync)
+        self._on_disk = await self._flusher(self._store.flush.sync)
         self._flushed_at = asyncio.get_running_loop().time()
         self.advance()

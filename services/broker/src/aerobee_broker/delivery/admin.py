@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from aerobee_broker.delivery.lite.state import LiteState
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
-from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pop.lease_space import LeaseSpace
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import MessagesUnreadable
+from aerobee_broker.metadata.config_table import updated
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.registry.updates import updated
 from aerobee_broker.store.message_store import MessageStore
 
 # Fields of a TopicConfig that no update changes.
@@ -40,7 +40,7 @@ class Administration:
     offsets: ConsumerOffsets
     saved_offsets: PersistentTable
     polls: LongPolls
-    leases: Leases
+    leases: LeaseSpace
     journal: MetadataJournal | None  # None unless the broker's log has replicas
     lite: LiteState
 

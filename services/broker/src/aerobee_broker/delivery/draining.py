@@ -13,10 +13,10 @@ import structlog
 
 from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.delivery.lite.lag import LiteLag
-from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
-from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
@@ -50,9 +50,8 @@ class Draining:
     topics: TopicRegistry
     groups: GroupRegistry
     offset_queries: OffsetQueries
-    leases: Leases
+    leases: LeaseSpaces
     lite_lag: LiteLag
-    lite_leases: Leases
     backlog: Backlog
 
     async def put(self, draining: bool) -> tuple[bool, list[str]]:
@@ -72,7 +71,7 @@ class Draining:
 
     async def remaining(self) -> Remaining:
         """Return what remains. Raises the errors of a read of lite topics."""
-        counts = self.leases.counts(), self.lite_leases.counts()
+        in_flight = self.leases.in_flight()
         bound = dict(self.lite_lag.bound())
         lags = [lag for lag in self._lags() if bound.get(lag[0]) != lag[1]]
         for consumer_group, parent in bound.items():
@@ -87,7 +86,7 @@ class Draining:
         return Remaining(
             draining_since_ms=self.drain.since_ms,
             lags=[lag for lag in lags if lag[2]],
-            in_flight=sum(leases.leased + leases.waiting for leases in counts),
+            in_flight=in_flight,
             delayed_messages=self.backlog.delayed(),
             half_messages=self.backlog.transactions.table.by_topic(),
             dead_letters={

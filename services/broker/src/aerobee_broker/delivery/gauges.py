@@ -9,7 +9,7 @@ import structlog
 from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.lite.lag import LiteLag
-from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pop.lease_space import LeaseSpace
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.transaction.transactions import Transactions
@@ -46,7 +46,7 @@ class Gauges:
     metrics: BrokerMetrics
     store: MessageStore
     backlog: Backlog
-    leases: Leases
+    leases: LeaseSpace
     topics: TopicRegistry
     groups: GroupRegistry
     clients: Clients

@@ -16,8 +16,7 @@ from typing import Any
 from aerobee_broker.disk import Disk, read_file
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.inspection.derived import Comparison
-from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
-from aerobee_broker.inspection.walk import Walk
+from aerobee_broker.inspection.stopped_store import Problem, StoppedStore, Walk
 from aerobee_broker.replication.log.diverged import DivergedFiles
 from aerobee_broker.replication.log.epochs import EpochFile
 from aerobee_broker.replication.role.unfinished import UnfinishedFile

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aerobee_broker.inspection.stopped_store import StoppedStore
-from aerobee_broker.inspection.walk import Walk
+from aerobee_broker.inspection.stopped_store import StoppedStore, Walk
 from aerobee_broker.store.recovery.scan import find_record
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record, decode

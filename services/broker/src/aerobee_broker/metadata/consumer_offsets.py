@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.table import DataVersion, JournalledTable
 from aerobee_chassis.clock import Clock
 
 _COMMITS_PER_VERSION = 500

@@ -21,9 +21,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.table import DataVersion, JournalledTable
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import topics as names

@@ -5,12 +5,11 @@ Independent of clients and offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.config_table import ConfigTable
 from aerobee_broker.store.format import EXPONENTIAL_RETRY
 from aerobee_chassis.clock import Clock
 from aerobee_wire.consume_order import ConsumeOrder
@@ -58,6 +57,10 @@ class SubscriptionGroup:
     group_sys_flag: int = 0
     consume_timeout_minutes: int = 15
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.consumer_group
 
     @property
     def features(self) -> set[str]:
@@ -156,84 +159,18 @@ def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
 
 
-class SubscriptionGroups(JournalledTable):
+class SubscriptionGroups(ConfigTable[SubscriptionGroup]):
     ROWS = "subscriptionGroupTable"
+    config_from_json = SubscriptionGroup.from_json
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._groups: dict[str, SubscriptionGroup] = {}
         self._forbidden: dict[str, Any] = {}
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def get(self, consumer_group: str) -> SubscriptionGroup | None:
-        return self._groups.get(consumer_group)
-
-    def all(self) -> list[SubscriptionGroup]:
-        return list(self._groups.values())
-
-    def put(self, group: SubscriptionGroup) -> bool:
-        """Add or replace a group. Return False if the group existed, changed or not."""
-        known = self._groups.get(group.consumer_group)
-        if known != group:
-            self._groups[group.consumer_group] = group
-            self.features |= group.features
-            self._changed()
-            self._row_changed(group.consumer_group)
-        return known is None
-
-    def remove(self, consumer_group: str) -> bool:
-        if self._groups.pop(consumer_group, None) is None:
-            return False
-        self._changed()
-        self._row_changed(consumer_group)
-        return True
-
     def head_to_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": self.version.to_json(),
-            "forbiddenTable": self._forbidden,  # RocketMQ's; kept, but without effect here
-        }
+        # RocketMQ's; kept, but without effect here.
+        return {**super().head_to_json(), "forbiddenTable": self._forbidden}
 
     def load(self, content: dict[str, Any]) -> None:
-        table = content.get(self.ROWS) or {}
-        self._groups = {
-            name: SubscriptionGroup.from_json(name, group) for name, group in table.items()
-        }
-        self.features.update(*(group.features for group in self._groups.values()))
+        super().load(content)
         self._forbidden = dict(content.get("forbiddenTable") or {})
-        self.version = DataVersion.from_json(content.get("dataVersion") or {})
-        self._rows_replaced()
-
-    # ---- the journal ----
-
-    def rows(self) -> Mapping[str, SubscriptionGroup]:
-        return self._groups
-
-    def name_of(self, key: str) -> str:
-        return key
-
-    def row_to_json(self, row: SubscriptionGroup) -> dict[str, Any]:
-        return row.to_json()
-
-    def take_rows(
-        self,
-        put: Mapping[str, Any],
-        removed: Iterable[str],
-        version: DataVersion,
-        *,
-        anew: bool,
-    ) -> None:
-        groups = {name: SubscriptionGroup.from_json(name, row) for name, row in put.items()}
-        self.features.update(*(group.features for group in groups.values()))
-        self._taken(version)
-        if anew:
-            self._groups.clear()
-            self._rows_replaced()
-        for name in removed:
-            self._groups.pop(name, None)
-            self._row_changed(name)
-        for name, group in groups.items():
-            self._groups[name] = group
-            self._row_changed(name)

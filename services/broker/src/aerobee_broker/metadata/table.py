@@ -7,11 +7,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_chassis.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """The version of a table: two tables with the same version have the same content."""
+
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def next(self, now_ms: int) -> DataVersion:
+        return DataVersion(self.state_version, now_ms, self.counter + 1)
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "counter": self.counter,
+            "stateVersion": self.state_version,
+            "timestamp": self.timestamp_ms,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        return cls(
+            int(content.get("stateVersion", 0)),
+            int(content.get("timestamp", 0)),
+            int(content.get("counter", 0)),
+        )
+
 
 _LEAST_KEPT = 1024  # changed keys to keep at least
 
@@ -53,9 +81,10 @@ class Table(ABC):
 
 
 class JournalledTable(Table):
-    """A table that is saved row by row (`changes/`) and journalled (`journal_records.py`).
+    """A table that is saved row by row (`incremental_table.py`).
 
-    Only a replicated broker journals it. A *key* identifies a row in memory, a *name* in JSON.
+    A replicated broker also journals it (`journal_records.py`). A *key* identifies a row in memory,
+    a *name* in JSON.
     """
 
     ROWS: ClassVar[str]  # the member of the file that contains the rows

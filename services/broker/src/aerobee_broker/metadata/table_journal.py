@@ -1,13 +1,98 @@
-"""The journal position of the journalled tables' files, and what their writes wait for, by role."""
+"""The journal of the journalled tables: the changes that it lacks, and its position in their files.
+
+`TableJournal` and `SavedTables` say what a write of the files waits for, by role.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from aerobee_broker.metadata.journal_records import JournalledTables
+from aerobee_broker.metadata.journal_records import JournalledTables, TableChange
 from aerobee_broker.metadata.persistent_table import Journal, Logged, PersistentTable
-from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.table import DataVersion, JournalledTable, Table, kept
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
+
+
+class TableChanges:
+    """The changes of one table that the journal does not have yet.
+
+    A save finds them by comparing the rows that were touched since the previous save.
+
+    With `is_known`, the journal already has the present content of the table. Otherwise the first
+    change contains the whole table. `take` counts rows as journalled; `lose` reverses that.
+    """
+
+    def __init__(self, name: str, table: JournalledTable, *, is_known: bool) -> None:
+        self._name = name
+        self._table = table
+        self._known: dict[Any, Any] = {}
+        self._version: DataVersion | None = None
+        self._anew = not is_known
+        self._lost: set[str] = set()  # names of rows whose change was rolled back
+        self._compared_at = -1  # revision; -1: compare all rows
+        self._forgotten: set[Any] = set()  # keys to compare even if they were not touched
+        if is_known:
+            self._compared_at = table.revision
+            self._known = {key: kept(row) for key, row in table.rows().items()}
+            self._version = table.version
+
+    def take(self) -> TableChange | None:
+        """Return what has changed since the previous change, or None if nothing has."""
+        table, known = self._table, self._known
+        rows = table.rows()
+        keys = self._keys_to_compare()
+        changed = [(key, rows[key]) for key in keys if key in rows and known.get(key) != rows[key]]
+        gone = [key for key in keys if key in known and key not in rows]
+        self._compared_at = table.revision
+        self._forgotten.clear()
+        if not (changed or gone or self._lost or self._anew or table.version != self._version):
+            return None
+        put = {table.name_of(key): table.row_to_json(row) for key, row in changed}
+        removed = {table.name_of(key) for key in gone}
+        for name in self._lost - put.keys() - removed:
+            self._add_lost(name, put, removed)
+        change = TableChange(self._name, table.version, put, sorted(removed), self._anew)
+        for key, row in changed:
+            known[key] = kept(row)
+        for key in gone:
+            del known[key]
+        self._anew, self._version = False, table.version
+        self._lost.clear()
+        return change
+
+    def _keys_to_compare(self) -> Iterable[Any]:
+        touched = self._table.changed_keys(self._compared_at)
+        if touched is None:
+            return dict.fromkeys([*self._table.rows(), *self._known])
+        return dict.fromkeys([*self._forgotten, *touched]) if self._forgotten else touched
+
+    def _add_lost(self, name: str, put: dict[str, Any], removed: set[str]) -> None:
+        for key, row in self._table.rows().items():
+            if self._table.name_of(key) == name:
+                put[name] = self._table.row_to_json(row)
+                return
+        removed.add(name)
+
+    def lose(self, change: TableChange) -> None:
+        """Repeat a change that the log has rolled back in the next change."""
+        self._anew = self._anew or change.anew
+        self._lost.update(change.put, change.removed)
+        if self._anew:
+            self._known.clear()
+            self._compared_at = -1
+        self._version = None
+
+    def forget(self, keys: list[Any]) -> None:
+        """Forget rows that another journal record deletes. A row created again counts as new."""
+        for key in keys:
+            self._known.pop(key, None)
+            self._forgotten.add(key)
+            self._lost.discard(self._table.name_of(key))
+
+    def known_keys(self) -> list[Any]:
+        return list(self._known)
 
 
 class TableJournal:
@@ -56,3 +141,34 @@ class SavedTables(NamedTuple):
         """Save the files. Log a failure."""
         for file in self.files.values():
             await file.try_save()
+
+
+# Each file is rewritten once in this time; otherwise a start would read a long journal.
+REWRITE_MS = 3_600_000
+
+
+class TableUpkeep:
+    """Saves the journalled tables of a replica in any role; create one per store.
+
+    Retention keeps the log from the oldest journal position of the files on.
+    """
+
+    def __init__(self, store: MessageStore, saved: SavedTables, clock: Clock) -> None:
+        self._store = store
+        self._saved = saved
+        self._clock = clock
+        self._rewritten_ms = clock.monotonic_ms()
+        store.cleaning.protect(saved.needed_from)
+
+    async def save(self) -> None:
+        """Save changed tables, and rewrite files that are old or keep files of the log.
+
+        A failure is logged.
+        """
+        now_ms = self._clock.monotonic_ms()
+        below = self._store.cleaning.wanted_below
+        if now_ms - self._rewritten_ms >= REWRITE_MS:
+            self._rewritten_ms = now_ms
+            below = self._store.end_offset
+        self._saved.refresh(below)
+        await self._saved.save()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import JournalledTable
+from aerobee_broker.metadata.config_table import ConfigTable
 from aerobee_broker.store.format import LITE_TOPICS, SHRUNK_TOPICS
-from aerobee_chassis.clock import Clock
 from aerobee_wire.queues.lite import LITE
 
 PRIORITY = 8
@@ -34,6 +32,10 @@ class TopicConfig:
     # Number of queues before the topic was shrunk: messages in queues beyond the present ones are
     # unreadable by intent. 0: the topic was not shrunk.
     shrunk_from: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.topic
 
     @property
     def readable(self) -> bool:
@@ -92,92 +94,14 @@ class TopicConfig:
         )
 
 
-class Topics(JournalledTable):
-    """Topic name → configuration. Reads are dictionary look-ups: one per send request."""
-
+class Topics(ConfigTable[TopicConfig]):
     ROWS = "topicConfigTable"
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self._configs: dict[str, TopicConfig] = {}
-
-    def __len__(self) -> int:
-        return len(self._configs)
-
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._configs
-
-    def get(self, topic: str) -> TopicConfig | None:
-        return self._configs.get(topic)
-
-    def all(self) -> list[TopicConfig]:
-        return list(self._configs.values())
-
-    def put(self, config: TopicConfig) -> bool:
-        """Add or replace a topic. Return False if the topic existed, changed or not."""
-        known = self._configs.get(config.topic)
-        if known != config:
-            self._configs[config.topic] = config
-            self.features |= config.features
-            self._changed()
-            self._row_changed(config.topic)
-        return known is None
-
-    def remove(self, topic: str) -> bool:
-        if self._configs.pop(topic, None) is None:
-            return False
-        self._changed()
-        self._row_changed(topic)
-        return True
+    config_from_json = TopicConfig.from_json
 
     def register_all(self) -> None:
         """Register every topic again, because the permission of this broker has changed."""
         self._changed()
         self._rows_replaced()
-
-    def head_to_json(self) -> dict[str, Any]:
-        return {"dataVersion": self.version.to_json()}
-
-    def load(self, content: dict[str, Any]) -> None:
-        table = content.get(self.ROWS) or {}
-        self._configs = {
-            name: TopicConfig.from_json(name, config) for name, config in table.items()
-        }
-        self.features.update(*(config.features for config in self._configs.values()))
-        self.version = DataVersion.from_json(content.get("dataVersion") or {})
-        self._rows_replaced()
-
-    # ---- the journal ----
-
-    def rows(self) -> Mapping[str, TopicConfig]:
-        return self._configs
-
-    def name_of(self, key: str) -> str:
-        return key
-
-    def row_to_json(self, row: TopicConfig) -> dict[str, Any]:
-        return row.to_json()
-
-    def take_rows(
-        self,
-        put: Mapping[str, Any],
-        removed: Iterable[str],
-        version: DataVersion,
-        *,
-        anew: bool,
-    ) -> None:
-        configs = {name: TopicConfig.from_json(name, row) for name, row in put.items()}
-        self.features.update(*(config.features for config in configs.values()))
-        self._taken(version)
-        if anew:
-            self._configs.clear()
-            self._rows_replaced()
-        for topic in removed:
-            self._configs.pop(topic, None)
-            self._row_changed(topic)
-        for topic, config in configs.items():
-            self._configs[topic] = config
-            self._row_changed(topic)
 
     def remove_row(self, topic: str) -> None:
         """Remove a topic by the journal, which has the version in a separate record."""

@@ -8,6 +8,7 @@ import structlog
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
+from aerobee_broker.metadata.config_table import updated
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import (
     PREDEFINED_GROUPS,
@@ -15,7 +16,6 @@ from aerobee_broker.metadata.subscription_groups import (
     SubscriptionGroups,
 )
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.registry.updates import updated
 from aerobee_wire import topics as names
 from aerobee_wire.queues import lite
 from aerobee_wire.status import Code, MqError

@@ -17,11 +17,11 @@ from aerobee.broker.v1 import (
     transaction_pb2,
 )
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import unreachable
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed, StoreOpenError
-from aerobee_broker.identity import Identity
 from aerobee_broker.replication.election.coordinators.etcd import EtcdClient
 from aerobee_broker.replication.election.coordinators.etcd_coordinator import EtcdCoordinator
 from aerobee_broker.replication.election.coordinators.etcd_tls import etcd_tls

@@ -16,13 +16,15 @@ with OFFSET_MOVED, which is not an error.
 from __future__ import annotations
 
 from aerobee.broker.v1 import message_pb2 as pb
+from aerobee.broker.v1 import transaction_pb2
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.delivery.delay.timer_recall import TimerRecall
 from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
 from aerobee_broker.delivery.send.batch import BatchSender
 from aerobee_broker.delivery.send.send import Sender, SendResult
+from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.errors import InvalidParameter
-from aerobee_broker.identity import Identity
 from aerobee_broker.registry.reply_streams import ReplyStreams
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
@@ -122,3 +124,30 @@ class MessageRpcs:
 def _send_back_result(outcome: Outcome) -> pb.SendBackResult:
     result = convert.code_and_message(outcome.error)
     return pb.SendBackResult(**result, dead_lettered=outcome.dead_lettered)
+
+
+class TransactionRpcs:
+    """TransactionService: EndTransaction.
+
+    Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, TOPIC_NOT_EXIST, MESSAGE_CORRUPTED. Codes of
+    the RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL.
+
+    Differences from Apache's server: a request ends any number of transactions. It is answered
+    entry by entry after the ends are durable. An end after the immunity time is valid too.
+    """
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def end_transaction(
+        self, request: transaction_pb2.EndTransactionRequest, call: Call
+    ) -> transaction_pb2.EndTransactionResponse:
+        outcomes = await self._transactions.end(
+            [convert.transaction_end(end) for end in request.ends]
+        )
+        return transaction_pb2.EndTransactionResponse(
+            results=[
+                transaction_pb2.EndTransactionResult(**convert.code_and_message(error))
+                for error in outcomes
+            ]
+        )

@@ -15,22 +15,14 @@ id.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from aerobee.broker.v1 import pop_pb2 as pb
 
-from aerobee_broker.delivery.lite.state import LiteState
-from aerobee_broker.delivery.pop.acks import AckFailure, Acknowledgements
-from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, DeadLetters, MessagePlace
-from aerobee_broker.delivery.pop.invisible_duration import (
-    InvisibleChange,
-    InvisibleDuration,
-    InvisibleDurations,
-)
+from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, MessagePlace
+from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange, InvisibleDuration
+from aerobee_broker.delivery.pop.lease_space import LeaseSpaces
 from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
-from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pop.pop import (
     DEFAULT_BYTES,
     MAX_BYTES,
@@ -43,7 +35,6 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
-from aerobee_wire.queues.lite import is_line
 from aerobee_wire.status import Code
 
 # Limit per request: a few bytes name a lease, and its answer is a hundred times as large.
@@ -51,8 +42,6 @@ MAX_LEASES = 400_000
 MAX_BLOCKED_GROUPS = 1_000  # limit per answer: each group costs a read of its first message
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
-Q = TypeVar("Q")
-R = TypeVar("R")
 _STARTS: Mapping[int, Start] = {
     pb.POP_START_AUTOMATIC: "automatic",
     pb.POP_START_EARLIEST: "earliest",
@@ -60,36 +49,13 @@ _STARTS: Mapping[int, Start] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LiteSettlement:
-    """The parts that settle leases of lite topics. `state` reports whether these are in use."""
-
-    acks: Acknowledgements
-    durations: InvisibleDurations
-    dead_letters: DeadLetters
-    state: LiteState
-
-
 class PopRpcs:
     def __init__(
-        self,
-        pop: Pop,
-        acks: Acknowledgements,
-        durations: InvisibleDurations,
-        dead_letters: DeadLetters,
-        leases: Leases,
-        *,
-        notifications: Notifications,
-        lite: LiteSettlement,
-        broker_name: str,
+        self, pop: Pop, notifications: Notifications, leases: LeaseSpaces, *, broker_name: str
     ) -> None:
-        self._lite = lite
-        self._leases = leases
         self._pop = pop
-        self._acks = acks
-        self._durations = durations
-        self._dead_letters = dead_letters
         self._notifications = notifications
+        self._leases = leases
         self._broker_name = broker_name
 
     async def pop(self, request: pb.PopRequest, call: Call) -> pb.PopResponse:
@@ -134,7 +100,7 @@ class PopRpcs:
         # A slice is a list, which is faster to iterate.
         lease_sets += [_lease_set(leases, leases.queue_offsets[:]) for leases in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
-        for set_index, index, error in await self._ack(lease_sets):
+        for set_index, index, error in await self._leases.ack(lease_sets):
             result = pb.LeaseResult(**convert.code_and_message(error))
             if set_index < single:
                 response.results[set_index].CopyFrom(result)
@@ -142,57 +108,18 @@ class PopRpcs:
                 response.failures.add(lease_set=set_index - single, place=index, result=result)
         return response
 
-    async def _ack(self, lease_sets: list[LeaseSet]) -> list[AckFailure]:
-        if not self._lite.state.in_use:
-            return await self._acks.ack(lease_sets)
-        lite = [at for at, leases in enumerate(lease_sets) if is_line(leases.topic)]
-        if not lite:
-            return await self._acks.ack(lease_sets)
-        others = sorted(set(range(len(lease_sets))).difference(lite))
-        failures: list[AckFailure] = []
-        for acks, places in ((self._lite.acks, lite), (self._acks, others)):
-            failed = await acks.ack([lease_sets[at] for at in places]) if places else []
-            failures += [each._replace(set_index=places[each.set_index]) for each in failed]
-        return sorted(failures, key=lambda failure: failure[:2])
-
-    async def _divided(
-        self,
-        requests: list[Q],
-        topic_of: Callable[[Q], str],
-        ordinary: Callable[[list[Q]], Awaitable[list[R]]],
-        lite: Callable[[list[Q]], Awaitable[list[R]]],
-    ) -> list[R]:
-        """Handle ordinary and lite requests separately. Return results in the requests' order."""
-        lines = [is_line(topic_of(request)) for request in requests]
-        if not self._lite.state.in_use or not any(lines):
-            return await ordinary(requests)
-        pairs = list(zip(requests, lines, strict=True))
-        of_lines = iter(await lite([request for request, of_line in pairs if of_line]))
-        plain = [request for request, of_line in pairs if not of_line]
-        of_others = iter(await ordinary(plain) if plain else [])
-        return [next(of_lines if of_line else of_others) for of_line in lines]
-
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
     ) -> pb.ChangeInvisibleDurationResponse:
-        changes = [_change(change) for change in request.changes]
-        durations = await self._divided(
-            changes,
-            lambda change: change.lease.topic,
-            self._durations.change,
-            self._lite.durations.change,
-        )
+        durations = await self._leases.change([_change(change) for change in request.changes])
         return pb.ChangeInvisibleDurationResponse(results=map(_change_result, durations))
 
     async def dead_letter(self, request: pb.DeadLetterRequest, call: Call) -> pb.DeadLetterResponse:
-        outcomes = await self._divided(
+        outcomes = await self._leases.dead_letter(
             [
                 DeadLetterRequest(_lease(entry.lease), convert.failure(entry.failure))
                 for entry in request.entries
-            ],
-            lambda wanted: wanted.lease.topic,
-            self._dead_letters.dead_letter,
-            self._lite.dead_letters.dead_letter,
+            ]
         )
         results = (pb.LeaseResult(**convert.code_and_message(error)) for error in outcomes)
         return pb.DeadLetterResponse(results=results)
@@ -203,7 +130,7 @@ class PopRpcs:
         if request.max_groups < 0:
             raise InvalidParameter(f"max_groups is not negative, but {request.max_groups}")
         limit = min(request.max_groups or MAX_BLOCKED_GROUPS, MAX_BLOCKED_GROUPS)
-        groups, total = self._leases.blocked_groups(request.consumer_group, limit)
+        groups, total = self._leases.queues.blocked_groups(request.consumer_group, limit)
         return pb.ListBlockedMessageGroupsResponse(
             groups=[pb.BlockedMessageGroup(**group._asdict()) for group in groups], total=total
         )
@@ -214,7 +141,7 @@ class PopRpcs:
         place = MessagePlace(
             request.consumer_group, request.topic, request.queue_id, request.queue_offset
         )
-        await self._dead_letters.skip(place, convert.failure(request.failure))
+        await self._leases.queues.dead_letters.skip(place, convert.failure(request.failure))
         return pb.SkipMessageResponse()
 
 

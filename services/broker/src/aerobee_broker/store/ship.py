@@ -14,8 +14,7 @@ from isal.isal_zlib import crc32
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, TransientReadError
 from aerobee_broker.store.damage import DamageRegister
-from aerobee_broker.store.log.commit_log import CommitLog
-from aerobee_broker.store.log.readable import PrivateReader
+from aerobee_broker.store.log.commit_log import CommitLog, PrivateReader
 from aerobee_broker.store.log.recent_writes import Part
 from aerobee_broker.store.log.whole_records import IDENTITY, whole_records
 
@@ -98,7 +97,7 @@ class LogShipper:
 
         `end` must be the end of a record. Raises MessageCorrupted, TransientReadError.
         """
-        from aerobee_broker.store.recovery.verify import boundary_before, verify_all
+        from aerobee_broker.store.recovery.scan import boundary_before, verify_all
 
         if begin >= end:
             return

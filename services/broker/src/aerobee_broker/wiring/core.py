@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit
+from aerobee_broker.commit.commit import Commit, Replicas
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.commit.interval_commit import FlushTiming, IntervalCommit
-from aerobee_broker.commit.replicas import Replicas
 from aerobee_broker.delivery.lite.lines import LiteLines, Parents
 from aerobee_broker.delivery.metadata_journal import MetadataJournal
-from aerobee_broker.delivery.pull.arrivals import Arrivals
-from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.delivery.pull.long_polls import Arrivals, LongPolls
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.consumers import Differences

@@ -1,4 +1,4 @@
-"""The wiring of lite topics: the parts of pop again, over lines instead of message queues."""
+"""The wiring of lite topics: a lease space over lines, and what offers lines to clients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ from aerobee_broker.delivery.lite.state import LiteState
 from aerobee_broker.delivery.lite.subscriptions import Subscriptions
 from aerobee_broker.delivery.lite.syncing import Syncing
 from aerobee_broker.delivery.lite.ttl import LiteTtl
-from aerobee_broker.delivery.pop.acks import Acknowledgements
-from aerobee_broker.delivery.pop.dead_letters import DeadLetters
-from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, LeaseExpiry
-from aerobee_broker.delivery.pop.invisible_duration import InvisibleDurations
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID
-from aerobee_broker.delivery.pop.leases import Leases
-from aerobee_broker.delivery.pop.selector import MessageSelector
+from aerobee_broker.delivery.pop.lease_space import LeaseSpace
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.wiring.core import Core
 from aerobee_wire import topics as names
@@ -36,11 +31,10 @@ class Lite:
         self.journal = journal = LeaseJournal(
             log=core.log,
             table=table,
-            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.shown),
+            snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.visible),
             clock=clock,
             topic=topic,
         )
-        self.deadlines = deadlines = LeaseDeadlines(clock)
         self.dispatch = dispatch = LiteDispatch(
             lines=lines,
             subscriptions=Subscriptions(),
@@ -51,23 +45,24 @@ class Lite:
         )
         core.parents.listen(lines.add_parent)
         core.parents.listen(lambda parent: core.arrivals.listen(parent, dispatch.arrived))
-        leases = Leases(
-            store=lines,
-            table=table,
-            journal=journal,
-            deadlines=deadlines,
-            polls=dispatch,
-            offsets=positions,
+        self.leases = LeaseSpace(
+            lines,
+            journal,
+            positions,
+            dispatch,
+            topics=core.topics,
             groups=core.groups,
-            clock=clock,
+            metrics=environment.metrics,
+            levels_ms=options.delay_levels_ms,
+            whole_batches=True,
         )
-        self.acks = Acknowledgements(
-            table=table,
-            journal=journal,
-            deadlines=deadlines,
-            polls=dispatch,
-            offsets=positions,
-            clock=clock,
+        self.pop = LitePop(
+            dispatch=dispatch,
+            leases=self.leases,
+            access=ReadAccess(
+                core.topics, core.groups, core.permission, options, environment.in_flight
+            ),
+            metrics=environment.metrics,
         )
         self.syncing = Syncing(
             store=store,
@@ -85,15 +80,13 @@ class Lite:
             positions=positions,
             file=PositionsFile(environment.disk, environment.path / "liteOffsets"),
             table=table,
-            journal=journal,
-            leases=leases,
+            leases=self.leases,
             syncing=self.syncing,
             topics=core.tables.topics,
             writer=environment.writer,
             add_parent=core.parents,
         )
         store.cleaning.protect(self.state.needed_from)
-        self._wire_pop(core)
         self.ttl = self._ttl(core)
 
     def _ttl(self, core: Core) -> LiteTtl:
@@ -108,50 +101,4 @@ class Lite:
             groups=core.groups,
             metrics=core.environment.metrics,
             clock=core.environment.clock,
-        )
-
-    def _wire_pop(self, core: Core) -> None:
-        environment, lines = core.environment, core.lines
-        clock, options = environment.clock, environment.options
-        self.durations = InvisibleDurations(
-            table=self.table,
-            journal=self.journal,
-            deadlines=self.deadlines,
-            groups=core.groups,
-            clock=clock,
-            levels_ms=options.delay_levels_ms,
-            whole_batches=True,
-        )
-        self.dead_letters = DeadLetters(
-            store=lines,
-            table=self.table,
-            acks=self.acks,
-            topics=core.topics,
-            groups=core.groups,
-            metrics=environment.metrics,
-        )
-        self.expiry = LeaseExpiry(
-            deadlines=self.deadlines,
-            table=self.table,
-            groups=core.groups,
-            polls=self.dispatch,
-            clock=clock,
-            attempts_used_up=self.dead_letters.attempts_used_up,
-        )
-        self.pop = LitePop(
-            dispatch=self.dispatch,
-            selector=MessageSelector(
-                store=lines,
-                table=self.table,
-                offsets=self.positions,
-                journal=self.journal,
-                clock=clock,
-            ),
-            journal=self.journal,
-            deadlines=self.deadlines,
-            durations=self.durations,
-            access=ReadAccess(
-                core.topics, core.groups, core.permission, options, environment.in_flight
-            ),
-            metrics=environment.metrics,
         )

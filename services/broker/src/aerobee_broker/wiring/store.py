@@ -13,7 +13,7 @@ from aerobee_broker.delivery.delay.levels import deliver_time
 from aerobee_broker.delivery.delay.timer_format import unit_code
 from aerobee_broker.delivery.lite.lines import lite_unit_code, parents_on_disk
 from aerobee_broker.disk import Disk
-from aerobee_broker.metadata.changes.incremental_table import load_table
+from aerobee_broker.metadata.incremental_table import load_table
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.format import REPLICATED_LOG

@@ -7,18 +7,16 @@ from pathlib import Path
 
 import structlog
 
-from aerobee_broker.metadata.changes.change_file import ChangeFile
-from aerobee_broker.metadata.changes.incremental_table import IncrementalTable
+from aerobee_broker.delivery.delay.progress import DelayOffsets
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.delay_offsets import DelayOffsets
-from aerobee_broker.metadata.drain import Drain
+from aerobee_broker.metadata.incremental_table import ChangeFile, IncrementalTable
 from aerobee_broker.metadata.journal_records import JournalledTables
-from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import Journal, PersistentTable
+from aerobee_broker.metadata.persistent_table import Journal, JsonFile, PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
 from aerobee_broker.metadata.table import JournalledTable, Table
 from aerobee_broker.metadata.table_journal import SavedTables, TableJournal
 from aerobee_broker.metadata.topics import Topics
+from aerobee_broker.registry.broker_permission import Drain
 from aerobee_broker.store.format import TABLE_CHANGES
 from aerobee_broker.wiring.environment import Environment
 from aerobee_chassis.lifecycle import Component

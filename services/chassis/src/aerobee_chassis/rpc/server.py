@@ -14,11 +14,17 @@ from google.protobuf.message import Message
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
-from aerobee_chassis.rpc import health, reflection
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.in_flight import InFlight, TooMuchInFlight
 from aerobee_chassis.rpc.loops import make_listener
 from aerobee_chassis.rpc.services import Method, Service, bind
+from aerobee_chassis.rpc.standard_services import (
+    HEALTH,
+    REFLECTION,
+    Health,
+    Reflection,
+    ServiceNotFound,
+)
 from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
 
 FailureOf = Callable[[Exception], Failure | None]
@@ -50,12 +56,12 @@ class Server(Component):
         busy_answer: BusyAnswer = lambda _: None,
     ) -> None:
         names = [service.name for service in services]
-        self._health = health.Health(names)
-        shown = reflection.Reflection([*names, health.DESCRIPTOR.full_name])
+        self._health = Health(names)
+        shown = Reflection([*names, HEALTH.full_name])
         self._services = (
             *services,
-            bind(health.DESCRIPTOR, self._health),
-            bind(reflection.DESCRIPTOR, shown),
+            bind(HEALTH, self._health),
+            bind(REFLECTION, shown),
         )
         self._host = host
         self.port = port  # 0 means a free one, until the server is started
@@ -122,7 +128,7 @@ class Server(Component):
     def _failure(self, path: str, error: Exception) -> Failure:
         if isinstance(error, UnreadableRequest):
             return Failure("INVALID_ARGUMENT", "the request cannot be parsed as its message type")
-        if isinstance(error, health.ServiceNotFound):
+        if isinstance(error, ServiceNotFound):
             return Failure("NOT_FOUND", str(error))
         failure = self._failure_of(error)
         if failure is None and isinstance(error, TooMuchInFlight):

@@ -23,11 +23,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
+from aerobee_chassis.clock import Clock
 from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
-from aerobee_namesrv.routing.conflicts import Conflicts
 from aerobee_namesrv.routing.rows import (
     MASTER_ID,
+    PERMISSION_WRITE,
     BrokerConflict,
     BrokerData,
     BrokerKey,
@@ -40,9 +41,95 @@ from aerobee_namesrv.routing.rows import (
     Unregistration,
 )
 from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
-from aerobee_namesrv.routing.topic_route import in_zone, with_acting_masters
 from aerobee_namesrv.routing.watch import BrokerWatch, MinBrokerIdChanged
 from aerobee_wire.status import Code, MqError
+
+KEPT_MS = 120_000  # a rejected process that still runs registers again every second
+
+
+class Conflicts:
+    """The last conflict for each address of a newcomer.
+
+    A registration is rejected if another process holds the broker's number.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._found: dict[BrokerKey, tuple[int, BrokerConflict]] = {}
+
+    def add(self, conflict: BrokerConflict) -> bool:
+        """Store a conflict and return whether it is new."""
+        key = BrokerKey(conflict.cluster, conflict.newcomer_address)
+        before = self._found.get(key)
+        self._found[key] = (self._clock.monotonic_ms(), conflict)
+        return before is None or before[1] != conflict
+
+    def end(self, key: BrokerKey) -> None:
+        """Remove the conflict of an address. Call this when its broker is registered."""
+        self._found.pop(key, None)
+
+    def all(self) -> list[BrokerConflict]:
+        """Return the conflicts of the last KEPT_MS, sorted."""
+        oldest_ms = self._clock.monotonic_ms() - KEPT_MS
+        self._found = {key: each for key, each in self._found.items() if each[0] >= oldest_ms}
+        return sorted(
+            (conflict for _, conflict in self._found.values()),
+            key=lambda each: (each.broker_name, each.newcomer.number, each.newcomer_address),
+        )
+
+
+# Topics by which the members of a broker name synchronize. Their routes show the real members.
+SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+def with_acting_masters(topic: str, route: TopicRoute) -> TopicRoute:
+    """Return the route in which the lowest replica of a lost master has id 0.
+
+    This applies to a broker name that allows it (enable_acting_master) and that has no writable
+    queues.
+    """
+    if topic.startswith(SYNC_MEMBER_GROUP_PREFIX):
+        return route
+    read_only = {
+        queue.broker_name for queue in route.queues if not queue.permission & PERMISSION_WRITE
+    }
+    brokers = tuple(
+        _promoted(broker) if broker.broker_name in read_only else broker for broker in route.brokers
+    )
+    return TopicRoute(route.queues, brokers, route.filter_servers)
+
+
+def _promoted(broker: BrokerData) -> BrokerData:
+    if not broker.enable_acting_master or not broker.addresses or MASTER_ID in broker.addresses:
+        return broker
+    view = broker.copy()
+    view.addresses[MASTER_ID] = view.addresses.pop(min(view.addresses))
+    return view
+
+
+def in_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
+    """Return the route without the brokers of other zones.
+
+    A broker name without a master stays in the route of every zone, because its replicas can still
+    be read. The case of zone names is ignored.
+    """
+    dropped = [
+        broker
+        for broker in route.brokers
+        if MASTER_ID in broker.addresses and broker.zone_name.casefold() != zone_name.casefold()
+    ]
+    names = {broker.broker_name for broker in dropped}
+    addresses = {address for broker in dropped for address in broker.addresses.values()}
+    return TopicRoute(
+        tuple(queue for queue in route.queues if queue.broker_name not in names),
+        tuple(broker for broker in route.brokers if broker.broker_name not in names),
+        {
+            address: servers
+            for address, servers in route.filter_servers.items()
+            if address not in addresses
+        },
+    )
+
 
 # The number of broker names that have left and whose topics are remembered.
 MOST_AWAY = 64

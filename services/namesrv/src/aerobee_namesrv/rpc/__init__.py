@@ -1,1 +1,1 @@
-"""The RPCs of NamesrvService, one file per family. Handlers translate; they do not decide."""
+"""The RPCs of NamesrvService, by their callers. Handlers translate; they do not decide."""

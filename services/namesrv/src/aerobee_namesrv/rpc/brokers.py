@@ -19,7 +19,7 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 from aerobee_chassis.rpc.call import Call
 from aerobee_namesrv.config import RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
-from aerobee_namesrv.routing.removals import RemovalQueue
+from aerobee_namesrv.routing.broker_live_table import RemovalQueue
 from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import BrokerKey
 from aerobee_namesrv.rpc import checks, convert

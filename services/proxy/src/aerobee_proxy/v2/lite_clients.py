@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from apache.rocketmq.v2.definition_pb2 import ClientType, Code, Settings
 from apache.rocketmq.v2.service_pb2 import NotifyUnsubscribeLiteCommand, TelemetryCommand
 
-from aerobee_proxy.background import Background
+from aerobee_chassis.background import Background
 from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
 from aerobee_proxy.v2.resources import stored_name

@@ -28,7 +28,7 @@ from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.status import Refused
-from aerobee_proxy.v2.validation.clients import check_client_properties
+from aerobee_proxy.v2.validation import check_client_properties
 from aerobee_wire.queues.lite import DEFAULT_QUOTA
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 

@@ -23,7 +23,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.cluster.topic_route import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
 from aerobee_proxy.v2.resources import known_name
-from aerobee_proxy.v2.validation.units import delivery_ms, milliseconds
+from aerobee_proxy.v2.validation import delivery_ms, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
 from aerobee_wire.compression import MAX_BODY_BYTES, decompress

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from apache.rocketmq.v2.definition_pb2 import ClientType
 
 from aerobee_broker.broker import Broker
-from aerobee_broker.delivery.pop.in_flight_message import (
+from aerobee_broker.delivery.pop.in_flight import (
     INVISIBLE,
     LEASE_IDS_PER_MS,
     VISIBLE,
@@ -124,7 +124,7 @@ def _pushed(clients: list[Client]) -> set[tuple[str, str]]:
 
 
 def _is_left_by_pop(broker: Broker, group: str, topic: str, queue_id: int) -> bool:
-    queue = broker.consuming.lease_table.find(group, topic, queue_id)
+    queue = broker.consuming.leases.table.find(group, topic, queue_id)
     high = broker.store.max_offset(topic, queue_id)
     if queue is None:
         offset = broker.consuming.offset_queries.offsets.of(group, topic).get(queue_id)

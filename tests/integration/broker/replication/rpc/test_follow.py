@@ -199,7 +199,7 @@ async def test_sends_are_acknowledged_once_a_slave_has_them_on_its_disk(tmp_path
         async def send(number: int) -> None:
             store.append([NewMessage("orders", number % 2, b"%d" % number * 30)])
             end = store.end_offset
-            await leading.commit.durable(end)
+            await leading.commit.sent(end)
             assert slave.store.flushed_offset >= end
 
         await asyncio.gather(*(send(number) for number in range(400)))

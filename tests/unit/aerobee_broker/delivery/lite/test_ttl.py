@@ -151,7 +151,7 @@ async def test_messages_on_lease_may_still_be_acknowledged(begin: Begin) -> None
     await asyncio.sleep(MINUTE_S + 1)
     await expire(harness)
     assert unsettled(harness) == 3
-    assert not any(each.in_flight for each in harness.broker.lite.table.queues())
+    assert not any(each.in_flight for each in harness.broker.lite.leases.table.queues())
     await send_lite(harness, "a", b"2")
     (new,) = await consumer.pop()
     assert new.body == b"2"

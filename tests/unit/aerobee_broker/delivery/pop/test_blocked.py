@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aerobee_broker.delivery.pop.dead_letters import MessagePlace
-from aerobee_broker.delivery.pop.leases import BlockedMessageGroup
+from aerobee_broker.delivery.pop.lease_space import BlockedMessageGroup
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.errors import MessageNotFound, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
@@ -41,7 +41,7 @@ def ids(consumer: PopConsumer) -> list[str]:
 
 async def skip(consumer: PopConsumer, queue_offset: int, reason: str = "") -> None:
     place = MessagePlace(GROUP, TOPIC, 0, queue_offset)
-    await consumer.harness.broker.consuming.dead_letters.skip(place, Failure(reason))
+    await consumer.harness.broker.consuming.leases.dead_letters.skip(place, Failure(reason))
 
 
 async def test_a_message_group_is_listed_with_what_it_waits_for(consumer: PopConsumer) -> None:

@@ -11,11 +11,11 @@ from functools import partial
 import pytest
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue
-from aerobee_broker.delivery.pop.in_flight_message import (
+from aerobee_broker.delivery.pop.in_flight import (
     TRANSITIONS,
     Event,
     InFlightMessage,
+    InFlightQueue,
     Lease,
     State,
 )

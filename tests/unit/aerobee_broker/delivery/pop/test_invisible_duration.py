@@ -50,11 +50,11 @@ async def test_a_lease_may_be_changed_before_it_is_durable(consumer: PopConsumer
     consumer.harness.flusher.hold()
     popping = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.001)
-    [queue] = consumer.harness.broker.consuming.lease_table.queues()
+    [queue] = consumer.harness.broker.consuming.leases.table.queues()
     lease = LeaseName(GROUP, TOPIC, 0, 0, queue.in_flight[0].lease_id)
     change = InvisibleChange(lease, 60_000)
     changing = asyncio.create_task(
-        consumer.harness.broker.consuming.invisible_durations.change([change])
+        consumer.harness.broker.consuming.leases.durations.change([change])
     )
     await asyncio.sleep(0.001)
     consumer.harness.flusher.let_go()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_broker.delivery.pop import lease_journal_format
-from aerobee_broker.delivery.pop.in_flight_message import State
+from aerobee_broker.delivery.pop.in_flight import State
 from aerobee_broker.delivery.pop.lease_journal_format import (
     ChangedLease,
     ChangeRecord,

@@ -281,7 +281,7 @@ async def test_a_topic_that_is_not_there_leaves_nothing_behind(harness: BrokerHa
     consuming = harness.broker.consuming
     with raises_code(Code.TOPIC_NOT_EXIST):
         await consuming.notifications.is_repeated(replace(wanted(attempt_id="x"), topic="none"))
-    assert not list(consuming.lease_table)
+    assert not list(consuming.leases.table)
 
 
 async def test_ends_in_time(harness: BrokerHarness) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.delivery.pop import lease_journal, leases, selector
+from aerobee_broker.delivery.pop import lease_journal, lease_space, selector
 from aerobee_wire import properties as props
 from aerobee_wire.checked_json import decode
 from aerobee_wire.consume_order import ConsumeOrder
@@ -40,7 +40,7 @@ async def test_leases_are_restored_in_slices(
     consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop that is blocked for seconds renews no lease of a replica at etcd."""
-    for where, constant in (leases, "SLICE"), (selector, "SLICE_RECORDS"):
+    for where, constant in (lease_space, "SLICE"), (selector, "SLICE_RECORDS"):
         monkeypatch.setattr(where, constant, 2)
     monkeypatch.setattr(lease_journal, "SLICE_RECORDS", 1)
     await consumer.put(
@@ -94,7 +94,7 @@ async def test_records_before_the_snapshot_are_not_applied(consumer: PopConsumer
     await restart(consumer)
     saved = decode((consumer.harness.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
-    assert consumer.harness.broker.consuming.lease_table.loaded_position == 100
+    assert consumer.harness.broker.consuming.leases.table.loaded_position == 100
     assert consumer.committed() == 50
 
 
@@ -104,7 +104,7 @@ async def test_records_that_the_snapshot_has_may_be_applied_again(consumer: PopC
     got = await consumer.pop()
     await consumer.ack(got[0])
     await consumer.change(got[1], 30_000, uncounted=True)
-    await consumer.harness.broker.consuming.lease_journal.save_snapshot()
+    await consumer.harness.broker.consuming.leases.journal.save_snapshot()
     copy = copy_store(consumer.harness)
     file = copy / "store" / "config" / "popLeases.json"
     file.write_text(json.dumps({**decode(file.read_bytes()), "position": 0}))
@@ -121,13 +121,13 @@ async def test_a_snapshot_waits_until_the_log_is_flushed(tmp_path: Path, flush: 
     await harness.send(TOPIC, b"1")
     consumer = PopConsumer(harness)
     (got,) = await consumer.pop(poll_ms=1_000)
-    await harness.broker.consuming.lease_journal.save_snapshot()
+    await harness.broker.consuming.leases.journal.save_snapshot()
     file = tmp_path / "store" / "config" / "popLeases.json"
     before = file.read_bytes()
     harness.flusher.hold()
     dead_lettering = asyncio.create_task(consumer.dead_letter(got))
     await asyncio.sleep(0.001)
-    saving = asyncio.create_task(harness.broker.consuming.lease_journal.save_snapshot())
+    saving = asyncio.create_task(harness.broker.consuming.leases.journal.save_snapshot())
     await asyncio.sleep(1)
     assert dead_lettering.done() is (flush == "ASYNC_FLUSH")
     assert not saving.done() and file.read_bytes() == before

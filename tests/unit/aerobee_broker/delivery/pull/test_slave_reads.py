@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from aerobee_broker.delivery.pull.long_polls import LongPolls
-from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading
-from aerobee_broker.delivery.pull.slave_pull import SlavePull
-from aerobee_broker.delivery.pull.slow_readers import SlowReaders
+from aerobee_broker.delivery.pull.pull import SlavePull
+from aerobee_broker.delivery.pull.reading import PullRequest, QueueReading, SlowReaders
 from aerobee_broker.errors import NoPermission, NotServed, SubscriptionNotExist, TopicNotExist
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig

@@ -320,7 +320,7 @@ async def test_a_damaged_half_message_is_rolled_back_or_given_up(begin: Begin) -
 async def test_ended_transactions_are_removed_from_the_schedule(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.transaction.check_schedule.SLACK", 4)
+    monkeypatch.setattr("aerobee_broker.delivery.transaction.open_transactions.SLACK", 4)
     harness = await begin()
     checks = harness.broker.transaction_checks
     for number in range(40):

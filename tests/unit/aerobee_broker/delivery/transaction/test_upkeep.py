@@ -130,7 +130,7 @@ async def test_a_start_mends_a_torn_commit(
         harness.broker.transactions.record(transaction), transaction.name
     )
     harness.store.append([harness.broker.delay.router.route(torn, decoded) or torn])
-    await harness.broker.log.durable()
+    await harness.broker.log.sent()
     for _ in range(2):  # the second start finds nothing to mend
         harness = await begin()
         assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee_broker.store.damage import DamagedRange
-from aerobee_broker.store.log.readable import PrivateReader
-from aerobee_broker.store.recovery.verify import boundary_before, verify_all
+from aerobee_broker.store.log.commit_log import PrivateReader
+from aerobee_broker.store.recovery.scan import boundary_before, verify_all
 from support.disk.damage import (
     SIZE,
     cut_short,

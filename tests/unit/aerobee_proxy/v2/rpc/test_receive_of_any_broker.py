@@ -67,7 +67,7 @@ def bodies(messages: list[Any]) -> list[bytes]:
 
 def leased(cluster: WholeCluster) -> int:
     """Messages on lease, at all brokers."""
-    tables = (broker.broker.consuming.lease_table for broker in cluster.brokers.values())
+    tables = (broker.broker.consuming.leases.table for broker in cluster.brokers.values())
     return sum(queue.leased_count for table in tables for queue in table.queues())
 
 

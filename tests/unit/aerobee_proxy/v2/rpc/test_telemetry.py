@@ -11,7 +11,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 from aerobee_proxy.proxy import Proxy
-from aerobee_proxy.v2.rpc.clients import telemetry
+from aerobee_proxy.v2.rpc import telemetry
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.v2.validation import clients
+from aerobee_proxy.v2 import validation
 from support.proxy.harness import refused
 
 
@@ -14,12 +14,12 @@ from support.proxy.harness import refused
 )
 def test_client_id_is_required(metadata: dict[str, str]) -> None:
     """StatusCode table: every RPC × CLIENT_ID_REQUIRED."""
-    refused(Code.CLIENT_ID_REQUIRED, clients.client_id, metadata)
+    refused(Code.CLIENT_ID_REQUIRED, validation.client_id, metadata)
 
 
 def test_client_id_is_read_from_the_metadata() -> None:
     for text in ("host@1@0@abc", "a" * 512):
-        assert clients.client_id({"x-mq-client-id": text}) == text
+        assert validation.client_id({"x-mq-client-id": text}) == text
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_client_id_is_read_from_the_metadata() -> None:
 )
 def test_invalid_client_properties(pairs: dict[str, str]) -> None:
     """Telemetry × INVALID_CLIENT_PROPERTIES."""
-    refused(Code.INVALID_CLIENT_PROPERTIES, clients.check_client_properties, pairs)
+    refused(Code.INVALID_CLIENT_PROPERTIES, validation.check_client_properties, pairs)
 
 
 def test_valid_client_properties() -> None:
-    clients.check_client_properties({f"k{n}": "v" * 120 for n in range(32)})
-    clients.check_client_properties({"Zone_a.b-9": "", "k" * 64: "v" * 256})
+    validation.check_client_properties({f"k{n}": "v" * 120 for n in range(32)})
+    validation.check_client_properties({"Zone_a.b-9": "", "k" * 64: "v" * 256})

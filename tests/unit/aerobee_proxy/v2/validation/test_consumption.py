@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2 import validation
 from aerobee_proxy.v2.status import Refused
-from aerobee_proxy.v2.validation import consumption
 from support.proxy.harness import refused
 
 OPTIONS = ProxyOptions()
@@ -36,7 +36,7 @@ def duration(milliseconds: int) -> Duration:
 )
 def test_illegal_filter_expression(expression: FilterExpression) -> None:
     """StatusCode table: ReceiveMessage × ILLEGAL_FILTER_EXPRESSION."""
-    refused(Code.ILLEGAL_FILTER_EXPRESSION, consumption.filter_of, expression)
+    refused(Code.ILLEGAL_FILTER_EXPRESSION, validation.filter_of, expression)
 
 
 @pytest.mark.parametrize(
@@ -49,25 +49,25 @@ def test_illegal_filter_expression(expression: FilterExpression) -> None:
     ],
 )
 def test_legal_filter_expression(expression: FilterExpression, expected: tuple[str, str]) -> None:
-    assert consumption.filter_of(expression) == expected
+    assert validation.filter_of(expression) == expected
 
 
 @pytest.mark.parametrize("milliseconds", [0, 9_999, 12 * HOUR_MS + 1, -1])
 def test_illegal_invisible_time_of_a_receive(milliseconds: int) -> None:
     """StatusCode table: ReceiveMessage × ILLEGAL_INVISIBLE_TIME; 10 s to 12 h are allowed."""
     asked = duration(milliseconds)
-    refused(Code.ILLEGAL_INVISIBLE_TIME, consumption.receive_duration_ms, asked, False, OPTIONS)
+    refused(Code.ILLEGAL_INVISIBLE_TIME, validation.receive_duration_ms, asked, False, OPTIONS)
 
 
 def test_receive_without_invisible_time_needs_auto_renew() -> None:
-    refused(Code.ILLEGAL_INVISIBLE_TIME, consumption.receive_duration_ms, None, False, OPTIONS)
-    assert consumption.receive_duration_ms(None, True, OPTIONS) == 60_000
+    refused(Code.ILLEGAL_INVISIBLE_TIME, validation.receive_duration_ms, None, False, OPTIONS)
+    assert validation.receive_duration_ms(None, True, OPTIONS) == 60_000
 
 
 @pytest.mark.parametrize("milliseconds", [10_000, 12 * HOUR_MS])
 def test_legal_invisible_time_of_a_receive(milliseconds: int) -> None:
     asked = duration(milliseconds)
-    assert consumption.receive_duration_ms(asked, False, OPTIONS) == milliseconds
+    assert validation.receive_duration_ms(asked, False, OPTIONS) == milliseconds
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_duration_of_a_long_poll(
     requested_ms: int | None, remaining_s: float | None, expected_ms: int
 ) -> None:
     requested = None if requested_ms is None else duration(requested_ms)
-    assert consumption.polling_ms(requested, remaining_s, 3_000, OPTIONS) == expected_ms
+    assert validation.polling_ms(requested, remaining_s, 3_000, OPTIONS) == expected_ms
 
 
 def test_illegal_polling_time() -> None:
     """StatusCode table: ReceiveMessage × ILLEGAL_POLLING_TIME."""
-    refused(Code.ILLEGAL_POLLING_TIME, consumption.polling_ms, duration(-1), 9.0, 3_000, OPTIONS)
+    refused(Code.ILLEGAL_POLLING_TIME, validation.polling_ms, duration(-1), 9.0, 3_000, OPTIONS)
 
 
 @given(
@@ -110,7 +110,7 @@ def test_long_poll_ends_before_the_deadline(
     requested_ms: int | None, remaining_s: float | None, timeout_ms: int
 ) -> None:
     requested = None if requested_ms is None else duration(requested_ms)
-    held = consumption.polling_ms(requested, remaining_s, timeout_ms, OPTIONS)
+    held = validation.polling_ms(requested, remaining_s, timeout_ms, OPTIONS)
     assert 0 <= held <= 20_000
     assert remaining_s is None or held <= remaining_s * 1_000
 
@@ -122,7 +122,7 @@ def test_long_poll_ends_before_the_deadline(
 def test_illegal_invisible_time_of_a_change(milliseconds: int) -> None:
     """StatusCode table: ChangeInvisibleDuration × ILLEGAL_INVISIBLE_TIME."""
     asked = duration(milliseconds)
-    refused(Code.ILLEGAL_INVISIBLE_TIME, consumption.change_duration_ms, asked, OPTIONS)
+    refused(Code.ILLEGAL_INVISIBLE_TIME, validation.change_duration_ms, asked, OPTIONS)
 
 
 def test_text_of_an_illegal_invisible_time_is_rocketmq_s() -> None:
@@ -131,16 +131,16 @@ def test_text_of_an_illegal_invisible_time_is_rocketmq_s() -> None:
         (12 * HOUR_MS + 1, "the invisibleTime is too large. max is 43200000"),
     ]:
         with pytest.raises(Refused) as caught:
-            consumption.receive_duration_ms(duration(asked_ms), False, OPTIONS)
+            validation.receive_duration_ms(duration(asked_ms), False, OPTIONS)
         assert caught.value.message.startswith(begin)
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 12 * HOUR_MS])
 def test_legal_invisible_time_of_a_change(milliseconds: int) -> None:
-    assert consumption.change_duration_ms(duration(milliseconds), OPTIONS) == milliseconds
+    assert validation.change_duration_ms(duration(milliseconds), OPTIONS) == milliseconds
 
 
 def test_illegal_offset() -> None:
     """StatusCode table: UpdateOffset × ILLEGAL_OFFSET."""
-    refused(Code.ILLEGAL_OFFSET, consumption.check_offset, -1)
-    consumption.check_offset(0)
+    refused(Code.ILLEGAL_OFFSET, validation.check_offset, -1)
+    validation.check_offset(0)

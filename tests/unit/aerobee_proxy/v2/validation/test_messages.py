@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.status import Refused
-from aerobee_proxy.v2.validation.messages import check_message, topic_of, transaction_of
+from aerobee_proxy.v2.validation import check_message, topic_of, transaction_of
 from aerobee_wire.handles.transaction_id import TransactionId, encode
 from support.proxy.harness import refused
 from support.user_properties import REFUSED

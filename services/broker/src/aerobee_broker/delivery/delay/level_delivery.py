@@ -15,11 +15,10 @@ from aerobee_broker.delivery.delay.delivery_loop import (
     BATCH_MESSAGES,
     Batch,
     DeliveryLoop,
+    DueCopies,
 )
-from aerobee_broker.delivery.delay.due_copies import DueCopies
-from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import FIRST_OWN_QUEUE, DelayQueues, own_delay
-from aerobee_broker.delivery.delay.progress import newest_record
+from aerobee_broker.delivery.delay.progress import LevelProgress, newest_record
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival, Unit

@@ -7,13 +7,33 @@ delay in the property RETRY_DELAY_MS, so the delay of each queue can be restored
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from aerobee_broker.config import MAX_DELAY_LEVELS
-from aerobee_broker.delivery.delay.destination import destination_in, redirected
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
+
+
+def redirected(
+    message: NewMessage, properties: dict[str, str], topic: str, queue_id: int
+) -> NewMessage:
+    """Return `message` for a system topic; `properties` are its decoded properties.
+
+    REAL_TOPIC and REAL_QID name its destination, as in RocketMQ.
+    """
+    properties[props.REAL_TOPIC] = message.topic
+    properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+    return replace(message, topic=topic, queue_id=queue_id, properties=props.encode(properties))
+
+
+def destination_in(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return (topic, queue id); None if the properties do not contain both."""
+    topic = properties.get(props.REAL_TOPIC, "")
+    queue_id = props.whole_number(properties.get(props.REAL_QUEUE_ID, ""))
+    return (topic, queue_id) if topic and queue_id is not None and queue_id >= 0 else None
+
 
 RETRY_DELAY_MS = "RETRY_DELAY_MS"
 _RETRY_DELAY_NAME = b"RETRY_DELAY_MS\x01"

@@ -1,7 +1,7 @@
-"""Progress records: the position up to which a delay queue has been delivered.
+"""The position up to which each queue of waiting messages has been delivered.
 
-Each is appended together with the delivered copies. After a crash, delivery resumes at the newest
-readable record.
+A progress record is appended together with the delivered copies. After a crash, delivery resumes at
+the newest readable record. The queues of SCHEDULE_TOPIC_XXXX also have `delayOffset.json`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 
 import structlog
 
+from aerobee_broker.metadata.table import DataVersion, Table
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
@@ -49,3 +52,126 @@ def newest_record(store: MessageStore, topic: str, queue_id: int) -> Record | No
                 reason=error.message,
             )
     return None
+
+
+_UPDATES_PER_VERSION = 200
+
+
+class DelayOffsets(Table):
+    """Queue id of SCHEDULE_TOPIC_XXXX → queue offset of the next message to deliver.
+
+    The file `delayOffset.json` is keyed by delay level, which is queue id + 1. It is written only
+    after the delivered copies are durable. A crash loses the last updates, and those messages are
+    delivered twice.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.offsets: dict[int, int] = {}
+
+    def get(self, queue_id: int) -> int:
+        return self.offsets.get(queue_id, 0)
+
+    def put(self, queue_id: int, queue_offset: int) -> None:
+        if self.offsets.get(queue_id) != queue_offset:
+            self.offsets[queue_id] = queue_offset
+            self.revision += 1
+            if self.revision % _UPDATES_PER_VERSION == 0:
+                self.version = self.version.next(self._clock.now_ms())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.version.to_json(),
+            "offsetTable": {str(queue + 1): at for queue, at in sorted(self.offsets.items())},
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        table = content.get("offsetTable") or {}
+        self.offsets = {int(level) - 1: int(at) for level, at in table.items()}
+        self.version = DataVersion.from_json(content.get("dataVersion") or {})
+
+
+class LevelProgress:
+    """The progress of all queues of SCHEDULE_TOPIC_XXXX.
+
+    It is stored twice: in the progress records of SCHEDULE_PROGRESS_TOPIC, appended with the
+    copies; and in delayOffset.json, written every flushDelayOffsetInterval. A start uses the higher
+    offset of the two.
+
+    `offsets`: queue id → queue offset of the next message to deliver. All messages below it are
+    durable as copies.
+    """
+
+    def __init__(self, store: MessageStore, offsets: DelayOffsets) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._appended: dict[int, int] = {}  # the same in the log, durable or not
+
+    def restore(self) -> None:
+        newest = newest_progress(self._store, names.SCHEDULE_PROGRESS_TOPIC) or {}
+        for number, delivered in newest.items():
+            queue_id = int(number)
+            self._offsets.put(queue_id, max(self._offsets.get(queue_id), int(delivered)))
+        for queue_id, offset in list(self._offsets.offsets.items()):
+            # An offset above the maximum is from a lost log: the queue's current messages were not
+            # delivered.
+            high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+            self._offsets.put(queue_id, min(offset, high))
+        self._appended = dict(self._offsets.offsets)
+
+    def next_offset(self, queue_id: int) -> int:
+        """Return the queue offset of the next message to deliver, within the queue's bounds."""
+        low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        return min(max(self._offsets.get(queue_id), low), high)
+
+    def is_empty(self, queue_id: int) -> bool:
+        """Return whether every message of a queue has been delivered.
+
+        Returns False while appends are not confirmed, because the answer is not known.
+        """
+        unconfirmed = self._store.end_offset > self._store.confirmed_offset
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        return not unconfirmed and self._offsets.get(queue_id) >= high
+
+    def undelivered(self) -> dict[int, int]:
+        """Return queue id → number of waiting messages, for queues that have any."""
+        counts = {
+            queue_id: self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+            - self.next_offset(queue_id)
+            for queue_id in self._store.queues(names.SCHEDULE_TOPIC)
+        }
+        return {queue_id: count for queue_id, count in counts.items() if count > 0}
+
+    def needed_from(self) -> int | None:
+        """Return the physical offset of the first message that still needs the log.
+
+        Such a message waits, or its copy is not durable yet. None if there is none. Retention keeps
+        the log files of these messages, for the longest delay at most, because the messages are not
+        moved.
+        """
+        heads = [
+            self._store.units(names.SCHEDULE_TOPIC, queue_id, self.next_offset(queue_id), 1)
+            for queue_id in self._store.queues(names.SCHEDULE_TOPIC)
+        ]
+        return min(
+            (physical_offset for head in heads for physical_offset, _, _ in head), default=None
+        )
+
+    # ---- delivery ----
+
+    def record(self, queue_id: int, queue_offset: int, now_ms: int) -> NewMessage:
+        """Return the progress record for delivery up to this offset.
+
+        It contains all queues as in the log: the earlier appends of other queues precede it.
+        """
+        self._appended[queue_id] = queue_offset
+        return progress_record(names.SCHEDULE_PROGRESS_TOPIC, self._appended, now_ms)
+
+    def roll_back(self, queue_id: int, queue_offset: int) -> None:
+        """Undo the last record of a queue, which was not stored."""
+        self._appended[queue_id] = queue_offset
+
+    def advance(self, queue_id: int, queue_offset: int) -> None:
+        """Advance the progress: the copies of all messages below the offset are durable."""
+        self._offsets.put(queue_id, queue_offset)

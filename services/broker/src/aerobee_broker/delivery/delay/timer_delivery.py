@@ -19,8 +19,9 @@ from aerobee_broker.delivery.delay.delivery_loop import (
     BATCH_MESSAGES,
     Batch,
     DeliveryLoop,
+    DueCopies,
+    full_copy,
 )
-from aerobee_broker.delivery.delay.due_copies import DueCopies, full_copy
 from aerobee_broker.delivery.delay.progress import newest_progress, progress_record
 from aerobee_broker.delivery.delay.timer_format import (
     QUEUE_ID,

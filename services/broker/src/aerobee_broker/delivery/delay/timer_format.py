@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sized
 
-from aerobee_broker.delivery.delay.destination import redirected
+from aerobee_broker.delivery.delay.levels import redirected
 from aerobee_broker.errors import MessageIllegal, TooManyTimers
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props

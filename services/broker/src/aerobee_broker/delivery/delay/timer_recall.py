@@ -44,7 +44,7 @@ class TimerRecall:
         while True:
             # After this, the index contains every message that was acknowledged, or moved in the
             # queue.
-            await self.log.shown()
+            await self.log.visible()
             keys = self._find(topic, deliver_ms, unique_key)
             # Several if a producer sent the message again after a timeout.
             recalled = [key for key in keys if self.table.recall(key)]

@@ -15,16 +15,10 @@ from typing import NamedTuple
 from aerobee_broker.delivery.lite.dispatch import LiteDispatch
 from aerobee_broker.delivery.lite.ready import ReadyLine
 from aerobee_broker.delivery.lite.subscriptions import LiteClient
-from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
-from aerobee_broker.delivery.pop.invisible_duration import (
-    MAX_INVISIBLE_DURATION_MS,
-    InvisibleDurations,
-)
-from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
-from aerobee_broker.delivery.pop.pop import MAX_MESSAGES, MAX_POLL_MS, PopResult
-from aerobee_broker.delivery.pop.selector import MessageSelector, PopBatch, PopRequest
+from aerobee_broker.delivery.pop.lease_space import LeaseSpace
+from aerobee_broker.delivery.pop.pop import MAX_POLL_MS, PopResult, check_limits
+from aerobee_broker.delivery.pop.selector import PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
-from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_wire.queues.lite import line_of
@@ -63,10 +57,7 @@ class _Selected(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePop:
     dispatch: LiteDispatch
-    selector: MessageSelector
-    journal: LeaseJournal
-    deadlines: LeaseDeadlines
-    durations: InvisibleDurations
+    leases: LeaseSpace
     access: ReadAccess
     metrics: BrokerMetrics
     # Lines of named attempts to receive, by group and attempt id.
@@ -83,7 +74,7 @@ class LitePop:
         loop = asyncio.get_running_loop()
         end = loop.time() + min(poll_ms, MAX_POLL_MS) / 1000
         while True:
-            self.journal.check_room()
+            self.leases.journal.check_room()
             await self.access.room()
             repeated = await self._repeat(request)
             if repeated:
@@ -103,15 +94,7 @@ class LitePop:
         self.access.check_broker()
         await self.access.group(request.consumer_group)
         self.access.topic(request.parent, None)
-        if not 1 <= request.invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
-            raise InvalidParameter(
-                f"invisible duration {request.invisible_duration_ms} ms is out of range: "
-                f"use 1 to {MAX_INVISIBLE_DURATION_MS}"
-            )
-        if not 1 <= request.max_messages <= MAX_MESSAGES:
-            raise InvalidParameter(
-                f"max_messages is 1 to {MAX_MESSAGES}, not {request.max_messages}"
-            )
+        check_limits(request.invisible_duration_ms, request.max_messages)
 
     # ---- selecting ----
 
@@ -179,7 +162,7 @@ class LitePop:
             start="earliest",
             client_id=request.client_id,
         )
-        batch = self.selector.select(pop, 1, by_priority=False, ordered=True)
+        batch = self.leases.selector.select(pop, 1, by_priority=False, ordered=True)
         return _Selected(name, ready, pop, batch)
 
     async def _repeat(self, request: LitePopRequest) -> list[LiteResult]:
@@ -190,7 +173,7 @@ class LitePop:
         repeated = []
         for name, ready in known:
             topic = line_of(request.parent, name)
-            group = self.dispatch.table.group(request.consumer_group, topic)
+            group = self.leases.table.group(request.consumer_group, topic)
             attempt = group.attempts.get(request.attempt_id)
             if attempt is not None and group.still_leased(attempt):
                 one = self._pop_line(request, name, ready, request.max_messages, request.max_bytes)
@@ -199,33 +182,18 @@ class LitePop:
         if not repeated:
             del self._attempts[request.consumer_group, request.attempt_id]
             return []
-        await self.journal.flush()  # the first response may not be durable yet
-        return [
-            self._result(request, one) for one in repeated if self.selector.is_leased(one.batch)
-        ]
+        await self.leases.journal.flush()  # the first response may not be durable yet
+        is_leased = self.leases.selector.is_leased
+        return [self._result(request, one) for one in repeated if is_leased(one.batch)]
 
     # ---- delivery ----
 
     async def _make_durable(self, request: LitePopRequest, selected: Sequence[_Selected]) -> None:
-        def roll_back() -> None:
-            for one in selected:
-                one.batch.roll_back()
-
-        records = [one.batch.journal_record(one.request) for one in selected]
-        size = sum(one.batch.size for one in selected)
-        self.access.in_flight.answering(size)  # until the response itself is counted
+        batches = [(one.request, one.batch) for one in selected]
         try:
-            await self.journal.write(records, roll_back)
-        except asyncio.CancelledError:
-            for one in selected:
-                self.durations.give_back(one.batch.messages())
-            raise
+            await self.leases.grant(batches, self.access.in_flight)
         finally:
-            self.access.in_flight.answered(size)
             for one in selected:
-                for queue, messages in one.batch.runs:
-                    offsets = [message.offset for message in messages]
-                    self.deadlines.watch_all(queue, offsets, one.batch.lease.deadline_ms)
                 self.dispatch.again(request.consumer_group, request.parent, one.ready)
         if request.attempt_id:
             if len(self._attempts) >= _MAX_ATTEMPTS:
@@ -238,12 +206,4 @@ class LitePop:
         self.metrics.delivered(
             request.parent, request.consumer_group, len(batch.attempts), batch.size
         )
-        lease_id, _, expires_ms, pop_time_ms, _ = batch.lease
-        popped = PopResult(
-            b"".join(batch.records),
-            batch.attempts,
-            lease_id,
-            pop_time_ms,
-            expires_ms - pop_time_ms,
-        )
-        return LiteResult(one.name, one.ready.queue_id, popped)
+        return LiteResult(one.name, one.ready.queue_id, PopResult.of(batch))

@@ -18,9 +18,8 @@ from aerobee_broker.delivery.lite.line_leases import LineLeases
 from aerobee_broker.delivery.lite.lines import LiteLines
 from aerobee_broker.delivery.lite.positions import LitePositions, PositionsFile
 from aerobee_broker.delivery.lite.syncing import Syncing
-from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID, DeleteRecord
-from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pop.lease_space import LeaseSpace
 from aerobee_broker.errors import StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.store.message_store import MessageStore
@@ -40,8 +39,7 @@ class LiteState(Component):
     positions: LitePositions
     file: PositionsFile
     table: LineLeases
-    journal: LeaseJournal
-    leases: Leases
+    leases: LeaseSpace
     syncing: Syncing
     topics: Topics
     writer: Worker
@@ -65,7 +63,7 @@ class LiteState(Component):
         self.lines.open(parents)
         for parent in parents:
             self.add_parent(parent)
-        self.journal.restore()
+        self.leases.journal.restore()
         if not self.file.load(self.positions):
             self.positions.loaded_position = 0
         self._saved_position = self.positions.loaded_position
@@ -90,10 +88,10 @@ class LiteState(Component):
             queues = self.store.queues(parent) if parent in parents else ()
             if not any(self.store.max_offset(parent, queue_id) for queue_id in queues):
                 self.table.forget(topic=parent)
-                self.journal.write_until_durable([DeleteRecord("", parent)])
+                self.leases.journal.write_until_durable([DeleteRecord("", parent)])
 
     async def start(self) -> None:
-        store = self.journal.log.store
+        store = self.leases.journal.log.store
         # Otherwise, saving would wait for replicas, which follow only after this broker has
         # started.
         if self.in_use and store.end_offset == store.confirmed_offset:
@@ -119,7 +117,7 @@ class LiteState(Component):
         if not self.in_use and not everything:
             return
         self.table.drop_idle()
-        await self.journal.save_snapshot()
+        await self.leases.journal.save_snapshot()
         self._rounds += 1
         late = self._rounds >= _AT_LEAST_EVERY and self.positions.changes > 0
         if self.positions.is_due or late or (everything and self.positions.changes):
@@ -135,7 +133,7 @@ class LiteState(Component):
         try:
             # The file must not contain an acknowledgement that is rolled back or lost in a
             # failover.
-            await self.journal.log.shown()
+            await self.leases.journal.log.visible()
             await self.writer(write)
         except (OSError, MqError) as error:
             self.positions.changes += len(self.positions)
@@ -157,13 +155,13 @@ class LiteState(Component):
                 structlog.get_logger().error("lite_topics_not_saved", reason=str(error))
 
     def _journal_end(self) -> int:
-        return self.store.max_offset(self.journal.topic, QUEUE_ID)
+        return self.store.max_offset(self.leases.journal.topic, QUEUE_ID)
 
     def needed_from(self) -> int | None:
         """Return the lowest physical offset that the next start reads; None if it reads nothing."""
         if not self.in_use:
             return None
-        units = self.store.units(self.journal.topic, QUEUE_ID, self._saved_position, 1)
+        units = self.store.units(self.leases.journal.topic, QUEUE_ID, self._saved_position, 1)
         return units[0][0] if units else None
 
     # ---- deletions ----
@@ -171,7 +169,7 @@ class LiteState(Component):
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
         """Check that a group or a topic can be deleted. Raises DiskFull, StoreReadOnly."""
         if self.table.knows(consumer_group=consumer_group, topic=topic):
-            self.journal.check_open_to_appends()
+            self.leases.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
         """Forget a deleted group or topic.
@@ -183,7 +181,7 @@ class LiteState(Component):
             for client in self.syncing.dispatch.subscriptions.forget_group(consumer_group):
                 self.syncing.dispatch.ready.leave(consumer_group, client.client_id)
         if self.table.forget(consumer_group=consumer_group, topic=topic):
-            durable = self.journal.write_until_durable([DeleteRecord(consumer_group, topic)])
+            durable = self.leases.journal.write_until_durable([DeleteRecord(consumer_group, topic)])
         if topic in self.lines.parents:
             try:
                 self.lines.remove_parent(topic)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, Wakes
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue
-from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage
+from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import (
     SettledQueue,

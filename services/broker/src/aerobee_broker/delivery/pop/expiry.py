@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue
-from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage
+from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.registry.groups import GroupRegistry

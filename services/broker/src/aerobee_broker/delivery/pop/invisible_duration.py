@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
-from aerobee_broker.delivery.pop.in_flight_message import Invisibility
+from aerobee_broker.delivery.pop.in_flight import Invisibility
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import ChangedLease, ChangeRecord
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseName, LeaseTable

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue
-from aerobee_broker.delivery.pop.in_flight_message import (
+from aerobee_broker.delivery.pop.in_flight import (
     ACKED,
     INVISIBLE,
     LEASE_IDS_PER_MS,
     VISIBLE,
     InFlightMessage,
+    InFlightQueue,
 )
 from aerobee_broker.delivery.pop.lease_journal_format import (
     ChangedLease,

@@ -12,14 +12,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
-from aerobee_broker.delivery.pop.invisible_duration import (
-    MAX_INVISIBLE_DURATION_MS,
-    InvisibleDurations,
-)
-from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
-from aerobee_broker.delivery.pop.lease_table import LeaseTable
-from aerobee_broker.delivery.pop.selector import MessageSelector, PopBatch, PopRequest
+from aerobee_broker.delivery.pop.invisible_duration import MAX_INVISIBLE_DURATION_MS
+from aerobee_broker.delivery.pop.lease_space import LeaseSpace
+from aerobee_broker.delivery.pop.selector import PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter
@@ -46,13 +41,16 @@ class PopResult:
     pop_time_ms: int
     invisible_duration_ms: int
 
+    @classmethod
+    def of(cls, batch: PopBatch) -> PopResult:
+        lease_id, _, expires_ms, pop_time_ms, _ = batch.lease
+        records = b"".join(batch.records)
+        return cls(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pop:
-    selector: MessageSelector
-    journal: LeaseJournal
-    deadlines: LeaseDeadlines
-    durations: InvisibleDurations
+    leases: LeaseSpace
     polls: LongPolls
     access: ReadAccess
     metrics: BrokerMetrics
@@ -68,25 +66,25 @@ class Pop:
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
         while True:
-            self.journal.check_room()
+            self.leases.journal.check_room()
             await self.access.room()
             topic = self.access.topic(request.topic, request.queue_id)
             wanted = self.access.filter_in(topic, request.filter)
             if wanted is not request.filter:
                 request = replace(request, filter=wanted)
-            batch = self.selector.select(
+            batch = self.leases.selector.select(
                 request,
                 topic.read_queue_count,
                 by_priority=topic.by_priority,
                 ordered=self.access.is_ordered(request.consumer_group, topic),
             )
             if batch.is_repeated:
-                await self.journal.flush()  # the first response may not be durable yet
-                if not self.selector.is_leased(batch):
+                await self.leases.journal.flush()  # the first response may not be durable yet
+                if not self.leases.selector.is_leased(batch):
                     continue
             if batch.runs:
                 if not batch.is_repeated:
-                    await self._make_durable(batch, request)
+                    await self.leases.grant([(request, batch)], self.access.in_flight)
                 return self._hand_out(batch, request)
             if batch.scan_unfinished:
                 await asyncio.sleep(0)
@@ -105,20 +103,6 @@ class Pop:
             if not woken:
                 return None
 
-    async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:
-        self.access.in_flight.answering(batch.size)  # until the response itself is counted
-        try:
-            await self.journal.write([batch.journal_record(request)], batch.roll_back)
-        except asyncio.CancelledError:
-            self.durations.give_back(batch.messages())
-            self.polls.wake_pop(request.consumer_group, request.topic)
-            raise
-        finally:
-            self.access.in_flight.answered(batch.size)
-            for queue, messages in batch.runs:
-                offsets = [message.offset for message in messages]
-                self.deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
-
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
         # Other pops may get the rest.
         if len(batch.attempts) >= request.max_messages or batch.is_cut:
@@ -126,25 +110,26 @@ class Pop:
         self.metrics.delivered(
             request.topic, request.consumer_group, len(batch.attempts), batch.size
         )
-        records = batch.records[0] if len(batch.records) == 1 else b"".join(batch.records)
-        lease_id, _, expires_ms, pop_time_ms, _ = batch.lease
-        return PopResult(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
+        return PopResult.of(batch)
 
     async def _checked(self, request: PopRequest) -> PopRequest:
         """Check the request, and apply the group's settings to it."""
         self.access.check_broker()
         group = await self.access.group(request.consumer_group)
-        if not 1 <= request.invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
-            raise InvalidParameter(
-                f"invisible duration {request.invisible_duration_ms} ms is out of range: "
-                f"use 1 to {MAX_INVISIBLE_DURATION_MS}"
-            )
-        if not 1 <= request.max_messages <= MAX_MESSAGES:
-            raise InvalidParameter(
-                f"max_messages is 1 to {MAX_MESSAGES}, not {request.max_messages}"
-            )
+        check_limits(request.invisible_duration_ms, request.max_messages)
         self.access.check_filter(request.filter)
         return starting_as(group, request)
+
+
+def check_limits(invisible_duration_ms: int, max_messages: int) -> None:
+    """Check the limits of a pop. Raises InvalidParameter."""
+    if not 1 <= invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
+        raise InvalidParameter(
+            f"invisible duration {invisible_duration_ms} ms is out of range: "
+            f"use 1 to {MAX_INVISIBLE_DURATION_MS}"
+        )
+    if not 1 <= max_messages <= MAX_MESSAGES:
+        raise InvalidParameter(f"max_messages is 1 to {MAX_MESSAGES}, not {max_messages}")
 
 
 def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
@@ -162,8 +147,7 @@ class Notifications:
     some. As in RocketMQ, a notification does not reserve a message: another pop may lease it first.
     """
 
-    selector: MessageSelector
-    table: LeaseTable
+    leases: LeaseSpace
     polls: LongPolls
     access: ReadAccess
     long_polling: bool
@@ -175,7 +159,7 @@ class Notifications:
         """
         await self._checked(request)
         self.access.topic(request.topic, None)  # the table keeps an entry for each requested topic
-        group = self.table.group(request.consumer_group, request.topic)
+        group = self.leases.table.group(request.consumer_group, request.topic)
         attempt = group.attempts.get(request.attempt_id)
         return attempt is not None and bool(group.still_leased(attempt))
 
@@ -206,7 +190,7 @@ class Notifications:
         """Return the batch that a pop of one message would lease; the message stays visible."""
         topic = self.access.topic(request.topic, None)
         wanted = self.access.filter_in(topic, request.filter)
-        batch = self.selector.select(
+        batch = self.leases.selector.select(
             replace(request, max_messages=1, filter=wanted),
             topic.read_queue_count,
             by_priority=False,

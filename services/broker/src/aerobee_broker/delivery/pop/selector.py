@@ -13,8 +13,13 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue, JournalMark, MessageGroupQueue
-from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage, Lease
+from aerobee_broker.delivery.pop.in_flight import (
+    InFlightMessage,
+    InFlightQueue,
+    JournalMark,
+    Lease,
+    MessageGroupQueue,
+)
 from aerobee_broker.delivery.pop.lease_journal import SLICE_RECORDS, LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import (
     LeasedQueue,

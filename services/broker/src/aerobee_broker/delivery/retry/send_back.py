@@ -23,6 +23,7 @@ from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code, MqError
 
@@ -66,7 +67,7 @@ class SendBack:
         """Store the entries again; return an outcome for each entry, in order.
 
         Raises GroupNotExist, NoPermission, TooFewReplicas, TooMuchUnflushed, and the errors of
-        MessageStore.append and Commit.durable.
+        MessageStore.append and Commit.sent.
         """
         group = self.groups.get(consumer_group)
         self.permission.check_send_back()
@@ -87,7 +88,7 @@ class SendBack:
                 outcomes.append(Outcome(dead_lettered=is_dead))
         if messages:
             self.log.store.append(messages, reserve=True)
-            await self.log.durable()
+            await self.log.sent()
             self._count_dead_letters(group, outcomes)
         return outcomes
 
@@ -138,3 +139,43 @@ def _read_error(entry: Entry, error: MqError) -> MqError:
         return error
     origin = f" (read from {entry.origin_topic})" if entry.origin_topic else ""
     return MqError(Code.SYSTEM_ERROR, f"cannot send back{origin}: {error.message}")
+
+
+class RetryRouter:
+    """Retries that a consumer sends to its retry topic itself.
+
+    RocketMQ's consumers do this if a send-back fails. The messages are stored there, or in the
+    dead-letter topic.
+    """
+
+    def __init__(
+        self, topics: TopicRegistry, groups: GroupRegistry, metrics: BrokerMetrics
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._metrics = metrics
+
+    async def route(
+        self, message: NewMessage, properties: dict[str, str], reconsume_times: int
+    ) -> bool:
+        """Make a message to a retry topic a dead letter if its last attempt has failed.
+
+        Returns whether it did. If so, its decoded `properties` were changed and must be encoded
+        again. Raises GroupNotExist, InvalidParameter.
+        """
+        group = self._groups.get(names.group_of(message.topic) or "")
+        if reconsume_times < 0:
+            raise InvalidParameter(f"reconsume_times {reconsume_times} is below 0")
+        message.reconsume_times = reconsume_times
+        max_times = props.whole_number(properties.get(props.MAX_RECONSUME_TIMES, ""))
+        if max_times is not None and max_times < 0:
+            max_times = None
+        if not policy.is_last_attempt(reconsume_times, group, max_times):
+            return False
+        topic = names.dead_letter_topic(group.consumer_group)
+        await self._topics.for_group(topic)
+        message.topic, message.queue_id = topic, 0
+        properties.pop(props.DELAY, None)
+        policy.with_dead_letter_origin(properties)
+        self._metrics.dead_lettered(group.consumer_group, 1)
+        return True

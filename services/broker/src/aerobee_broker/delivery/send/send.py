@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
-from aerobee_broker.delivery.retry.router import RetryRouter
+from aerobee_broker.delivery.retry.send_back import RetryRouter
 from aerobee_broker.delivery.send.admission import (
     SENDER_SYS_FLAGS,
     Admission,

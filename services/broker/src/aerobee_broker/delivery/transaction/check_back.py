@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from aerobee_broker.delivery.transaction import half_messages
-from aerobee_broker.delivery.transaction.check_schedule import SLACK, CheckSchedule
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
-from aerobee_broker.delivery.transaction.open_transactions import Transaction
+from aerobee_broker.delivery.transaction.open_transactions import SLACK, CheckSchedule, Transaction
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.errors import TransientReadError
 from aerobee_broker.registry.clients import Clients, Watch

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aerobee_broker.delivery.delay.destination import destination_in, redirected
+from aerobee_broker.delivery.delay.levels import destination_in, redirected
 from aerobee_broker.errors import InvalidParameter, MessageIllegal
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props

@@ -1,14 +1,98 @@
-"""The transactions that have not ended, without their bodies. Does not use the store or a clock."""
+"""The transactions that have not ended: their states, and when their check-backs are due.
+
+Without their bodies. Does not use the store. A transaction starts when its half message is
+appended.
+
+    OPEN ──COMMIT───▶ COMMITTING ───FLUSHED─▶ COMMITTED
+    OPEN ──ROLL_BACK▶ ROLLING_BACK ─FLUSHED─▶ ROLLED_BACK
+    OPEN ──GIVE_UP──▶ GIVING_UP ────FLUSHED─▶ GIVEN_UP
+         ◀───LOST──── each of the three
+
+    OPEN ──FIND_TORN▶ TORN ──MEND─▶ MENDING ─FLUSHED─▶ COMMITTED
+                           ◀─LOST──
+
+    OPEN, COMMITTING, ROLLING_BACK, GIVING_UP ──HALF_LOST─▶ NOT_STORED
+
+A transaction ends with an op record in the log, and with the message if it is committed. LOST: that
+append was rolled back. HALF_LOST: the append of the half message was rolled back. FIND_TORN: a
+start has found the committed message without its op record, because a crash has torn their append.
+
+A check-back does not change the state: the producer is asked about an OPEN transaction, which stays
+OPEN (`HalfMessage.checks` counts the checks).
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
-from aerobee_broker.delivery.transaction.states import TRANSITIONS, Event, State
 from aerobee_broker.store.messages import Appended
+from aerobee_chassis.clock import Clock
+
+
+class State(Enum):
+    OPEN = auto()
+    # The end is in the log, but not durable yet.
+    COMMITTING = auto()
+    ROLLING_BACK = auto()
+    GIVING_UP = auto()
+    # Committed before a crash; the op record is missing, or not durable yet.
+    TORN = auto()
+    MENDING = auto()
+    # Final: the transaction is forgotten.
+    COMMITTED = auto()
+    ROLLED_BACK = auto()
+    GIVEN_UP = auto()
+    NOT_STORED = auto()
+
+
+class Event(Enum):
+    COMMIT = auto()
+    ROLL_BACK = auto()
+    GIVE_UP = auto()
+    FIND_TORN = auto()
+    MEND = auto()
+    FLUSHED = auto()
+    LOST = auto()
+    HALF_LOST = auto()
+
+
+TRANSITIONS: dict[State, dict[Event, State]] = {
+    State.OPEN: {
+        Event.COMMIT: State.COMMITTING,
+        Event.ROLL_BACK: State.ROLLING_BACK,
+        Event.GIVE_UP: State.GIVING_UP,
+        Event.FIND_TORN: State.TORN,
+        Event.HALF_LOST: State.NOT_STORED,
+    },
+    State.COMMITTING: {
+        Event.FLUSHED: State.COMMITTED,
+        Event.LOST: State.OPEN,
+        Event.HALF_LOST: State.NOT_STORED,
+    },
+    State.ROLLING_BACK: {
+        Event.FLUSHED: State.ROLLED_BACK,
+        Event.LOST: State.OPEN,
+        Event.HALF_LOST: State.NOT_STORED,
+    },
+    State.GIVING_UP: {
+        Event.FLUSHED: State.GIVEN_UP,
+        Event.LOST: State.OPEN,
+        Event.HALF_LOST: State.NOT_STORED,
+    },
+    State.TORN: {Event.MEND: State.MENDING},
+    State.MENDING: {Event.FLUSHED: State.COMMITTED, Event.LOST: State.TORN},
+    State.COMMITTED: {},
+    State.ROLLED_BACK: {},
+    State.GIVEN_UP: {},
+    # Both appends were rolled back, and HALF_LOST came first.
+    State.NOT_STORED: {Event.LOST: State.NOT_STORED},
+}
+
 
 # Outdated entries that may stay in the heap, in addition to the number of valid ones.
 _SLACK = 1_024
@@ -138,3 +222,95 @@ class OpenTransactions:
                 if size >= max_bytes:
                     break
         return found
+
+
+SLACK = 4_096  # entries of ended transactions that may stay, in addition to one for each open one
+
+
+class CheckSchedule:
+    """The check times of open transactions, by half message, on the monotonic clock.
+
+    The first check is due `timeout_ms` (transactionTimeOut) after the half message was stored, or
+    after its own immunity time. A half message is named by its queue offset.
+    """
+
+    def __init__(self, clock: Clock, *, timeout_ms: int) -> None:
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._due: list[tuple[int, int]] = []  # heap of (time, name), some outdated
+        self._times: dict[int, tuple[int, str]] = {}  # name → the valid time, producer group
+        self._without_producer: dict[str, set[int]] = {}  # producer group → names
+
+    def opened(self, half: HalfMessage) -> None:
+        """Schedule the first check of an open transaction."""
+        first_ms = self._timeout_ms if half.immunity_ms is None else half.immunity_ms
+        self.put(half, first_ms - self.age_ms(half))
+
+    def put(self, half: HalfMessage, in_ms: int) -> None:
+        """Set the time of the next check, now at the earliest; replaces the previous time."""
+        self._put(half.name, half.producer_group, in_ms)
+
+    def put_without_producer(self, half: HalfMessage, in_ms: int) -> None:
+        """Schedule like `put`, but at once when a producer of the group connects."""
+        self._without_producer.setdefault(half.producer_group, set()).add(half.name)
+        self.put(half, in_ms)
+
+    def age_ms(self, half: HalfMessage) -> int:
+        """Return the milliseconds since it was stored; 0 if the clock was set back."""
+        return max(0, self._clock.now_ms() - half.stored_ms)
+
+    def _put(self, name: int, group: str, in_ms: int) -> None:
+        at = self._clock.monotonic_ms() + max(0, in_ms)
+        self._times[name] = at, group
+        heapq.heappush(self._due, (at, name))
+
+    @property
+    def groups_without_producer(self) -> frozenset[str]:
+        return frozenset(self._without_producer)
+
+    def producers_connected(self, groups: Iterable[str]) -> None:
+        for group in groups:
+            for name in self._without_producer.pop(group, ()):
+                self._put(name, group, 0)
+
+    def has_due(self, now_ms: int) -> bool:
+        return bool(self._due) and self._due[0][0] <= now_ms
+
+    def due_in_ms(self) -> float | None:
+        """Return the time until the next check, whose transaction may have ended."""
+        return self._due[0][0] - self._clock.monotonic_ms() if self._due else None
+
+    def take_due(self, now_ms: int, limit: int) -> list[int]:
+        """Remove and return the due names; processes up to `limit` entries."""
+        names = []
+        for _ in range(limit):
+            if not self.has_due(now_ms):
+                break
+            at, name = heapq.heappop(self._due)
+            known, group = self._times.get(name, (0, ""))
+            if known == at:
+                del self._times[name]
+                if group in self._without_producer:
+                    self._without_producer[group].discard(name)
+                names.append(name)
+        return names
+
+    # ---- memory ----
+
+    def is_crowded(self, open_count: int) -> bool:
+        """Return whether most entries are of ended transactions, whose times may be days ahead."""
+        return len(self._due) > 2 * open_count + SLACK
+
+    def keep_only(self, open_names: Iterable[int]) -> None:
+        """Forget the transactions that have ended."""
+        kept = self._times.keys() & set(open_names)
+        self._times = {name: self._times[name] for name in kept}
+        self._due = [(at, name) for name, (at, _) in self._times.items()]
+        heapq.heapify(self._due)
+        waiting = {group: names & kept for group, names in self._without_producer.items()}
+        self._without_producer = {group: names for group, names in waiting.items() if names}
+
+    @property
+    def groups(self) -> set[str]:
+        """Return the producer groups of the scheduled transactions."""
+        return {group for _, group in self._times.values()}

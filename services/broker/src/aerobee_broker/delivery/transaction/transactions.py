@@ -17,11 +17,15 @@ import structlog
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.transaction import half_messages
-from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
 from aerobee_broker.delivery.transaction.half_messages import QUEUE_ID, HalfMessage
-from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions, Transaction
+from aerobee_broker.delivery.transaction.open_transactions import (
+    CheckSchedule,
+    Event,
+    OpenTransactions,
+    State,
+    Transaction,
+)
 from aerobee_broker.delivery.transaction.recovery import MAX_COMMITS_AN_APPEND
-from aerobee_broker.delivery.transaction.states import Event, State
 from aerobee_broker.errors import TopicNotExist, TransactionNotOpen, TransientReadError
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.topics import TopicRegistry
@@ -136,7 +140,7 @@ class Transactions:
                     self.table.remove(transaction)
 
         self.log.when_flushed(flushed)
-        await self.log.durable()
+        await self.log.sent()
         return places
 
     def open(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
@@ -168,7 +172,7 @@ class Transactions:
         appended |= self._append_batch(batch, outcomes)
         if appended:
             committed = any(end.resolution is Resolution.COMMIT for end in ends)
-            await (self.log.durable() if committed else self.log.settled())
+            await (self.log.sent() if committed else self.log.settled())
         return outcomes
 
     def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
@@ -260,7 +264,7 @@ class Transactions:
         """
         end_offset = max((transaction.end_offset for transaction in transactions), default=0)
         if end_offset > self.log.store.confirmed_offset:
-            await self.log.shown(end_offset)
+            await self.log.visible(end_offset)
 
     # ---- give up ----
 

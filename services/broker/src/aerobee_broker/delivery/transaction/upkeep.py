@@ -16,9 +16,13 @@ import structlog
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID
-from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions, Transaction
+from aerobee_broker.delivery.transaction.open_transactions import (
+    Event,
+    OpenTransactions,
+    State,
+    Transaction,
+)
 from aerobee_broker.delivery.transaction.recovery import find_open, find_torn_commits
-from aerobee_broker.delivery.transaction.states import Event, State
 from aerobee_broker.delivery.transaction.transactions import BATCH_BYTES, Transactions, log_fields
 from aerobee_broker.errors import TransientReadError
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets

@@ -22,7 +22,7 @@ from typing import Protocol
 import structlog
 from isal.isal_zlib import crc32
 
-from aerobee_broker.commit.replicas import Replicas, Watermarks
+from aerobee_broker.commit.commit import Replicas, Watermarks
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import FORMER_MASTER_ID
 from aerobee_broker.errors import MasterOutdated, MessageCorrupted, StreamBroken, TooFewReplicas

@@ -104,7 +104,7 @@ class MasterRole:
             replicas=sender,
             table_upkeep=own.table_upkeep,
         )
-        broker.consuming.lease_journal.take_over(own.leases.hand_over(), own.leases.position)
+        broker.consuming.leases.journal.take_over(own.leases.hand_over(), own.leases.position)
         sender.on_progress(broker.commit.advance)
         sender.on_progress(self._progressed.set)
         broker.commit.advance()

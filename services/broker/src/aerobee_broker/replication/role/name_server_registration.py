@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
 from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.identity import Identity
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.clock import real_time

@@ -16,7 +16,7 @@ from functools import partial
 
 import structlog
 
-from aerobee_broker.delivery.unlogged_deletions import unlogged_deletions
+from aerobee_broker.delivery.metadata_journal import unlogged_deletions
 from aerobee_broker.metadata.topics import Topics
 from aerobee_broker.replication.log import snapshot
 from aerobee_broker.replication.log.handshake import Action, Agreement

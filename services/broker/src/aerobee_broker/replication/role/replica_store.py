@@ -12,9 +12,8 @@ import structlog
 from aerobee_broker.delivery.metadata_replay import MetadataReplay
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.standby import WarmLeases
-from aerobee_broker.delivery.table_upkeep import TableUpkeep
 from aerobee_broker.errors import ReplicaRefused
-from aerobee_broker.metadata.table_journal import SavedTables
+from aerobee_broker.metadata.table_journal import SavedTables, TableUpkeep
 from aerobee_broker.replication.identity import IdentityFile, Replica
 from aerobee_broker.replication.in_sync.counts import ReplicaCounts
 from aerobee_broker.replication.log.diverged import DivergedFiles

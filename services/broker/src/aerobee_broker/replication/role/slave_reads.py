@@ -15,9 +15,8 @@ from aerobee.broker.v1 import message_pb2, offset_pb2
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import QueueQueries
-from aerobee_broker.delivery.pull.reading import QueueReading
-from aerobee_broker.delivery.pull.slave_pull import SlavePull
-from aerobee_broker.delivery.pull.slow_readers import SlowReaders
+from aerobee_broker.delivery.pull.pull import SlavePull
+from aerobee_broker.delivery.pull.reading import QueueReading, SlowReaders
 from aerobee_broker.errors import NotServed, TopicNotExist
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry

@@ -34,7 +34,7 @@ class SnapshotSource:
         tables = {name: file.encoded() for name, file in own.saved.files.items()}
         files = {snapshot.TABLES[name]: data for name, (data, _) in tables.items()}
         files[snapshot.DELAY_OFFSETS] = encode(own.tables.delay_offsets.to_json())
-        files[snapshot.LEASES] = encode(self._broker.consuming.lease_table.to_json())
+        files[snapshot.LEASES] = encode(self._broker.consuming.leases.table.to_json())
         files[snapshot.DELETED_TOPICS] = encode(store.deleted_topics)
         files[snapshot.FRONTS] = snapshot.encode_fronts(store.fronts(log_begin))
         position = store.end_offset

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aerobee_broker.store.derived.arrays import Ints, rows
+from aerobee_broker.store.derived.record_columns import Ints, rows
 from aerobee_broker.store.derived.topic_encoding import TAGS as TAGS_NAME
 from aerobee_broker.store.derived.topic_encoding import TopicEncoding
 from aerobee_wire.properties import (

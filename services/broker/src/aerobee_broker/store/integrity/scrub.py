@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import StoreReadError, is_unreadable
 from aerobee_broker.store.damage import DamageRegister
-from aerobee_broker.store.log.commit_log import CommitLog
-from aerobee_broker.store.log.readable import PrivateReader
+from aerobee_broker.store.log.commit_log import CommitLog, PrivateReader
 
 if TYPE_CHECKING:
-    from aerobee_broker.store.recovery.verify import Piece
+    from aerobee_broker.store.recovery.scan import Piece
 
 _SECTOR = 4_096
 
@@ -68,7 +67,7 @@ class Scrub:
 
     def read_near(self, physical_offset: int, size: int) -> Read:
         """Read the piece with this physical offset, on the same thread. Raises OSError."""
-        from aerobee_broker.store.recovery.verify import boundary_before
+        from aerobee_broker.store.recovery.scan import boundary_before
 
         end = self._log.flushed
         begin = boundary_before(self._reader, physical_offset)
@@ -79,7 +78,7 @@ class Scrub:
             begin = read.piece.end
 
     def _verify(self, begin: int, end: int, size: int) -> Read:
-        from aerobee_broker.store.recovery.verify import Piece, verify  # numpy: only in a round
+        from aerobee_broker.store.recovery.scan import Piece, verify  # numpy: only in a round
 
         if begin >= end:
             return Read(begin, Piece(begin, 0))

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aerobee_broker.store.derived.arrays import Ints, items, joined, rows
 from aerobee_broker.store.derived.consume_queue import ConsumeQueue
-from aerobee_broker.store.derived.record_columns import RecordColumns
+from aerobee_broker.store.derived.record_columns import Ints, RecordColumns, items, joined, rows
 from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT
 from aerobee_broker.store.options import MAX_RECORD
 from aerobee_broker.store.reading.record_check import Run

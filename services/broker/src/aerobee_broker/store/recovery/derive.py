@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aerobee_broker.store.damage import DamageListener
-from aerobee_broker.store.derived.arrays import Ints
 from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.keys import Keys, Properties
+from aerobee_broker.store.derived.record_columns import Ints
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT, Arrival

@@ -283,7 +283,7 @@ class Recovery:
         begin = min(begin, end if short_at is None else short_at)
         if begin >= min(read_from, end):
             return
-        from aerobee_broker.store.recovery.verify import boundary_before, verify_all
+        from aerobee_broker.store.recovery.scan import boundary_before, verify_all
 
         log, limit = self._log, min(read_from, end)
         for piece in verify_all(log, boundary_before(log, begin), limit):

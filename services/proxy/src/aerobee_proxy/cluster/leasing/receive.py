@@ -20,8 +20,8 @@ from aerobee.broker.v1.message_pb2 import Subscription
 from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
+from aerobee_chassis.background import Background
 from aerobee_chassis.rpc.in_flight import WAIT_S, InFlight, TooMuchInFlight
-from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls

@@ -1,1 +1,1 @@
-"""One module per RPC of apache.rocketmq.v2.MessagingService. Independent of the transport."""
+"""The RPCs of apache.rocketmq.v2.MessagingService. Independent of the transport."""

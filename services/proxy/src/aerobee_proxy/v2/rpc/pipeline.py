@@ -21,7 +21,7 @@ from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.status import Refused, named, status_for
-from aerobee_proxy.v2.validation.clients import client_id
+from aerobee_proxy.v2.validation import client_id
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)

@@ -1,1 +1,0 @@
-"""Changes of tables: find them by comparison, and append them to files."""

@@ -1,0 +1,345 @@
+"""A persistent table of any size: a save appends the changed rows to its change file.
+
+The cost of a save therefore depends on the number of changed rows. The JSON file is written again
+after as many rows were appended as the table has.
+
+The member `changes` of the JSON file is the number of the last change that the file includes. A
+start applies the later changes. A JSON file without that member was written by an older version:
+the change file is then ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.disk import Disk, read_file
+from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.metadata.persistent_table import (
+    Journal,
+    JsonFile,
+    Logged,
+    PersistentTable,
+    Prepared,
+)
+from aerobee_broker.metadata.table import DataVersion, JournalledTable, kept
+from aerobee_broker.store.format import TABLE_CHANGES
+from aerobee_wire.checked_json import encode_text
+
+_CRC = b"%08x "
+_CRC_SIZE = 9
+_OBJECT = b'{"number":'  # how an object begins; the quotes are escaped inside a string
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+class ChangeFile:
+    """The change file that belongs to the JSON file `path`; its suffix is `.changes`.
+
+    A line is one change: eight hexadecimal digits, the CRC-32 of the JSON object; a space; the
+    object. The first member of the object is `number`, which counts the changes of the table. A
+    change is durable when `append` returns. A power cut tears at most the last line, because only
+    one line at a time is on its way to the disk.
+
+    `rotate` renames the file to `.bak` after the JSON file has received all of its changes. A start
+    that loads the backup of the JSON file needs both change files.
+    """
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.path = path.with_suffix(".changes")
+        self.torn_bytes = 0  # bytes after the last whole line, found by `load`
+        self._backup = self.path.with_suffix(".changes.bak")
+        self._disk = disk
+        self._end = 0
+        self._is_named = False  # whether the name of the file is certainly durable
+
+    def load(self, *, with_backup: bool) -> list[dict[str, Any]]:
+        """Return the changes on the disk, oldest first. Write nothing.
+
+        With `with_backup`, the changes of the rotated file come first. Raises ConfigFileDamaged.
+        """
+        found: list[dict[str, Any]] = []
+        if with_backup:
+            found, _, torn = self._read(self._backup)
+            if torn:  # the file was whole when it was rotated
+                raise self.damaged(f"its last {torn} bytes are damaged", self._backup)
+        newest, self._end, self.torn_bytes = self._read(self.path)
+        self._is_named = False
+        return found + newest
+
+    def append(self, number: int, change: Mapping[str, Any]) -> None:
+        """Append a change. Blocks for a disk flush.
+
+        Raises OSError; the next call then overwrites what this one wrote.
+        """
+        text = _encode({"number": number, **change}).encode()
+        line = _CRC % zlib.crc32(text) + text + b"\n"
+        file = self._disk.open(self.path, create=True)
+        try:
+            if file.size() != self._end:
+                file.truncate(self._end)
+            file.pwrite(line, self._end)
+            file.sync()
+        finally:
+            file.close()
+        if not self._is_named:
+            self._disk.sync_directory(self.path.parent)
+            self._is_named = True
+        self._end += len(line)
+
+    def rotate(self) -> None:
+        """Rename the file to its backup: the JSON file has all of its changes. Raises OSError."""
+        if self._end:
+            self._disk.rename(self.path, self._backup)
+        self._end, self._is_named = 0, False
+
+    def clear(self) -> None:
+        """Remove both files, because their JSON file no longer exists. Raises OSError."""
+        for path in (self.path, self._backup):
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        self._disk.sync_directory(self.path.parent)
+        self._end, self._is_named = 0, False
+
+    def _read(self, path: Path) -> tuple[list[dict[str, Any]], int, int]:
+        """Return the changes of one file, where the last one ends, and how many bytes follow."""
+        try:
+            data = read_file(self._disk, path)
+        except FileNotFoundError:
+            return [], 0, 0
+        except OSError as error:
+            raise self.damaged(str(error), path) from None
+        found: list[dict[str, Any]] = []
+        end = 0
+        while (change := _change_at(data, end)) is not None:
+            found.append(change)
+            end = data.index(b"\n", end) + 1
+        if _has_whole_change(data, end):
+            problem = f"the change at byte {end} is damaged, and whole ones follow"
+            raise self.damaged(problem, path)
+        return found, end, len(data) - end
+
+    def damaged(self, problem: str, path: Path | None = None) -> ConfigFileDamaged:
+        """Return the error for a damaged file. The default `path` is the change file."""
+        path = path or self.path
+        table = path.name.partition(".")[0]
+        return ConfigFileDamaged(
+            path,
+            f"{path}: {problem}",
+            f"restore the file, or remove it: then every change since {table}.json was written is "
+            "lost, and what was deleted since is back",
+        )
+
+
+def _change_at(data: bytes, begin: int) -> dict[str, Any] | None:
+    """Return the change whose line begins at `begin`, or None if it is not whole."""
+    end = data.find(b"\n", begin)
+    text = data[begin + _CRC_SIZE : end]
+    if end < 0 or data[begin : begin + _CRC_SIZE] != _CRC % zlib.crc32(text):
+        return None
+    change = json.loads(text)
+    return change if isinstance(change, dict) else None
+
+
+def _has_whole_change(data: bytes, begin: int) -> bool:
+    """Return whether a whole change begins anywhere after `begin`. A torn write leaves none."""
+    at = data.find(_OBJECT, begin)
+    while at >= 0:
+        if at >= begin + _CRC_SIZE and _change_at(data, at - _CRC_SIZE) is not None:
+            return True
+        at = data.find(_OBJECT, at + 1)
+    return False
+
+
+_NUMBER = "changes"  # a member of the JSON file, besides RocketMQ's
+LEAST_APPENDED = 4096  # rows to append before the JSON file is written again
+_SLICE_ROWS = 256  # rows encoded in one turn of the loop: 1 to 2 ms
+T = TypeVar("T")
+
+
+def load_table(table: JournalledTable, disk: Disk, path: Path) -> None:
+    """Load a table from its JSON file `path` and its change file. Write nothing.
+
+    Raises ConfigFileDamaged.
+    """
+
+    def write(job: Callable[[], T]) -> Awaitable[T]:
+        raise AssertionError(f"{path} is only read")
+
+    IncrementalTable(table, JsonFile(disk, path), ChangeFile(disk, path), write).read()
+
+
+class _Content(NamedTuple):
+    """The content of the JSON file at one turn of the loop."""
+
+    number: int
+    head: Mapping[str, Any]
+    rows: Mapping[Any, Any]
+
+
+class IncrementalTable(PersistentTable):
+    """A table, its JSON file and its change file."""
+
+    def __init__(
+        self,
+        table: JournalledTable,
+        file: JsonFile,
+        changes: ChangeFile,
+        writer: Worker,
+        journal: Journal | None = None,
+        *,
+        require: Callable[[Collection[str]], None] = lambda features: None,
+    ) -> None:
+        super().__init__(table, file, writer, journal=journal, require=require)
+        self._rows = table
+        self._changes = changes
+        self._number = 0  # the number of the newest change
+        self._appended = 0  # rows appended since the JSON file was written
+        self._is_continued = False  # whether the change file continues the JSON file
+        self._missing: list[range] = []  # numbers of changes that are missing in the files
+        self._due: _Content | None = None  # for the JSON file, after the change is appended
+
+    # ---- load ----
+
+    def _load_content(self, content: dict[str, Any]) -> None:
+        super()._load_content(content)
+        # A backup written by an older version: the changes appended since then belong to it.
+        number = content.get(_NUMBER, 0 if self._file.is_backup else None)
+        self._is_continued = number is not None
+        self._number, self._appended = int(number or 0), 0
+        if self._is_continued:
+            self._apply_changes()
+
+    def _report(self) -> None:
+        super()._report()
+        log = structlog.get_logger().bind(file=str(self._changes.path))
+        for gap in self._missing:
+            log.error("table_changes_missing", first=gap.start, last=gap.stop - 1)
+        if self._is_continued and self._changes.torn_bytes:
+            log.warning("torn_table_change_dropped", bytes=self._changes.torn_bytes)
+
+    def _apply_changes(self) -> None:
+        self._missing = []
+        for change in self._changes.load(with_backup=self._file.is_backup):
+            number = int(change["number"])
+            if number <= self._number:
+                continue
+            if number != self._number + 1:
+                self._missing.append(range(self._number + 1, number))
+            self._apply(change)
+            self._number = number
+
+    def _apply(self, change: Mapping[str, Any]) -> None:
+        try:
+            put, removed = change["put"], change["removed"]
+            self._rows.take_rows(put, removed, DataVersion.from_json(change["version"]), anew=False)
+            self._load_position(change)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"change {change['number']}: {error!r} is not as expected"
+            raise self._changes.damaged(problem) from None
+        self._appended += max(1, len(put) + len(removed))
+
+    # ---- save ----
+
+    async def finish(self) -> None:
+        await super().finish()
+        if self._write_under_way is not None:
+            await asyncio.shield(self._write_under_way)
+        if self._appended and self._saved == self._table.revision:
+            await self._compact(self._content(self._number, self.position))
+
+    async def _write(self) -> None:
+        self._due = None
+        await super()._write()
+        self._begin_compaction()
+
+    def _begin_compaction(self) -> None:
+        """Start a task of its own: the change is durable, so its caller does not need to wait."""
+        if self._due is not None:
+            self._write_under_way = asyncio.get_running_loop().create_task(
+                self._compact(self._due), name=f"compact {self._file.path.name}"
+            )
+
+    def _prepare(self) -> Prepared:
+        keys = self._rows.changed_keys(self._saved) if self._is_continued else None
+        logged = self._log()
+        if keys is None:
+            # One more than the newest change, so that a start from the backup notices the gap.
+            self._number += 1
+            content = self._content(self._number, logged.position)
+            return Prepared(logged, partial(self._replace, content))
+        self._require({TABLE_CHANGES})
+        if self._appended >= max(LEAST_APPENDED, len(self._rows.rows())):
+            self._due = self._content(self._number + 1, logged.position)
+        return Prepared(logged, partial(self._append, self._change(keys, logged), len(keys)))
+
+    def _change(self, keys: Sequence[Any], logged: Logged) -> dict[str, Any]:
+        table = self._rows
+        rows = table.rows()
+        return {
+            "version": table.version.to_json(),
+            "put": {
+                table.name_of(key): table.row_to_json(rows[key]) for key in keys if key in rows
+            },
+            "removed": [table.name_of(key) for key in keys if key not in rows],
+            **self._position_member(logged.position),
+        }
+
+    async def _append(self, change: dict[str, Any], rows: int) -> None:
+        number = self._number + 1
+        await self._writer(lambda: self._changes.append(number, change))
+        self._number = number
+        self._appended += max(1, rows)
+
+    # ---- the JSON file ----
+
+    def _content(self, number: int, position: int | None) -> _Content:
+        head = {
+            **self._rows.head_to_json(),
+            **self._position_member(position),
+            _NUMBER: number,
+        }
+        return _Content(number, head, {key: kept(row) for key, row in self._rows.rows().items()})
+
+    async def _compact(self, content: _Content) -> None:
+        """Write the JSON file. Log a failure: the file only makes the next start shorter."""
+        try:
+            await self._replace(content)
+        except OSError as error:
+            self._appended = 0  # the next attempt comes after as many rows again
+            structlog.get_logger().warning(
+                "table_not_compacted", file=str(self._file.path), reason=error.strerror
+            )
+        finally:
+            self._write_under_way = None
+
+    async def _replace(self, content: _Content) -> None:
+        """Write the JSON file and rotate the change file. Raises OSError."""
+        text = await self._encoded(content)
+        is_continued = self._is_continued
+
+        def put() -> None:
+            if not is_continued:
+                self._changes.clear()
+            self._file.write(encode_text(text))
+            self._changes.rotate()
+
+        await self._writer(put)
+        self._is_continued, self._appended = True, 0
+
+    async def _encoded(self, content: _Content) -> str:
+        """Encode the content in slices, because a blocked loop does not serve clients."""
+        table = self._rows
+        rows = []
+        for count, (key, row) in enumerate(content.rows.items(), start=1):
+            rows.append(f"{_encode(table.name_of(key))}:{_encode(table.row_to_json(row))}")
+            if count % _SLICE_ROWS == 0:
+                await asyncio.sleep(0)
+        return f"{_encode(content.head)[:-1]},{_encode(table.ROWS)}:{{{','.join(rows)}}}}}"

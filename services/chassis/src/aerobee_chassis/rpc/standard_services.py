@@ -1,0 +1,88 @@
+"""The services that every server has: grpc.health.v1 and server reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from grpc_health.v1 import health_pb2 as pb
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from aerobee_chassis.rpc.call import Call
+
+HEALTH = pb.DESCRIPTOR.services_by_name["Health"]
+_Status = pb.HealthCheckResponse
+
+
+class ServiceNotFound(Exception):
+    """The requested service is not one of this server."""
+
+
+class Health:
+    """The status of the process and of each of its services: NOT_SERVING until `set`."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        """Start as NOT_SERVING. `services`: their names; the empty name is the process itself."""
+        self._names = frozenset(("", *services))
+        self._serving = False
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def set(self, serving: bool) -> None:
+        if serving != self._serving and not self._closed:
+            self._serving = serving
+            self._wake()
+
+    def close(self) -> None:
+        """Switch to NOT_SERVING for good: notify watchers and end their streams."""
+        self._closed = True
+        self._serving = False
+        self._wake()
+
+    async def check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
+        """Return the status of a service. Raises ServiceNotFound."""
+        if request.service not in self._names:
+            raise ServiceNotFound(f"no service {request.service} here")
+        return self._answer(request.service)
+
+    async def list(self, request: pb.HealthListRequest, call: Call) -> pb.HealthListResponse:
+        return pb.HealthListResponse(statuses={name: self._answer(name) for name in self._names})
+
+    async def watch(self, request: pb.HealthCheckRequest, call: Call) -> None:
+        """Send the status now, and again whenever it changes."""
+        sent = None
+        while True:
+            changed = self._changed
+            answer = self._answer(request.service)
+            if answer.status != sent:
+                await call.write(answer)
+                sent = answer.status
+            if self._closed:
+                return
+            await changed.wait()
+
+    def _answer(self, name: str) -> pb.HealthCheckResponse:
+        if name not in self._names:
+            return _Status(status=_Status.SERVICE_UNKNOWN)
+        return _Status(status=_Status.SERVING if self._serving else _Status.NOT_SERVING)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+
+
+class Reflection:
+    """Server reflection: grpc's own servicer, on any transport."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._servicer: Any = reflection.ReflectionServicer([*services, reflection.SERVICE_NAME])
+
+    async def server_reflection_info(
+        self, requests: AsyncIterator[reflection_pb2.ServerReflectionRequest], call: Call
+    ) -> None:
+        async for request in requests:
+            await call.write_all(self._servicer.ServerReflectionInfo(iter((request,)), None))

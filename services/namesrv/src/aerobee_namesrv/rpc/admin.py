@@ -1,0 +1,124 @@
+"""RPCs of administrators: edits of the tables, key-value configuration, runtime configuration."""
+
+from __future__ import annotations
+
+import structlog
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
+
+from aerobee_chassis.rpc.call import Call
+from aerobee_namesrv.config import RuntimeOptions
+from aerobee_namesrv.kv_config import KVConfigManager
+from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
+from aerobee_namesrv.rpc import checks, convert
+from aerobee_wire import topics
+
+
+class EditRpcs:
+    """WipeWritePermission, AddWritePermission, DeleteTopic, RegisterTopic.
+
+    Codes: INVALID_PARAMETER. An unknown broker or topic is not an error; nothing is changed.
+
+    Differences from Apache's: a count is the number of changed topics, not of all topics. A topic
+    that is registered manually needs a legal name and at least one queue.
+    """
+
+    def __init__(self, manager: RouteInfoManager) -> None:
+        self._manager = manager
+
+    async def wipe_write_permission(
+        self, request: pb.WipeWritePermissionRequest, call: Call
+    ) -> pb.WritePermissionResponse:
+        name = checks.name("broker_name", request.broker_name)
+        changed = self._manager.topic_queue_table.wipe_write({name})
+        return pb.WritePermissionResponse(topic_count=changed)
+
+    async def add_write_permission(
+        self, request: pb.AddWritePermissionRequest, call: Call
+    ) -> pb.WritePermissionResponse:
+        name = checks.name("broker_name", request.broker_name)
+        changed = self._manager.topic_queue_table.add_write({name})
+        return pb.WritePermissionResponse(topic_count=changed)
+
+    async def delete_topic(
+        self, request: pb.DeleteTopicRequest, call: Call
+    ) -> pb.DeleteTopicResponse:
+        topic = checks.name("topic", request.topic)
+        self._manager.delete_topic(topic, request.cluster)
+        return pb.DeleteTopicResponse()
+
+    async def register_topic(
+        self, request: pb.RegisterTopicRequest, call: Call
+    ) -> pb.RegisterTopicResponse:
+        topics.check_topic(request.topic)
+        checks.not_empty("queues", request.queues)
+        queues = [convert.queue_data(queue) for queue in request.queues]
+        registered = self._manager.register_topic(request.topic, queues)
+        return pb.RegisterTopicResponse(registered=registered)
+
+
+class KvRpcs:
+    """PutKvConfig, GetKvConfig, DeleteKvConfig, ListKvConfig.
+
+    Codes: INVALID_PARAMETER; QUERY_NOT_FOUND (the namespace or key does not exist); SYSTEM_ERROR,
+    retryable (the file cannot be written).
+    """
+
+    def __init__(self, kv_config: KVConfigManager) -> None:
+        self._kv_config = kv_config
+
+    async def put_kv_config(
+        self, request: pb.PutKvConfigRequest, call: Call
+    ) -> pb.PutKvConfigResponse:
+        self._kv_config.put(*_namespace_and_key(request), request.value)
+        return pb.PutKvConfigResponse()
+
+    async def get_kv_config(
+        self, request: pb.GetKvConfigRequest, call: Call
+    ) -> pb.GetKvConfigResponse:
+        return pb.GetKvConfigResponse(value=self._kv_config.get(*_namespace_and_key(request)))
+
+    async def delete_kv_config(
+        self, request: pb.DeleteKvConfigRequest, call: Call
+    ) -> pb.DeleteKvConfigResponse:
+        self._kv_config.delete(*_namespace_and_key(request))
+        return pb.DeleteKvConfigResponse()
+
+    async def list_kv_config(
+        self, request: pb.ListKvConfigRequest, call: Call
+    ) -> pb.ListKvConfigResponse:
+        namespace = checks.name("namespace", request.namespace)
+        return pb.ListKvConfigResponse(entries=self._kv_config.entries(namespace))
+
+
+def _namespace_and_key(
+    request: pb.PutKvConfigRequest | pb.GetKvConfigRequest | pb.DeleteKvConfigRequest,
+) -> tuple[str, str]:
+    return checks.name("namespace", request.namespace), checks.name("key", request.key)
+
+
+class RuntimeRpcs:
+    """The configuration of the running process: GetRuntimeConfig, UpdateRuntimeConfig.
+
+    Codes: NO_PERMISSION (the key can only be set at start); INVALID_PARAMETER (unknown key, bad
+    value).
+
+    Differences from Apache's: there is a list of allowed keys, where Apache has a list of forbidden
+    ones. A change is not written to a file: it is lost when the process ends.
+    """
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        self._options = options
+
+    async def get_runtime_config(
+        self, request: pb.GetRuntimeConfigRequest, call: Call
+    ) -> pb.GetRuntimeConfigResponse:
+        return pb.GetRuntimeConfigResponse(entries=self._options.entries())
+
+    async def update_runtime_config(
+        self, request: pb.UpdateRuntimeConfigRequest, call: Call
+    ) -> pb.UpdateRuntimeConfigResponse:
+        self._options.update(request.entries)
+        structlog.get_logger().info(
+            "options_changed", peer=call.peer, changed=dict(request.entries)
+        )
+        return pb.UpdateRuntimeConfigResponse()

@@ -1,0 +1,202 @@
+"""Send messages: choose the queue of each, and send them in batches.
+
+A broker that is unavailable, or refuses every message, is avoided. Some messages can only go to one
+broker: it has their message group, or no other broker has the topic. Such a message waits for its
+broker before it is sent, so that it is not sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aerobee.broker.v1.message_pb2 import Message
+from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
+
+from aerobee_proxy.cluster.batches import BrokerBatches, SendOutcome
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.cluster.topic_creation import TopicCreation
+from aerobee_proxy.cluster.topic_route import (
+    PRIORITY,
+    BrokerQueue,
+    accepted_types,
+    untyped_brokers,
+    writable_queues,
+)
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.queues.choice import queue_of_group, queues_of_priority
+from aerobee_wire.queues.group_queues import GroupQueues, being_elected
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import java_hash
+
+T = TypeVar("T")
+
+
+class RoundRobin:
+    """Spreads messages without a message group over the queues of their topic."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}  # by topic
+
+    def next(self, topic: str, queues: Sequence[T]) -> T:
+        """Return the next queue of `queues`, which must not be empty."""
+        turn = self._next.get(topic)
+        turn = (java_hash(topic) if turn is None else turn) % len(queues)
+        self._next[topic] = turn + 1
+        return queues[turn]
+
+
+MAX_SEND_ROUTES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SendRoute:
+    """The parts of a topic's route that sending needs, prepared for use."""
+
+    topic: str
+    queues: Sequence[BrokerQueue]  # writable, sorted
+    group_queues: GroupQueues[BrokerQueue]  # those of message groups
+    accepted_types: tuple[str, ...]
+    untyped_brokers: Sequence[str]  # brokers where the first message decides the topic's type
+    by_priority: bool  # only priority messages are accepted; queues stand for priorities
+    electing: frozenset[str]  # brokers whose master is being elected
+
+
+class MessageSender:
+    def __init__(
+        self,
+        topic_creation: TopicCreation,
+        route_cache: RouteCache,
+        calls: BrokerCalls,
+        batches: BrokerBatches,
+        counts: ProxyCounts,
+    ) -> None:
+        self._topic_creation = topic_creation
+        self._route_cache = route_cache
+        self._calls = calls
+        self._availability = calls.availability
+        self._batches = batches
+        self._counts = counts
+        self._round_robin = RoundRobin()
+        self._send_routes: dict[str, tuple[TopicRoute, SendRoute]] = {}
+
+    async def route(self, topic: str) -> SendRoute:
+        """Return the route of a stored topic; create the topic if that is allowed.
+
+        It is computed once for each fetched route, because thousands of messages use a route in the
+        seconds that it lives. Raises MqError: TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE.
+        """
+        route = await self._topic_creation.route(topic)
+        known = self._send_routes.get(topic)
+        if known is not None and known[0] is route:
+            return known[1]
+        if len(self._send_routes) >= MAX_SEND_ROUTES:
+            self._send_routes.clear()
+        accepted = accepted_types(route)
+        group_queues = known[1].group_queues if known else GroupQueues(BrokerQueue)
+        group_queues.update(route, _now_ms())
+        made = SendRoute(
+            topic,
+            writable_queues(route),
+            group_queues,
+            accepted,
+            untyped_brokers(route),
+            by_priority=accepted == (PRIORITY,),
+            electing=frozenset(being_elected(route)),
+        )
+        self._send_routes[topic] = (route, made)
+        return made
+
+    async def specified_route(self, route: SendRoute, message_type: str) -> SendRoute:
+        """Set the type of a topic to that of its first message, and return its new route.
+
+        For a topic that has no type on some brokers. Raises MqError like `route`.
+        """
+        await self._topic_creation.specify_type(route.topic, message_type)
+        return await self.route(route.topic)
+
+    async def changed_route(self, route: SendRoute) -> SendRoute | None:
+        """Return the current route after a broker refused to accept messages.
+
+        Returns None if the route is unchanged, no broker accepts messages, or the name servers do
+        not answer.
+        """
+        try:
+            current = await self.route(route.topic)
+            if current.queues == route.queues:
+                self._route_cache.expire(route.topic)
+                current = await self.route(route.topic)
+        except MqError:
+            return None
+        return current if current.queues and current.queues != route.queues else None
+
+    def choose_queue(self, route: SendRoute, message_group: str, priority: int) -> BrokerQueue:
+        """Return the queue of a message.
+
+        `message_group` is empty for a message without one. Raises MqError: NO_PERMISSION when no
+        queue is writable.
+        """
+        queues = route.group_queues.at(_now_ms()) if message_group else route.queues
+        if not queues:
+            raise MqError(
+                Code.NO_PERMISSION,
+                f"no writable queue: no broker takes messages of {route.topic}",
+            )
+        if route.by_priority:
+            queues = queues_of_priority(queues, priority)
+        if message_group:
+            return queue_of_group(message_group, queues)
+        if self._availability.any_avoided or route.electing:
+            is_avoided, electing = self._availability.is_avoided, route.electing
+            queues = [
+                queue
+                for queue in queues
+                if queue.broker_name not in electing and not is_avoided(queue.broker_name)
+            ] or queues
+        return self._round_robin.next(route.topic, queues)
+
+    async def send(
+        self, messages: Sequence[tuple[BrokerQueue, Message]]
+    ) -> list[SendOutcome | Exception]:
+        """Return the outcome of each message: the broker's answer, or the failure."""
+        if self._availability.any_away:
+            for broker_name in {queue.broker_name for queue, _ in messages}:
+                await self._calls.wait_until_back(broker_name)
+        # Queue all before awaiting the first, so that they keep their order and share a batch.
+        send = self._batches.send
+        futures = [send(queue.broker_name, message) for queue, message in messages]
+        outcomes: list[SendOutcome | Exception] = []
+        failed = 0
+        try:
+            for (queue, _), future in zip(messages, futures, strict=True):
+                try:
+                    outcomes.append(await future)
+                except Exception as error:
+                    outcomes.append(_client_error(error, queue.broker_name))
+                    failed += 1
+        finally:  # if the caller was cancelled, the rest need not be sent
+            for future in futures[len(outcomes) :]:
+                future.cancel()
+        self._counts.sent += len(outcomes) - failed
+        return outcomes
+
+
+def _client_error(failure: Exception, broker_name: str) -> Exception:
+    """Return the failure as the client gets it.
+
+    A broker that is missing from the name servers' tables is reported as unavailable, like one that
+    does not answer. This proxy chose it, and no other broker may accept the message.
+    """
+    if not isinstance(failure, MqError) or failure.code is not Code.BROKER_NOT_EXIST:
+        return failure
+    return MqError(
+        Code.BROKER_UNREACHABLE,
+        f"broker {broker_name}, which has the message group or lite topic, is away: try again",
+    )
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

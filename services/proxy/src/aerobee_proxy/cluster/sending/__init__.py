@@ -1,1 +1,0 @@
-"""Sending: message queues and their choice. Independent of the public protocol."""

@@ -1,1 +1,0 @@
-"""RPCs of every client: routes, heartbeats, telemetry."""

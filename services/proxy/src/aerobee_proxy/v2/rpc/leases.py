@@ -1,0 +1,148 @@
+"""RPCs that settle or change a lease. The result is durable before the answer.
+
+AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aerobee.broker.v1.message_pb2 import Failure
+from apache.rocketmq.v2.definition_pb2 import ClientType, Code
+from apache.rocketmq.v2.service_pb2 import (
+    AckMessageRequest,
+    AckMessageResponse,
+    AckMessageResultEntry,
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+    ForwardMessageToDeadLetterQueueRequest,
+    ForwardMessageToDeadLetterQueueResponse,
+)
+
+from aerobee_proxy.cluster.group_configs import GroupConfigCache
+from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
+from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.resources import group_name, topic_name
+from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.status import Refused, overall, status, status_for
+from aerobee_proxy.v2.validation import change_duration_ms
+from aerobee_wire.handles.leases import handle_of
+from aerobee_wire.handles.receipt_handle import encode
+
+_DONE = AckMessageResultEntry(status=status())
+
+
+async def ack_message(
+    acknowledgements: Acknowledgements, request: AckMessageRequest, caller: Caller
+) -> AckMessageResponse:
+    """AckMessage: a consumer acknowledges messages.
+
+    The acknowledgements are durable before the answer.
+
+    Codes of the response and of each entry: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
+    INVALID_RECEIPT_HANDLE, MULTIPLE_RESULTS, PROXY_TIMEOUT.
+    """
+
+    topic, group = topic_name(request.topic), group_name(request.group)
+    handles = [entry.receipt_handle for entry in request.entries]
+    failures = await acknowledgements.acknowledge(handles, topic, group)
+    return _response(request, handles, failures)
+
+
+def _response(
+    request: AckMessageRequest, handles: Sequence[str], failures: Mapping[int, Exception]
+) -> AckMessageResponse:
+    failed = {index: status_for("ack_message", error) for index, error in failures.items()}
+    outcomes = [*failed.values()]
+    if len(outcomes) < len(handles):
+        outcomes.append(_DONE.status)
+    response = AckMessageResponse(status=overall(outcomes), entries=[_DONE] * len(handles))
+    for asked, answered, handle in zip(request.entries, response.entries, handles, strict=True):
+        answered.message_id = asked.message_id
+        answered.receipt_handle = handle
+    for index, failure in failed.items():
+        response.entries[index].status.CopyFrom(failure)
+    return response
+
+
+async def change_invisible_duration(
+    acknowledgements: Acknowledgements,
+    group_configs: GroupConfigCache,
+    options: ProxyOptions,
+    request: ChangeInvisibleDurationRequest,
+    caller: Caller,
+) -> ChangeInvisibleDurationResponse:
+    """ChangeInvisibleDuration: a message becomes visible later, or sooner, than its lease said.
+
+    Push consumers also use it to give a message back. Then the message is not redelivered sooner
+    than the retry policy of its group says. The reason is that one SDK asks for no delay,
+    regardless of its settings.
+
+    The lease stays the same: the receipt handle that came with the message stays valid beside the
+    new one.
+
+    Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE,
+    PROXY_TIMEOUT.
+    """
+
+    topic, group = topic_name(request.topic), group_name(request.group)
+    duration_ms = change_duration_ms(request.invisible_duration, options)
+    handle = handle_of(request.receipt_handle, topic, group)
+    if not request.suspend and _is_push_consumer(caller):
+        policy = await group_configs.policy(group)
+        duration_ms = max(duration_ms, policy.retry_delay_ms(handle.delivery_attempt))
+    result = await acknowledgements.change_invisible_duration(
+        handle, duration_ms, counted=not request.suspend
+    )
+    changed = handle._replace(
+        pop_time_ms=result.pop_time_ms,
+        invisible_duration_ms=result.invisible_duration_ms,
+    )
+    return ChangeInvisibleDurationResponse(status=status(), receipt_handle=encode(changed))
+
+
+def _is_push_consumer(caller: Caller) -> bool:
+    settings = caller.session.settings
+    return settings is not None and settings.client_type == ClientType.PUSH_CONSUMER
+
+
+FORWARDED_BY_CLIENT = "ForwardedByClient"
+
+
+async def forward_to_dead_letter_queue(
+    acknowledgements: Acknowledgements,
+    lease_renewal: LeaseRenewal,
+    request: ForwardMessageToDeadLetterQueueRequest,
+    caller: Caller,
+) -> ForwardMessageToDeadLetterQueueResponse:
+    """ForwardMessageToDeadLetterQueue: a FIFO consumer gives up a message for the next one.
+
+    The C++ SDK does not send a receipt handle. Its message is found by the message id among the
+    leases that this proxy renews for the client.
+
+    Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, INVALID_RECEIPT_HANDLE, MESSAGE_NOT_FOUND,
+    PROXY_TIMEOUT.
+    """
+
+    topic, group = topic_name(request.topic), group_name(request.group)
+    if request.receipt_handle:
+        handle = handle_of(request.receipt_handle, topic, group)
+    else:
+        found = lease_renewal.find(
+            caller.client_id, topic, group, request.message_id, caller.session.user
+        )
+        if found is None:
+            raise Refused(
+                Code.INVALID_RECEIPT_HANDLE,
+                f"the request has no receipt handle, and message {request.message_id[:64]!r} is "
+                "not among those that this client got from here and holds",
+            )
+        handle = found
+    failure = Failure(
+        reason=FORWARDED_BY_CLIENT,
+        description=f"client {caller.client_id} gave it up after delivery attempt "
+        f"{request.delivery_attempt}",
+    )
+    await acknowledgements.dead_letter(handle, failure)
+    return ForwardMessageToDeadLetterQueueResponse(status=status())

@@ -1,0 +1,353 @@
+"""Validate requests, rule by rule, before a broker is asked. Pure.
+
+Each function returns the value of a field that the rest of the proxy needs. If the field is
+invalid, it raises Refused with the code that the StatusCode table of the public protocol has for
+that RPC and field.
+
+Stricter than RocketMQ's proxy: a receipt handle must belong to the topic and the group of its
+request. Names that brokers use inside stored messages cannot be user properties. More lenient: a
+long poll with little time left is shortened instead of refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from apache.rocketmq.v2.definition_pb2 import (
+    Code,
+    FilterExpression,
+    FilterType,
+    Message,
+    SystemProperties,
+)
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.resources import topic_name
+from aerobee_proxy.v2.status import Refused
+from aerobee_wire import properties, tags
+from aerobee_wire.handles import recall_handle, transaction_id
+from aerobee_wire.handles.recall_handle import RecallHandle
+from aerobee_wire.handles.transaction_id import TransactionId
+from aerobee_wire.status import MqError
+
+_MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers accept
+
+
+def milliseconds(value: Duration | Timestamp) -> int:
+    """Return a duration, or the time since the epoch, in milliseconds.
+
+    Rounded down, and limited to 18 digits.
+    """
+    found = value.seconds * 1_000 + value.nanos // 1_000_000
+    if -_MAX_MS <= found <= _MAX_MS:
+        return found
+    return _MAX_MS if found > 0 else -_MAX_MS
+
+
+def delivery_ms(delivery: Timestamp) -> int:
+    """Return the first whole millisecond since the epoch that is not before `delivery`."""
+    return milliseconds(delivery) + (delivery.nanos % 1_000_000 > 0)
+
+
+CLIENT_ID_KEY = "x-mq-client-id"
+MAX_CLIENT_ID = 512
+
+MAX_CLIENT_PROPERTIES = 32
+MAX_CLIENT_PROPERTY_VALUE = 256
+MAX_CLIENT_PROPERTIES_BYTES = 4_096
+CLIENT_PROPERTY_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+RESERVED_CLIENT_PREFIX = "rocketmq."
+
+
+def client_id(metadata: Mapping[str, str]) -> str:
+    name = metadata.get(CLIENT_ID_KEY, "")
+    if not name.strip():
+        raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata lacks {CLIENT_ID_KEY}")
+    if len(name) > MAX_CLIENT_ID:
+        raise Refused(
+            Code.CLIENT_ID_REQUIRED,
+            f"{CLIENT_ID_KEY} has {len(name)} characters: use at most {MAX_CLIENT_ID}",
+        )
+    return name
+
+
+def check_client_properties(pairs: Mapping[str, str]) -> None:
+    problem = None
+    if len(pairs) > MAX_CLIENT_PROPERTIES:
+        problem = f"are {len(pairs)}: send at most {MAX_CLIENT_PROPERTIES}"
+    elif (
+        sum(len(k.encode()) + len(v.encode()) for k, v in pairs.items())
+        > MAX_CLIENT_PROPERTIES_BYTES
+    ):
+        problem = f"have more than {MAX_CLIENT_PROPERTIES_BYTES} bytes together"
+    for key, value in pairs.items():
+        if not CLIENT_PROPERTY_KEY.fullmatch(key):
+            problem = (
+                f"have the key {key[:64]!r}: begin with a letter, at most 64 of A-Z a-z 0-9 _ . -"
+            )
+        elif key.startswith(RESERVED_CLIENT_PREFIX):
+            problem = f"have the key {key!r}: {RESERVED_CLIENT_PREFIX} is reserved"
+        elif len(value) > MAX_CLIENT_PROPERTY_VALUE:
+            problem = f"are too long under {key!r}: at most {MAX_CLIENT_PROPERTY_VALUE} characters"
+    if problem:
+        raise Refused(Code.INVALID_CLIENT_PROPERTIES, f"the client properties {problem}")
+
+
+# A long poll ends before the client's deadline, so that a busy proxy still answers in time. It ends
+# earlier by a tenth of the remaining time, within these limits.
+MIN_RESERVE_MS, MAX_RESERVE_MS = 500, 2_000
+
+
+def filter_of(expression: FilterExpression) -> tuple[str, str]:
+    """Return ("TAG" or "SQL92", expression).
+
+    A tag expression is parsed here. SQL92 is parsed by brokers only.
+    """
+    if expression.type == FilterType.SQL:
+        if not expression.expression.strip():
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL92 filter is empty")
+        return "SQL92", expression.expression
+    if expression.type not in (FilterType.TAG, FilterType.FILTER_TYPE_UNSPECIFIED):
+        raise Refused(
+            Code.ILLEGAL_FILTER_EXPRESSION, "the filter is of no known type: use TAG or SQL"
+        )
+    try:
+        tags.parse_expression(expression.expression)
+    except MqError as error:
+        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from None
+    return "TAG", expression.expression
+
+
+def receive_duration_ms(duration: Duration | None, auto_renew: bool, options: ProxyOptions) -> int:
+    """Return the invisible duration of messages to receive.
+
+    With `auto_renew`, it is the proxy's default.
+    """
+    if auto_renew:
+        return options.default_invisible_time_mills
+    low, high = options.min_invisible_time_mills_for_recv, options.max_invisible_time_mills
+    return _invisible_ms(duration or Duration(), low, high)
+
+
+def change_duration_ms(duration: Duration, options: ProxyOptions) -> int:
+    """Return a new invisible duration; 0 makes the message visible at once."""
+    return _invisible_ms(duration, 0, options.max_invisible_time_mills)
+
+
+def polling_ms(
+    requested: Duration | None,
+    remaining_s: float | None,
+    request_timeout_ms: int,
+    options: ProxyOptions,
+) -> int:
+    """Return how long to hold a long poll: as the client asks, but ending before its deadline.
+
+    `remaining_s` is the time until the deadline of the call. Two SDKs send only that deadline:
+    their poll ends half a request timeout before it.
+    """
+    longest = options.grpc_client_consumer_max_long_polling_timeout_millis
+    remaining = None if remaining_s is None else int(remaining_s * 1_000)
+    if requested is not None:
+        wanted = milliseconds(requested)
+        if wanted < 0:
+            raise Refused(Code.ILLEGAL_POLLING_TIME, "the long-polling timeout is below zero")
+    else:
+        wanted = longest if remaining is None else remaining - request_timeout_ms // 2
+    if remaining is not None:
+        reserve = max(MIN_RESERVE_MS, min(remaining // 10, MAX_RESERVE_MS))
+        wanted = min(wanted, remaining - min(reserve, remaining // 2))
+    return max(0, min(wanted, longest))
+
+
+def check_offset(offset: int) -> None:
+    if offset < 0:
+        raise Refused(Code.ILLEGAL_OFFSET, f"invalid queue offset {offset}: offsets start at 0")
+
+
+def _invisible_ms(duration: Duration, low: int, high: int) -> int:
+    asked = milliseconds(duration)
+    if low <= asked <= high:
+        return asked
+    # RocketMQ's proxy uses these words, and users of SDKs compare the text with them.
+    problem = f"small. min is {low}" if asked < low else f"large. max is {high}"
+    raise Refused(
+        Code.ILLEGAL_INVISIBLE_TIME,
+        f"the invisibleTime is too {problem} ms, and the request says {asked} ms",
+    )
+
+
+_LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
+
+
+def topic_of(messages: Sequence[Message]) -> str:
+    """Return the stored name of the topic of all messages."""
+    if not messages:
+        raise Refused(Code.MESSAGE_CORRUPTED, "the request holds no message")
+    first = messages[0].topic
+    if len(messages) > 1 and any(message.topic != first for message in messages):
+        raise Refused(Code.MESSAGE_CORRUPTED, "the messages have different topics: send them apart")
+    return topic_name(first)
+
+
+def check_message(message: Message, options: ProxyOptions, now_ms: int) -> None:
+    system = message.system_properties
+    check_message_id(system)
+    check_tag(system)
+    check_keys(system)
+    check_message_group(system, options)
+    check_body(message.body, options)
+    check_properties(message, options)
+    if system.lite_topic:
+        check_lite_topic(system.lite_topic, options)
+    if system.priority < 0:
+        raise Refused(Code.BAD_REQUEST, f"the priority is {system.priority}: the lowest is 0")
+    if system.HasField("delivery_timestamp"):
+        check_delivery_time(system.delivery_timestamp, options, now_ms)
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        check_recovery_duration(system.orphaned_transaction_recovery_duration, options)
+
+
+def check_message_id(system: SystemProperties) -> None:
+    found = system.message_id
+    if not found or found.isspace():
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id: the client makes one")
+    if properties.has_control(found):
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message id holds a control character")
+
+
+def check_tag(system: SystemProperties) -> None:
+    tag = system.tag
+    if tag and (tag.isspace() or "|" in tag or properties.has_control(tag)):
+        raise Refused(
+            Code.ILLEGAL_MESSAGE_TAG,
+            f"the tag {tag[:64]!r} is illegal: no blank tag, no | and no control characters",
+        )
+
+
+def check_keys(system: SystemProperties) -> None:
+    for key in system.keys:
+        if key and (key.isspace() or properties.has_control(key)):
+            raise Refused(
+                Code.ILLEGAL_MESSAGE_KEY,
+                f"the key {key[:64]!r} is illegal: no blank keys and no control characters",
+            )
+
+
+def check_message_group(system: SystemProperties, options: ProxyOptions) -> None:
+    group = system.message_group
+    if not group:
+        return
+    size, limit = len(group.encode()), options.max_message_group_size
+    if group.isspace() or properties.has_control(group):
+        raise Refused(
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"the message group {group[:64]!r} is illegal: it is blank or has control characters",
+        )
+    if 0 < limit <= size:
+        raise Refused(
+            Code.ILLEGAL_MESSAGE_GROUP,
+            f"the message group {group[:64]!r} has {size} bytes: it must be shorter than {limit}",
+        )
+
+
+def check_body(body: bytes, options: ProxyOptions) -> None:
+    if not body and options.enable_message_body_empty_check:
+        raise Refused(Code.MESSAGE_BODY_EMPTY, "the message has an empty body")
+    if 0 < options.max_message_size < len(body):
+        raise Refused(
+            Code.MESSAGE_BODY_TOO_LARGE,
+            f"the body has {len(body)} bytes: send at most {options.max_message_size}",
+        )
+
+
+def check_properties(message: Message, options: ProxyOptions) -> None:
+    """Check the user properties: their number, names and values.
+
+    Their size is checked together with tag and keys.
+    """
+    pairs = message.user_properties
+    if len(pairs) > options.user_property_max_num:
+        raise Refused(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"the message has {len(pairs)} properties: use at most {options.user_property_max_num}",
+        )
+    system = message.system_properties
+    size = len(system.tag.encode())
+    if system.keys:
+        size += _bytes_of(system.keys)
+    for name, value in pairs.items() if pairs else ():
+        try:
+            properties.check_user_property(name, value)
+        except MqError as error:
+            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, error.message) from None
+        size += _bytes_of((name, value))
+    if 0 < options.max_user_property_size < size:
+        raise Refused(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"properties, tag and keys have {size} bytes: use at most "
+            f"{options.max_user_property_size}",
+        )
+
+
+def check_delivery_time(delivery: Timestamp, options: ProxyOptions, now_ms: int) -> None:
+    """Check that the delivery time is not too far ahead.
+
+    A time in the past is allowed: the message is delivered at once.
+    """
+    if milliseconds(delivery) - now_ms > options.max_delay_time_mills:
+        raise Refused(
+            Code.ILLEGAL_DELIVERY_TIME,
+            f"the delivery time is more than {options.max_delay_time_mills} ms ahead",
+        )
+
+
+def check_recovery_duration(duration: Duration, options: ProxyOptions) -> None:
+    limit = options.max_transaction_recovery_second
+    if not 0 <= milliseconds(duration) <= limit * 1_000:
+        raise Refused(
+            Code.BAD_REQUEST, f"the recovery duration of a half message is 0 to {limit} s"
+        )
+
+
+def check_lite_topic(name: str, options: ProxyOptions) -> None:
+    size = len(name.encode())
+    if not _LITE_TOPIC.fullmatch(name) or size > options.max_lite_topic_size:
+        raise Refused(
+            Code.ILLEGAL_LITE_TOPIC,
+            f"invalid lite topic {name[:64]!r}: write 1 to {options.max_lite_topic_size} letters, "
+            "digits, _ or -",
+        )
+
+
+def transaction_of(text: str, topic: str) -> TransactionId:
+    """Decode a transaction id, which must belong to this topic."""
+    if not text.strip():
+        raise Refused(Code.INVALID_TRANSACTION_ID, "the request has no transaction id")
+    try:
+        transaction = transaction_id.decode(text)
+    except MqError as error:
+        raise Refused(Code.INVALID_TRANSACTION_ID, error.message) from None
+    if transaction.producer_group != topic:
+        raise Refused(
+            Code.INVALID_TRANSACTION_ID,
+            f"the transaction is of topic {transaction.producer_group}",
+        )
+    return transaction
+
+
+def recall_handle_of(text: str, topic: str) -> RecallHandle:
+    """Decode a recall handle, which must belong to this topic."""
+    try:
+        handle = recall_handle.decode(text)
+    except MqError as error:
+        raise Refused(Code.BAD_REQUEST, error.message) from None
+    if handle.topic != topic:
+        raise Refused(Code.BAD_REQUEST, f"the recall handle is of topic {handle.topic}")
+    return handle
+
+
+def _bytes_of(texts: Iterable[str]) -> int:
+    return sum(map(len, map(str.encode, texts)))
