@@ -7,7 +7,7 @@ at most 32,767 bytes (a signed short in the record).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aerobee_wire.status import Code, MqError
 
@@ -153,11 +153,19 @@ def check_sent(encoded: bytes) -> None:
 def check_sent_properties(properties: Mapping[str, str]) -> None:
     """Check properties by name, as `check_sent` does.
 
-    A message that was stored before, and is sent again, keeps its properties.
+    A message that was stored before, and is sent again, keeps its properties. Of several illegal
+    properties the error has the first one by name, because a map of a request has no order.
     """
     if not properties.keys().isdisjoint((REDRIVE_TIMES, RESENT_FROM)):
         return
-    for name, value in properties.items():
+    try:
+        _check_users(properties.items())
+    except MqError:
+        _check_users(sorted(properties.items()))
+
+
+def _check_users(pairs: Iterable[tuple[str, str]]) -> None:
+    for name, value in pairs:
         if name and name not in RESERVED:  # `decode` drops properties without a name
             check_user_property(name, value)
 

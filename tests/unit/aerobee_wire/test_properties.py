@@ -99,6 +99,13 @@ def test_property_of_printable_text_passes(name: str, value: str) -> None:
     properties.check_sent(properties.encode({"UNIQ_KEY": "1", name: value}))
 
 
+def test_of_several_illegal_properties_the_first_by_name_is_reported() -> None:
+    pairs = [("b", "\n"), ("a", "\n"), ("c", "\n")]
+    for given in (pairs, pairs[::-1]):
+        with raises_code(Code.MESSAGE_ILLEGAL, "'a'"):
+            properties.check_sent_properties(dict(given))
+
+
 @pytest.mark.parametrize(("name", "value"), REFUSED_BY_BROKERS)
 def test_encoded_property_that_a_user_may_not_set_is_refused(name: str, value: str) -> None:
     sent = {"UNIQ_KEY": "1", name: value}
