@@ -101,9 +101,9 @@ def test_property_of_printable_text_passes(name: str, value: str) -> None:
 
 def test_of_several_illegal_properties_the_first_by_name_is_reported() -> None:
     pairs = [("b", "\n"), ("a", "\n"), ("c", "\n")]
-    for given in (pairs, pairs[::-1]):
+    for ordered in (pairs, pairs[::-1]):
         with pytest.raises(MqError, match="'a'"):
-            properties.check_sent_properties(dict(given))
+            properties.check_sent_properties(dict(ordered))
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED_BY_BROKERS)
