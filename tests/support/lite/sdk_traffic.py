@@ -126,8 +126,12 @@ class LiteTraffic:
     def dead(self) -> Counter[tuple[str, str]]:
         """Lite topic and body of each dead letter."""
         found = Counter[tuple[str, str]]()
+        topic = f"%DLQ%{self.group}"
         with AdminClient(self._namesrv) as admin:
-            for queue in admin.topic_status(f"%DLQ%{self.group}"):
+            topics = admin.list_topics(include_derived=True)
+            if all(each.topic != topic for each in topics):  # its first dead letter creates it
+                return found
+            for queue in admin.topic_status(topic):
                 place, offset = (queue.topic, queue.broker_name, queue.queue_id), queue.min_offset
                 while offset < queue.max_offset:
                     part = admin.browse(*place, offset)

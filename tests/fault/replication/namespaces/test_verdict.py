@@ -154,7 +154,7 @@ def test_what_is_lost_is_told_beside_the_lag() -> None:
     behind = [{"at": at, "epoch": epoch, "behind_ms": ms} for at, epoch, ms in told]
     second = counted(dataclasses.replace(found, mode="ASYNC_MASTER", behind=behind))[1]
     assert (second.lost_s, second.behind_s) == (0.5, 0.7)
-    assert "of 0.5 s, 0.7 s told" in row("second", [second])
+    assert "of 0.5 s, 0.7 s reported" in row("second", [second])
 
 
 def test_logs_that_differ_are_a_problem() -> None:
