@@ -13,6 +13,7 @@ import signal
 import pytest
 from hypothesis import settings
 
+from support.processes import prepared
 from support.spark import class_archive
 
 settings.register_profile("untimed", deadline=None)
@@ -20,6 +21,7 @@ settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
+    prepared.enable()
     class_archive.share()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

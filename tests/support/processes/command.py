@@ -8,10 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Self
+
+from support.processes.prepared import ForkedProcess, fork
 
 COMMAND = (sys.executable, "-m", "aerobee_cli")
 RUN_TIMEOUT_S = 60.0
@@ -23,6 +27,11 @@ def aerobee(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end. Its stdin is no terminal."""
     env = {**os.environ, **({"NAMESRV_ADDR": namesrv} if namesrv else {})}
+    with tempfile.TemporaryFile() as given:
+        given.write(input_bytes or b"")
+        given.seek(0)
+        if (forked := fork("aerobee_cli", arguments, env, given.fileno())) is not None:
+            return _end_of(forked)
     done = subprocess.run(
         [*COMMAND, *arguments],
         input=input_bytes or b"",
@@ -34,6 +43,33 @@ def aerobee(
     return subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
+
+
+def _end_of(process: ForkedProcess) -> subprocess.CompletedProcess[str]:
+    with ThreadPoolExecutor(1) as reader:
+        err = reader.submit(process.stderr.read)
+        with process.stdout, process.stderr:
+            try:
+                with _killed_after(process, RUN_TIMEOUT_S):
+                    out = process.stdout.read()
+                    shown = err.result()
+                code = process.wait(RUN_TIMEOUT_S)
+            finally:
+                process.kill()
+    return subprocess.CompletedProcess(process.args, code, out.decode(), shown.decode())
+
+
+@contextlib.contextmanager
+def _killed_after(process: ForkedProcess, seconds: float) -> Iterator[None]:
+    """Raises TimeoutExpired if it takes longer than this."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if process.poll() == -signal.SIGKILL:
+        raise subprocess.TimeoutExpired(process.args, seconds)
 
 
 def aerobee_json(*arguments: str, namesrv: str) -> Any:

@@ -20,6 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Self
 
+from support.processes.prepared import ForkedProcess, fork
+
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
 SMALL_LOG = "--set=mappedFileSizeCommitLog=67108864"
@@ -69,7 +71,7 @@ class ServiceProcess:
         self._prefix = prefix
         self.ready: dict[str, Any] = {}
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._readers: list[threading.Thread] = []
         self._pipes: list[_Pipe] = []  # stdout and stderr, while they are open
         self._changed = threading.Condition()
@@ -148,11 +150,12 @@ class ServiceProcess:
         self._keep_port()
         return self.address
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> subprocess.Popen[bytes] | ForkedProcess:
         """Starts it and waits for nothing: for a start that is meant to fail (`wait`)."""
         assert self._process is None, "already started"
         self.ready = {}
-        self._process = subprocess.Popen(
+        forked = None if self._prefix else fork(self.module, self.arguments, self._env)
+        self._process = forked or subprocess.Popen(
             [*self._prefix, sys.executable, "-m", self.module, *self.arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

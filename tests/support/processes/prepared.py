@@ -1,0 +1,223 @@
+"""A Python that has imported what the services and the command import, and forks for each of them.
+
+A service then starts in a tenth of the processor time: the suite starts more than a thousand. What
+runs is `python -m MODULE ARGUMENT…` in each other respect. It is for tests only: memory, start time
+and the like are measured by `python -m` itself.
+
+The parent sends a request over a socket, with the descriptors of the child, and gets the pid. This
+module is the program of that Python, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from io import FileIO
+from typing import IO
+
+SERVICES = ("aerobee_namesrv.app", "aerobee_broker.app", "aerobee_proxy.app")
+CLIENTS = ("aerobee_client.producer", "aerobee_client.push_consumer", "aerobee_client.admin.client")
+COMMANDS = "aerobee_cli.commands"  # all modules of it
+# A process with another value of these is made by `python -m`.
+OF_THE_INTERPRETER = ("LD_", "PYTHON", "GRPC_", "MALLOC_", "GLIBC_")
+REQUEST_BYTES = 1 << 18
+_EXIT_CODE = struct.Struct("=i")
+
+
+class ForkedProcess:
+    """What `subprocess.Popen` is of a process that was executed."""
+
+    def __init__(self, pid: int, args: Sequence[str], exit_code: int, out: int, err: int) -> None:
+        self.pid = pid
+        self.args = list(args)
+        self.stdout: IO[bytes] = FileIO(out)
+        self.stderr: IO[bytes] = FileIO(err)
+        self.returncode: int | None = None
+        self._exit_code = exit_code
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            poll = select.poll()
+            poll.register(self._exit_code, select.POLLIN)
+            if not poll.poll(None if timeout is None else timeout * 1_000):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            data = os.read(self._exit_code, _EXIT_CODE.size)
+            os.close(self._exit_code)
+            assert data, "the Python that forks is gone"
+            [self.returncode] = _EXIT_CODE.unpack(data)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class _Server:
+    """The Python that forks, as its parent knows it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(other.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                env=_kept(os.environ),
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def fork(
+        self, module: str, arguments: Sequence[str], env: Mapping[str, str], stdin: int
+    ) -> ForkedProcess:
+        request = {"module": module, "arguments": list(arguments), "env": dict(env)}
+        data = json.dumps({**request, "folder": os.getcwd()}).encode()  # noqa: PTH109
+        out, err, code = os.pipe(), os.pipe(), os.pipe()
+        theirs = (out[1], err[1], code[1])
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [data], [stdin, *theirs])
+                pid = int(self._socket.recv(64))
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        return ForkedProcess(pid, [module, *arguments], code[0], out[0], err[0])
+
+
+def _kept(env: Mapping[str, str]) -> dict[str, str]:
+    return {**env, "PYTHONUNBUFFERED": "1"}
+
+
+def _interpreter(env: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in env.items() if key.startswith(OF_THE_INTERPRETER)}
+
+
+_server: _Server | None = None
+_is_enabled = False
+
+
+def enable() -> None:
+    """Fork processes of services from now on, in this process."""
+    global _is_enabled  # noqa: PLW0603
+    _is_enabled = True
+
+
+def fork(
+    module: str, arguments: Sequence[str], env: Mapping[str, str], stdin: int | None = None
+) -> ForkedProcess | None:
+    """`python -m MODULE ARGUMENT…`; None where it must be executed. `stdin`: a descriptor."""
+    global _server  # noqa: PLW0603
+    if not _is_enabled or _interpreter(_kept(env)) != _interpreter(_kept(os.environ)):
+        return None
+    if _server is None:
+        _server = _Server()
+    if stdin is not None:
+        return _server.fork(module, arguments, env, stdin)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        return _server.fork(module, arguments, env, nothing.fileno())
+
+
+# ---- the program ----
+
+
+def _serve(control: socket.socket) -> dict[str, object] | None:
+    """Forks for each request. Returns the request in each child, and None when the parent ends."""
+    codes: dict[int, int] = {}  # pid → where its exit code goes
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which ends this
+    while True:
+        ready, _, _ = select.select([control.fileno(), reader], [], [])
+        if reader in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(reader, 4_096)
+            _reap(codes)
+        if control.fileno() not in ready:
+            continue
+        data, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
+        if not data:
+            return None
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number, descriptor in enumerate(descriptors[:3]):
+                os.dup2(descriptor, number)
+            os.closerange(3, 1_024)
+            request: dict[str, object] = json.loads(data)
+            return request
+        *inherited, code = descriptors
+        for descriptor in inherited:
+            os.close(descriptor)
+        codes[pid] = code
+        control.send(str(pid).encode())
+
+
+def _reap(codes: dict[int, int]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        code = codes.pop(pid)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(code, _EXIT_CODE.pack(os.waitstatus_to_exitcode(status)))
+        os.close(code)
+
+
+def _main() -> None:
+    import gc
+    import importlib
+    import pkgutil
+    import runpy
+
+    commands = importlib.import_module(COMMANDS)
+    found = pkgutil.iter_modules(commands.__path__, f"{COMMANDS}.")
+    for name in (*SERVICES, *CLIENTS, *(module.name for module in found)):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    request = _serve(control)
+    if request is None:
+        return
+    control.detach()
+    module, arguments = str(request["module"]), request["arguments"]
+    os.environ.clear()
+    os.environ.update(request["env"])  # type: ignore[call-overload]
+    os.chdir(str(request["folder"]))
+    sys.path.insert(0, str(request["folder"]))
+    sys.argv = [module, *arguments]  # type: ignore[misc]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()
