@@ -360,12 +360,12 @@ class AsyncPullConsumer(Replier):
 
     async def _lendings(self) -> AsyncGenerator[Lent, None]:
         """Yield all available messages at once, as an iteration, for the plain class."""
-        while True:
-            reader = await self._joined()
-            lent = await reader.unread.lend(None)
-            if lent is None:
-                return
+        reader = await self._joined()
+        while (lent := await reader.unread.lend(None)) is not None:
             yield lent
+            if self._reader is None:  # closed meanwhile
+                return
+            reader = await self._joined()
 
     async def _lendings_to_end(self, timeout: timedelta) -> AsyncGenerator[Lent, None]:
         """Yield all available messages at once, as `read_to_end`, for the plain class."""
