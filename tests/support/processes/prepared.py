@@ -43,19 +43,25 @@ class ForkedProcess:
         self.stdout: IO[bytes] = FileIO(out)
         self.stderr: IO[bytes] = FileIO(err)
         self.returncode: int | None = None
-        self._exit_code = exit_code
+        self._exit_code: IO[bytes] = FileIO(exit_code)
+        self._waiting = threading.Lock()  # of threads: only one may read and close
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            poll = select.poll()
-            poll.register(self._exit_code, select.POLLIN)
-            if not poll.poll(None if timeout is None else timeout * 1_000):
-                raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            data = os.read(self._exit_code, _EXIT_CODE.size)
-            os.close(self._exit_code)
-            assert data, "the Python that forks is gone"
-            [self.returncode] = _EXIT_CODE.unpack(data)
-        return self.returncode
+        if not self._waiting.acquire(timeout=-1 if timeout is None else timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        try:
+            if self.returncode is None:
+                poll = select.poll()
+                poll.register(self._exit_code, select.POLLIN)
+                if not poll.poll(None if timeout is None else timeout * 1_000):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                data = self._exit_code.read(_EXIT_CODE.size)
+                self._exit_code.close()
+                assert data, "the Python that forks is gone"
+                [self.returncode] = _EXIT_CODE.unpack(data)
+            return self.returncode
+        finally:
+            self._waiting.release()
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -64,7 +70,8 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # its exit code is on its way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
