@@ -17,19 +17,17 @@ from prometheus_client import CollectorRegistry
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.identity import Identity, advertised_host, free_port, store_ip
 from aerobee_broker.cluster.peers import Peers
-from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
-from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.metrics import BrokerMetrics
-from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.replication.wiring import ReplicaProcess, refuse_replica
 from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.format import THIS_BUILD, FormatFile
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_broker.wiring.store import open_store
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
@@ -39,7 +37,6 @@ from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
-from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.in_flight import (
     RETRY_AFTER_MS,
     InFlightCollector,
@@ -112,17 +109,8 @@ class BrokerApp(App):
         await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
 
         tables = Tables(environment)
-        permission = BrokerPermission(options.broker_permission, tables.drain)
-        twins = Twins(
-            identity,
-            self._clock.real,
-            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
-            self._fail,
-        )
-        registration = Registration(
-            options.namesrvs,
-            lambda namesrv: self._link(namesrv, identity, tables, permission, twins),
-        )
+        name_servers = NameServerRegistration(environment, identity, self._fail)
+        registration = name_servers.make(identity.broker_id, tables)
         broker = Broker(
             environment,
             store,
@@ -157,7 +145,7 @@ class BrokerApp(App):
             Step(stop=reader.close),
             BackgroundTask("scrub", scrubbing.run),
             metrics,
-            Step(stop=twins.close),
+            Step(stop=name_servers.close),
         )
         with real_time():  # liveness runs on real time, also in tests with a simulated clock
             await self.lifecycle.start(registration)
@@ -231,28 +219,6 @@ class BrokerApp(App):
             start_timestamp_ms=self._clock.now_ms(),
             number=self.options.broker_id,
             process_id=f"{self._rng.getrandbits(64):016x}",
-        )
-
-    def _link(
-        self,
-        namesrv: str,
-        identity: Identity,
-        tables: Tables,
-        permission: BrokerPermission,
-        twins: Twins,
-    ) -> Link:
-        options = self.options
-        return Link(
-            namesrv,
-            Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server")),
-            identity,
-            tables.topics,
-            permission=permission.bits,
-            timing=Timing.of(
-                period_ms=options.register_name_server_period,
-                timeout_ms=options.register_broker_timeout_mills,
-            ),
-            twins=twins,
         )
 
 

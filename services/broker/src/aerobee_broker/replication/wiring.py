@@ -19,7 +19,6 @@ from aerobee.broker.v1 import (
 
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import unreachable
-from aerobee_broker.cluster.twins import Twins
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed, StoreOpenError
 from aerobee_broker.replication.election.coordinators.etcd import EtcdClient
@@ -38,7 +37,6 @@ from aerobee_broker.replication.log.status import ReplicaStatus
 from aerobee_broker.replication.role.integrity.log_repair import LogRepairs
 from aerobee_broker.replication.role.integrity.peer_log import read_ranges, readable_ranges
 from aerobee_broker.replication.role.master import SUCCESSION_S
-from aerobee_broker.replication.role.name_server_registration import NameServerRegistration
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_broker.replication.role.role_runner import RoleRunner
 from aerobee_broker.replication.rpc.replica import ReplicaCalls, ReplicaRpcs
@@ -46,6 +44,7 @@ from aerobee_broker.scrubbing import Scrubbing
 from aerobee_broker.store.damage import DamagedRange
 from aerobee_broker.store.ship import Chunk
 from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.caller import Caller
@@ -87,14 +86,8 @@ class ReplicaProcess:
         """Create the parts. `stop` ends the process because of an error."""
         self._environment = environment
         own = self._own = ReplicaStore(environment, identity.store_host)
-        twins = Twins(
-            identity,
-            environment.clock.real,
-            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
-            stop,
-        )
         self._name_servers = NameServerRegistration(
-            environment.options, identity, lambda: own.replica.store_id, twins
+            environment, identity, stop, lambda: own.replica.store_id
         )
         self._reader = reader
         self.roles: RoleRunner | None = None

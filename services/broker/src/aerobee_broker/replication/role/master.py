@@ -24,11 +24,11 @@ from aerobee_broker.replication.identity import Replica
 from aerobee_broker.replication.in_sync.in_sync_set import InSyncRules, InSyncSet
 from aerobee_broker.replication.log.sender import CoordinatedSet, ReplicationSender
 from aerobee_broker.replication.log.status import MasterStatus, master_status
-from aerobee_broker.replication.role.name_server_registration import NameServerRegistration
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_broker.replication.role.snapshot_source import SnapshotSource
 from aerobee_broker.replication.rpc.stream import ReplicationRpcs
 from aerobee_broker.upkeep import periodic_work
+from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.lifecycle import Lifecycle, Step
 from aerobee_chassis.rpc.server import Server

@@ -11,10 +11,10 @@ from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import NotServed
 from aerobee_broker.replication.log.sender import CoordinatedSet
 from aerobee_broker.replication.role.master import MasterRole
-from aerobee_broker.replication.role.name_server_registration import NameServerRegistration
 from aerobee_broker.replication.role.preparation import ReopenStore
 from aerobee_broker.replication.role.replica_store import ReplicaStore
 from aerobee_broker.replication.role.slave import FindMaster, SlaveRole
+from aerobee_broker.wiring.name_server_registration import NameServerRegistration
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.switch import Switch

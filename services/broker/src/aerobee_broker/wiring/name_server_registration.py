@@ -1,7 +1,7 @@
-"""Register a replica with the name servers, with one registration for each role.
+"""Register a broker with the name servers.
 
-The new role is registered before the old registration ends, so that the broker never disappears
-from routes.
+A replica has one registration for each role. The new role is registered before the old registration
+ends, so that the broker never disappears from routes.
 """
 
 from __future__ import annotations
@@ -12,39 +12,53 @@ from dataclasses import replace
 from aerobee_broker.cluster.identity import Identity
 from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
 from aerobee_broker.cluster.twins import Twins
-from aerobee_broker.config import BrokerOptions
 from aerobee_broker.registry.broker_permission import BrokerPermission
+from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.clock import real_time
 from aerobee_chassis.rpc.caller import Caller
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 
 
 class NameServerRegistration:
     """Own the current registration of this process.
 
-    `identity` is that of this broker; `broker_id` in it depends on the role.
+    `identity` is that of this broker; `broker_id` in it depends on the role of a replica.
     """
 
     def __init__(
         self,
-        options: BrokerOptions,
+        environment: Environment,
         identity: Identity,
-        store_id: Callable[[], str],
-        twins: Twins,
+        stop: Callable[[MqError], None],
+        store_id: Callable[[], str] = lambda: "",
     ) -> None:
-        """Create it without a registration. `store_id` is called after the store is open."""
+        """Create it without a registration.
+
+        `stop` ends the process if another one has its number. `store_id` is called after the store
+        is open.
+        """
         self.identity = identity
-        self._options = options
+        self._options = environment.options
         self._store_id = store_id
-        self._twins = twins
+        self._twins = Twins(
+            identity,
+            environment.clock.real,
+            Caller(unreachable(Code.BROKER_UNREACHABLE, "broker")),
+            stop,
+        )
         self._registration: Registration | None = None
 
     def as_broker(self, broker_id: int) -> Identity:
         return replace(self.identity, broker_id=broker_id, store_id=self._store_id())
 
-    def make(self, broker_id: int, tables: Tables, epoch: Callable[[], int]) -> Registration:
-        """Return a registration under this broker id, for `switch`."""
+    def make(
+        self, broker_id: int, tables: Tables, epoch: Callable[[], int] = lambda: 0
+    ) -> Registration:
+        """Return a registration under this broker id.
+
+        It is passed to `switch`, or started and stopped by a process that never has another role.
+        """
         options, identity = self._options, self.as_broker(broker_id)
         permission = BrokerPermission(options.broker_permission, tables.drain)
 
