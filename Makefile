@@ -70,7 +70,7 @@ demo-failover: $(SPARK) ## the same on three brokers, whose master is killed in 
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 	@exec $(BIN)/aerobee up $(ARGS)
 
-# The tests start hundreds of processes, and each would compile every module anew where the environment keeps no bytecode.
+# The tests start hundreds of processes. Without stored bytecode each of them would compile all modules again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 build/spark.jsa: tests/support/spark/class_archive.py $(SPARK) | java

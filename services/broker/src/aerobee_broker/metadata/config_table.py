@@ -105,17 +105,7 @@ class ConfigTable(JournalledTable, Generic[C]):
         *,
         anew: bool,
     ) -> None:
-        configs = self._parsed(put)
-        self._taken(version)
-        if anew:
-            self._configs.clear()
-            self._rows_replaced()
-        for name in removed:
-            self._configs.pop(name, None)
-            self._row_changed(name)
-        for name, config in configs.items():
-            self._configs[name] = config
-            self._row_changed(name)
+        self._take(self._configs, self._parsed(put), removed, version, anew=anew)
 
 
 def updated(known: D, given: D, named: Collection[str], *, fixed: Collection[str]) -> D:

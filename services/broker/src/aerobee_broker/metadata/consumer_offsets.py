@@ -131,16 +131,7 @@ class ConsumerOffsets(JournalledTable):
     ) -> None:
         rows = {_key_of(name): _row_of(queues) for name, queues in put.items()}
         gone = [_key_of(name) for name in removed]
-        self._taken(version)
-        if anew:
-            self._offsets.clear()
-            self._rows_replaced()
-        for key in gone:
-            self._offsets.pop(key, None)
-            self._row_changed(key)
-        for key, row in rows.items():
-            self._offsets[key] = row
-            self._row_changed(key)
+        self._take(self._offsets, rows, gone, version, anew=anew)
 
     def _remove(self, keys: list[tuple[str, str]]) -> None:
         if keys:

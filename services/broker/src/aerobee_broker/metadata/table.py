@@ -147,9 +147,27 @@ class JournalledTable(Table):
         Raises KeyError, TypeError or ValueError; then the table is unchanged.
         """
 
-    def _taken(self, version: DataVersion) -> None:
+    def _take(
+        self,
+        rows: dict[Any, Any],
+        put: Mapping[Any, Any],
+        removed: Iterable[Any],
+        version: DataVersion,
+        *,
+        anew: bool,
+    ) -> None:
+        """Apply parsed rows of another replica to `rows`, like `take_rows`."""
         self.revision += 1
         self.version = version
+        if anew:
+            rows.clear()
+            self._rows_replaced()
+        for key in removed:
+            rows.pop(key, None)
+            self._row_changed(key)
+        for key, row in put.items():
+            rows[key] = row
+            self._row_changed(key)
 
     def _row_changed(self, key: Any) -> None:
         """Record that the row changes at the present revision.
