@@ -27,7 +27,7 @@ help: ## list the verbs
 
 install: $(STAMP) ## make .venv for services, client and command; instant when nothing changed
 
-# An environment that another Python made is never used in silence for the one that was named.
+# If another Python made the environment than the one that was named, this is an error.
 ifneq ($(origin PYTHON),file)
 ifneq ($(wildcard $(BIN)/python),)
 $(STAMP): | same-python
@@ -77,7 +77,7 @@ build/spark.jsa: tests/support/spark/class_archive.py $(SPARK) | java
 	@echo "archiving the classes of Spark, with which each of the suite's sessions starts faster"
 	@mkdir -p $(@D); PYTHONPATH=tests $(BIN)/python -m support.spark.class_archive $@ 2>$@.log || { cat $@.log >&2; exit 1; }
 
-# No Java, no SDK, no engine: a test of these takes no more than the package that it is about.
+# These tests need no Java, SDK or engine.
 UNIT := $(if $(filter command,$(PKG)),tests/unit/aerobee_cli,$(if $(PKG),tests/unit/aerobee_$(PKG),tests/unit --ignore=tests/unit/aerobee_spark))
 unit: $(if $(filter spark,$(PKG)),$(SPARK),$(STAMP)) ## unit tests alone; PKG=broker (client, command, proxy, …) for one package
 	@exec $(PYTEST) -n 2 --dist loadfile $(UNIT) $(ARGS)
@@ -100,7 +100,7 @@ JOBS ?= 3
 test: will-skip $(SPARK) java build/spark.jsa $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# What ARGS selects is a part, and says nothing about the rest.
+# With ARGS only a part runs, so the table is not written.
 conformance: $(SPARK) java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
 	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(PYTEST) -n $(JOBS) --dist loadfile \
 	  tests/conformance/test_sdk*.py --every-sdk $(ARGS)
@@ -114,7 +114,7 @@ bench: $(SPARK) ## benchmarks: a table, and build/bench.json
 fault: $(SPARK) $(OFFICIAL_SDKS) ## the long fault campaign
 	@exec $(PYTEST) tests/fault --campaign $(ARGS)
 
-# Every version of Spark beside the one of the lock has an environment's worth of it in build/, and so has the S3 server.
+# Each version of Spark that is not in the lock is installed in a folder of build/, and so is the S3 server.
 SPARK_VERSIONS := $(patsubst tests/cluster/pyspark-%.in,%,$(wildcard tests/cluster/pyspark-*.in))
 build/%/.installed: tests/cluster/%.lock $(SPARK)
 	@echo "installing $* into $(@D); the first time this downloads about $(if $(filter pyspark-%,$*),450,30) MB"
@@ -128,7 +128,7 @@ cluster: $(SPARK) java build/moto/.installed $(SPARK_VERSIONS:%=build/pyspark-%/
 	  tests/integration/spark/test_source.py tests/integration/spark/test_stream.py \
 	  tests/integration/spark/test_cluster.py tests/integration/spark/sink $(ARGS);)
 
-# What builds the site is no part of what is installed for anything else, and reads the sources without importing them.
+# The tools for the site have an environment of their own. They read the sources without importing them.
 build/docs/.installed: docs/requirements.lock
 	@echo "installing what builds the site into $(@D)/env; the first time this downloads about 40 MB"
 	@rm -rf $(@D)/env; $(PYTHON) -m venv $(@D)/env
@@ -147,8 +147,8 @@ check: $(SPARK) ## format, lint, types, imports, generated code, prose; changes 
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python docs/prose.py
 
-# A throwaway resolver, so that what resolves is not among what is resolved. The locks of the images are
-# parts of the first; the official SDKs have locks of their own. Hosts of the index stay out of all of them.
+# The resolver has a temporary environment, so that it is not among the packages that it resolves. The locks of the
+# images are parts of the first lock. The official SDKs have their own locks. No lock names a host of the index.
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock: ## resolve requirements.in again into requirements.lock, and deploy/*.lock, docs/*.lock, …
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
