@@ -301,14 +301,15 @@ class AsyncPullConsumer(Replier):
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Return an iterator over messages until the consumer is closed. Each step is a poll."""
-        return self
+        return self._messages()
 
-    async def __anext__(self) -> ReceivedMessage:
+    async def _messages(self) -> AsyncGenerator[ReceivedMessage, None]:
         reader = await self._joined()
-        messages = await reader.unread.poll(1, None)
-        if not messages:
-            raise StopAsyncIteration
-        return messages[0]
+        while messages := await reader.unread.poll(1, None):
+            yield messages[0]
+            if self._reader is None:  # closed meanwhile
+                return
+            reader = await self._joined()
 
     async def read_to_end(
         self, timeout: timedelta = READ_TIMEOUT
@@ -629,14 +630,17 @@ class PullConsumer(StartedFacade[AsyncPullConsumer]):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield messages until the consumer is closed. Each step is a poll."""
-        return self._taken(self._client._lendings())
+        return self._taken(self._client._lendings(), until_closed=True)
 
     @like(AsyncPullConsumer.read_to_end)
     def read_to_end(self, timeout: timedelta = READ_TIMEOUT) -> Iterator[ReceivedMessage]:
         return self._taken(self._client._lendings_to_end(timeout))
 
-    def _taken(self, lendings: AsyncIterator[Lent]) -> Iterator[ReceivedMessage]:
-        for lent in self._iterate(lendings, partial(_take_back, self._client)):
+    def _taken(
+        self, lendings: AsyncIterator[Lent], *, until_closed: bool = False
+    ) -> Iterator[ReceivedMessage]:
+        take_back = partial(_take_back, self._client)
+        for lent in self._iterate(lendings, take_back, until_closed=until_closed):
             since_s = time.monotonic()
             while (message := self._take(lent)) is not None:
                 yield message

@@ -184,7 +184,7 @@ async def main():
 
             uses = {
                 "poll": pulling.poll,
-                "anext": pulling.__anext__,
+                "anext": lambda: anext(aiter(pulling)),
                 "read_to_end": lambda: anext(pulling.read_to_end()),
                 "seek": lambda: pulling.seek(queue, 0),
                 "position": lambda: pulling.position(queue),

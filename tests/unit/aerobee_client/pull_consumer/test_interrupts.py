@@ -13,8 +13,10 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.pull_consumer import AsyncPullConsumer, PullConsumer
 from aerobee_client.runtime.facade import StartedFacade
+from aerobee_wire.status import Code
 from support.client.consumer_group import TOPIC, fill
 from support.client.memory.cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.codes import raises_code
 from support.interrupts import interrupted_at
 
 FILES = ("runtime/facade.py", "runtime/loop_thread.py", "/pull_consumer.py", "pulling/unread.py")
@@ -51,6 +53,16 @@ def loop(reader: PlainReader, got: list[ReceivedMessage]) -> None:
         left -= 1
         if not left:
             break
+
+
+def test_a_loop_that_closes_its_reader_ends(reader: PlainReader) -> None:
+    seen = 0
+    for _ in reader:
+        seen += 1
+        reader.close()
+    assert 0 < seen <= COUNT
+    with raises_code(Code.ILLEGAL_OPERATION):
+        next(iter(reader))
 
 
 @pytest.mark.parametrize("read", [poll, loop])

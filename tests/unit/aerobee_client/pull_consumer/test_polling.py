@@ -136,6 +136,18 @@ async def test_an_iteration_ends_when_the_consumer_is_closed(
     await reading
 
 
+async def test_a_loop_that_closes_its_consumer_ends(broker: MemoryBroker, join: Join) -> None:
+    fill(broker, 5)
+    consumer = await join()
+    seen = 0
+    async for _ in consumer:
+        seen += 1
+        await consumer.close()
+    assert seen == 1
+    with raises_code(Code.ILLEGAL_OPERATION):
+        await anext(aiter(consumer))
+
+
 async def test_a_waiting_poll_fails_when_the_consumer_is_closed(join: Join) -> None:
     consumer = await join()
     waiting = asyncio.create_task(consumer.poll())

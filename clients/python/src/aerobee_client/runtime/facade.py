@@ -22,6 +22,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.runtime.loop_thread import LoopThread
+from aerobee_wire.status import MqError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,11 +86,16 @@ class Facade(Generic[C]):
         self._close(self._client.close)
 
     def _iterate(
-        self, items: AsyncIterator[R], lost: Callable[[R | None], None] | None = None
+        self,
+        items: AsyncIterator[R],
+        lost: Callable[[R | None], None] | None = None,
+        *,
+        until_closed: bool = False,
     ) -> Iterator[R]:
         """Yield the items of the client, each when the caller asks for it.
 
-        `lost`: see `LoopThread.run`. None is passed at the end of `items`.
+        `lost`: see `LoopThread.run`. None is passed at the end of `items`. `until_closed`: if the
+        client is closed meanwhile, the iteration ends; otherwise it raises ILLEGAL_OPERATION.
         """
 
         async def step() -> R | None:
@@ -99,9 +105,13 @@ class Facade(Generic[C]):
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
 
+        until_closed = until_closed and self._loop.is_running()
         try:
             while (item := self._loop.run(step(), lost)) is not None:
                 yield item
+        except MqError:
+            if not until_closed or self._loop.is_running():
+                raise
         finally:
             if self._loop.is_running():
                 self._loop.run(end())
