@@ -6,6 +6,7 @@ import ast
 import functools
 import json
 import os
+import pkgutil
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -312,6 +313,17 @@ def test_the_reference_has_every_name_of_the_client_once() -> None:
         for package in (aerobee_client, aerobee_client.testing)
         for name in package.__all__
     )
+
+
+def test_each_entry_of_the_reference_exists() -> None:
+    entries = {
+        name
+        for page in (ROOT / "docs" / "reference").glob("*.md")
+        for name in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert len(entries) > 50
+    for name in entries:
+        assert pkgutil.resolve_name(name)
 
 
 def test_a_document_that_a_source_points_to_exists() -> None:

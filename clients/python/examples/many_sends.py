@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerobee_client import Code, Message, MqError, Producer, SendResult
 
-failures = []
+failures: list[BaseException] = []
 
 
 def report(result: SendResult | None, error: BaseException | None) -> None:

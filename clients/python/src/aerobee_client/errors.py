@@ -4,7 +4,7 @@ MqError                  code, message, retryable, retry_after_ms
 ├─ NamesrvUnreachable    no name server of the list answers
 ├─ BrokerUnreachable     a broker (or one name server) is unreachable, or the connection broke
 ├─ RequestTimeout        no answer in time; the request may or may not have been executed
-├─ ClientClosed          the method was called before start or after close
+├─ ClientClosed          the client is not started, or was closed before or during the call
 ├─ PartialSend           some messages of a batch were stored and others were not
 ├─ LeaseFailures         some of several leases were not settled or changed
 └─ AlreadyExists         a topic or group has other settings: `admin/descriptions/changes.py`
@@ -67,7 +67,7 @@ class RequestTimeout(MqError):
 
 
 class ClientClosed(MqError):
-    """A method was called before the start of the client or after its end."""
+    """The client is not started, or it was closed before or during the call."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

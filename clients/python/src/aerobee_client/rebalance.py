@@ -18,6 +18,19 @@ from difflib import get_close_matches
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import Code, MqError
 
+__all__ = [
+    "NamedStrategy",
+    "Strategy",
+    "average",
+    "average_by_circle",
+    "by_name",
+    "config",
+    "consistent_hash",
+    "machine_room",
+    "machine_room_nearby",
+    "name_of",
+]
+
 Queues = Sequence[MessageQueue]
 Clients = Sequence[str]
 # (client_id, queues, client_ids) → the share of client_id.
@@ -204,7 +217,7 @@ def by_name(name: str, room: str = "") -> Strategy:
             return machine_room_nearby(_SIMPLE[inner]())
     near = get_close_matches(name, NAMES, 1, 0.4)
     known = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(NAMES)}"
-    raise _refusal(name, f"it is none of RocketMQ's: {known}")
+    raise _refusal(name, f"unknown strategy: {known}")
 
 
 def _refusal(name: str, why: str) -> MqError:

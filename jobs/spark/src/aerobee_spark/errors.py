@@ -63,8 +63,7 @@ class WriteError(MqError):
     """A task of a write failed after it had sent messages.
 
     `sent` counts the messages of the task that brokers acknowledged. Up to `unknown` further
-    messages
-    may be stored too.
+    messages may be stored too.
     """
 
     def __init__(self, cause: MqError, partition: int, sent: int, unknown: int) -> None:

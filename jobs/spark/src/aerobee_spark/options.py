@@ -33,8 +33,7 @@ def of_table(given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the options of a table, without their prefix.
 
     While Spark creates a table it passes the table's properties: the options have a prefix and
-    stand
-    beside other properties, such as the owner.
+    stand beside other properties, such as the owner.
     """
     if "owner" not in given and not any(name.startswith(_TABLE_OPTION) for name in given):
         return given

@@ -1,8 +1,7 @@
 """Check that the Python of a read or write has the third-party packages that it needs.
 
 On a cluster this is the Python of the workers: `--py-files` brings the packages of this project,
-and
-the operator installs the others.
+and the operator installs the others.
 """
 
 from __future__ import annotations

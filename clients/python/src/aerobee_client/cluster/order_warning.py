@@ -1,4 +1,4 @@
-"""Warn of groups that do not consume in order what is meant to be consumed in order."""
+"""Log a warning if consumer, group and topic disagree about ordering."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ async def warn_without_order(
             continue
         if not order.holds_in(data.attributes.get(MESSAGE_TYPE, "")):
             log.warning(
-                "%s consumes topic %s with fifo=True, and in no order: the topic is not of the "
-                "type FIFO, or the group's order is off (`aerobee topic create --type fifo`, "
-                "`aerobee group create --order on`)",
+                "%s receives topic %s with fifo=True, but its messages are not ordered: the topic "
+                "is not of the type FIFO, or the group's order is off (`aerobee topic create "
+                "--type fifo`, `aerobee group create --order on`)",
                 consumer_group,
                 topic,
             )

@@ -1,6 +1,6 @@
 """Call servers over gRPC: deadlines, and failures as MqError.
 
-It neither retries nor chooses an address. Only this module uses grpc.
+It neither retries nor chooses an address. Only this module and `testing/container.py` use grpc.
 """
 
 from __future__ import annotations

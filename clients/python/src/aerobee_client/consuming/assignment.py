@@ -38,9 +38,8 @@ WAIT_MS = 2_000  # for a queue that another member has not released yet
 class Handovers:
     """Limits how long this member waits for queues that another member has not released yet.
 
-    The previous owner commits its offset when it learns of the rebalance, within a second. It may
-    not do so, because it hangs or is older than these handovers. The wait therefore ends after
-    WAIT_MS.
+    The previous owner commits its offset when it learns of the rebalance, within a second. If
+    it hangs, or its version does not release queues, the wait ends after WAIT_MS.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -300,7 +299,7 @@ class Assignment:
     async def release_all(self) -> None:
         await self._release(self.queues())
         if self._order is not None:
-            await self._order.until_gone()
+            await self._order.until_released()
         await self._offsets.commit()  # also for queues that a cancelled rebalance had released
 
     async def _share(
@@ -358,7 +357,7 @@ class Assignment:
             owned = self._owned.pop(queue)
             owned.pulling.cancel()
             if self._order is not None:
-                self._order.let_go(owned.process_queue)
+                self._order.release(owned.process_queue)
             else:
                 owned.process_queue.drop()
         await self._callbacks.revoked(released)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalOffsets(OffsetTable):
-    """The offsets of a member. `file`: None to keep them in memory, as long as the consumer."""
+    """The offsets of a member. `file`: None to keep them in memory until the consumer ends."""
 
     message_model = MessageModel.BROADCASTING
 

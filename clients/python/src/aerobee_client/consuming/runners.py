@@ -23,7 +23,7 @@ from aerobee_client.runtime.clock import Clock
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """The messages of one listener call, all of one queue."""
+    """Messages of one queue that a runner passes to the listener."""
 
     process_queue: ProcessQueue
     messages: list[ReceivedMessage]

@@ -1,4 +1,4 @@
-"""Encode messages as Send requests, and decode the responses. Pure.
+"""Compress and encode messages as Send requests, and decode the responses. Pure.
 
 A batch in columns, with one topic and queue for all its messages, has the lowest cost on both
 sides. Some messages are encoded one by one in a request: delayed, half and compressed messages,

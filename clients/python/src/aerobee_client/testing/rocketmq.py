@@ -346,9 +346,9 @@ async def _call_control(namesrv: str, rpc: Rpc[Q, R], request: Q) -> R:
             raise
         raise MqError(
             error.code,
-            f"the cluster of {namesrv} takes no {rpc.method} from tests: only one that `python -m "
-            "aerobee_suite --test-control` runs does, as the plugin's own (without "
-            "--rocketmq-namesrv) and RocketMqContainer's are",
+            f"the cluster of {namesrv} does not accept {rpc.method}: use one that `python -m "
+            "aerobee_suite --test-control` runs, such as the plugin's (without "
+            "--rocketmq-namesrv) or RocketMqContainer's",
         ) from None
     finally:
         await transport.close()

@@ -54,8 +54,8 @@ class HalfMessage(NamedTuple):
         if not result.transaction_id:
             raise MqError(
                 Code.VERSION_NOT_SUPPORTED,
-                f"broker {queue.broker_name} knows no transactions and has stored the message as "
-                "any other: bring it to the version of this client",
+                f"broker {queue.broker_name} does not support transactions and has stored a normal "
+                "message: upgrade it to the version of this client",
             )
         return cls(queue.topic, queue.broker_name, result.transaction_id, result.queue_offset)
 
@@ -68,8 +68,8 @@ def half(message: Message) -> Message:
     if message.order_key:
         raise MqError(
             Code.MESSAGE_ILLEGAL,
-            f"the message is in the order of {message.order_key!r}, and would take its place there "
-            "only when its transaction is committed: send it without message_group and lite_topic",
+            f"a transaction does not support message_group and lite_topic ({message.order_key!r}), "
+            "because the message gets its place only at the commit: send it without them",
         )
     return message.with_system_properties({names.TRANSACTION_PREPARED: "true"})
 

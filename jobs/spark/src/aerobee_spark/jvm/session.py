@@ -1,8 +1,8 @@
 """Open the Spark session of one report.
 
 It is a small Spark of its own with two local threads, without web pages and console output. Under
-spark-submit it is the session of spark-submit, whose JVM starts this process: there the user
-configures master, memory and logs, and this module sets only the options that affect rows.
+spark-submit it is the session of spark-submit. Then the user configures master, memory and logs,
+and this module sets only the options that affect rows.
 """
 
 from __future__ import annotations

@@ -103,8 +103,7 @@ class Pull:
         """Return the chunk from `offset` on.
 
         Brokers limit the size of a response. Small responses are combined, because decoding by
-        columns
-        is faster for many records.
+        columns is faster for many records.
         """
         most_messages, most_bytes = self.options.pull_batch_size, self.options.max_bytes_per_pull
         parts, messages, size = [], 0, 0

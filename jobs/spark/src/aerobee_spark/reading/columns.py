@@ -210,8 +210,7 @@ class _Rows:
         """Mark the records that end in a CRC in place of a last property.
 
         The broker has checked the CRC, so it is only removed from the properties. Raise
-        CorruptRecord
-        if its form is damaged.
+        CorruptRecord if its form is damaged.
         """
         tails = self.gather(ends - record.CRC_TAIL_BYTES, record.CRC_TAIL_BYTES)
         alike = (tails[:, _CRC_FIXED] == _CRC_BYTES).sum(1)

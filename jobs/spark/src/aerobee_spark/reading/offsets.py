@@ -1,7 +1,7 @@
 """Compute with queue offsets as plain values: bounds, ranges, positions, tasks, narrowing.
 
 The bounds come from the brokers (`planning.py`). Every offset is a queue offset, and every range is
-half open: `end` is not read. This module does no I/O.
+half open: `end` is not read. Only `Narrowing` has inclusive bounds. This module does no I/O.
 """
 
 from __future__ import annotations

@@ -60,9 +60,8 @@ class Redaction:
         """Redact one body.
 
         A JSON body is serialized again with hashes in place of values, if it has any of the names.
-        If a
-        body is not readable, or its JSON is broken, it becomes one hash, because it could contain a
-        value. Other bodies are not JSON and stay as they are.
+        If a body is not readable, or its JSON is broken, it becomes one hash, because it could
+        contain a value. Other bodies are not JSON and stay as they are.
         """
         if not is_readable:
             return self.hash(body).encode()

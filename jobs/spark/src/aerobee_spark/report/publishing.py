@@ -1,7 +1,7 @@
 """Publish a report: write it to a scratch folder, and rename its parts at the end.
 
 Until then the folder has the complete earlier report. Only files and folders that a report writes
-are replaced, by name.
+are replaced, by name. `plain_path` gives engines a path to a folder that they do not interpret.
 """
 
 from __future__ import annotations

@@ -23,10 +23,8 @@ class Landed:
     """One queue in a commit.
 
     The batch read the queue offsets from `start` up to `end`, exclusive. `start` is None for the
-    first
-    batch of a run, which starts at the first existing message. Offsets and store times
-    (milliseconds
-    since the epoch) of its rows are None if it has no rows.
+    first batch of a run, which starts at the first existing message. Offsets and store times
+    (milliseconds since the epoch) of its rows are None if it has no rows.
     """
 
     topic: str

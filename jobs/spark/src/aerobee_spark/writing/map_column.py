@@ -28,8 +28,7 @@ class MapColumn:
     """The encoded column `properties`.
 
     `strings` is a pa.binary() with the part of each row's property string that its map adds.
-    `groups`
-    and `priorities` come from the maps of rows of a read.
+    `groups` and `priorities` come from the maps of rows of a read.
     """
 
     strings: pa.Array
@@ -86,7 +85,8 @@ class _Entries:
 
     def check_values(self, kept: Mask) -> None:
         """Check the values to send, as brokers do."""
-        bad = arrays.first_with_control(self.values.filter(pa.array(kept)))
+        values = self.values if kept.all() else self.values.filter(pa.array(kept))
+        bad = arrays.first_with_control(values)
         if bad is not None:
             raise self.error(
                 int(np.flatnonzero(kept)[bad]),
@@ -125,6 +125,14 @@ class _Entries:
         return arrays.from_parts(arrays.contents(encoded), arrays.offsets(encoded)[begins])
 
 
+def _name_problem(name: str) -> str:
+    if name.isspace():
+        return "has a blank name: give one"
+    if names.has_control(name):
+        return "has a control character in its name: use printable text"
+    return ""
+
+
 def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bool) -> Mask:
     """Mark the entries to send.
 
@@ -133,12 +141,12 @@ def _kept(names_of: Coded, entries: _Entries, of_a_read: Mask, *, keep_group: bo
     kept = np.ones(len(names_of.codes), np.bool_)
     for code, name in enumerate(names_of.values):
         text = bytes(name).decode("utf-8", "replace")
-        is_it = names_of.codes == code
         if text not in names.RESERVED:
-            if text.isspace() or names.has_control(text):
-                problem = "has a blank name or a control character in it: use printable text"
-                raise entries.error(int(np.argmax(is_it)), problem)
+            problem = _name_problem(text)
+            if problem:
+                raise entries.error(int(np.argmax(names_of.codes == code)), problem)
             continue
+        is_it = names_of.codes == code
         bad = arrays.first(is_it & ~of_a_read[entries.row_of])
         if bad is not None:
             raise entries.error(

@@ -1,4 +1,4 @@
-"""Send the messages of a task: requests in flight, their order, their rate and their number.
+"""Send the messages of a task: requests in flight, their order and rate, and a count.
 
 Up to WINDOW requests are in flight. A queue that rows or message groups chose has only one at a
 time, so that its messages keep their order.

@@ -49,21 +49,21 @@ class LockedQueues:
         self._wanted |= self._leaving.keys() & queues
         return await self._keeper.lock([queue for queue in queues if queue not in self._leaving])
 
-    def let_go(self, process_queue: ProcessQueue) -> None:
+    def release(self, process_queue: ProcessQueue) -> None:
         """Start to release a queue. Its lock is renewed until a running listener has ended."""
         queue = process_queue.queue
-        task = asyncio.create_task(self._let_go(process_queue), name=f"let go of {queue}")
+        task = asyncio.create_task(self._release(process_queue), name=f"release of {queue}")
         self._leaving[queue] = task
 
     async def unlock_others(self, owned: Collection[MessageQueue]) -> None:
         """Unlock queues that were locked but not pulled, and are not in the member's share now."""
         await self._keeper.unlock(self._keeper.queues() - self._leaving.keys() - set(owned))
 
-    async def until_gone(self) -> None:
+    async def until_released(self) -> None:
         """Wait until all queues that are being released are unlocked."""
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
 
-    async def _let_go(self, process_queue: ProcessQueue) -> None:
+    async def _release(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
         try:
             await self._consumption.finish(process_queue)
@@ -72,7 +72,7 @@ class LockedQueues:
             self._offsets.forget(queue)
             await self._keeper.unlock([queue])
         except Exception:
-            log.exception("%s not let go in order", queue)
+            log.exception("release of %s failed", queue)
         finally:
             del self._leaving[queue]
             if queue in self._wanted:

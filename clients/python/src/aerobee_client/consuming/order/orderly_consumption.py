@@ -32,7 +32,8 @@ from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGES = 128  # of one batch, so that the offset advances soon
+# Limits of one batch, so that the offset advances soon.
+MAX_MESSAGES = 128
 MAX_MS = 20
 DEAD_LETTER_AGAIN_S = 1.0  # after the broker did not accept a dead letter
 
@@ -311,8 +312,8 @@ class OrderlyConsumption:
     async def commit(self, message: ReceivedMessage | None) -> None:
         """Commit what the listener has consumed of every queue.
 
-        With `message`, commit what it has consumed of the group of that message, up to it. Raises
-        QUEUE_LOCK_NOT_HELD if the queue of `message` is lost.
+        With `message`, commit what it has consumed of the ordered group of that message, up to it.
+        Raises QUEUE_LOCK_NOT_HELD if the queue of `message` is lost.
         """
         chosen = self._chosen(message)
         for queue, group in chosen:
@@ -323,7 +324,7 @@ class OrderlyConsumption:
     def roll_back(self, message: ReceivedMessage | None) -> None:
         """Pass uncommitted messages to the listener again, after the suspend time.
 
-        With `message`, only those of its group. Raises like `commit`.
+        With `message`, only those of its ordered group. Raises like `commit`.
         """
         for queue, group in self._chosen(message):
             group.roll_back()
@@ -349,8 +350,8 @@ class OrderlyConsumption:
         ):
             raise MqError(
                 Code.QUEUE_LOCK_NOT_HELD,
-                f"{message!r} is not to be committed here any more: it is committed, or another "
-                f"member has {name} and gets what was not committed",
+                f"cannot commit {message!r}: it is already committed, or another member now has "
+                f"{name} and gets its uncommitted messages",
             )
         return [(queue, group)]
 

@@ -112,8 +112,8 @@ class OrderedSend(SingleSend):
 class SendSequence:
     """The sends of a message group, or those that selectors put into one queue.
 
-    `catch_up` accepts the sends that other threads have called before now. They are also behind a
-    failure.
+    `catch_up` accepts pending sends of other threads, so that they also fail if an earlier send
+    fails.
     """
 
     __slots__ = ("__weakref__", "_catch_up", "_sends")

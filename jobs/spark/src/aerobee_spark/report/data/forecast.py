@@ -24,8 +24,7 @@ class Trend:
     """Dead letters stored in a window, and in the window of equal length before it.
 
     Times are in milliseconds since the epoch. `before` is too small if retention has deleted part
-    of
-    the earlier window.
+    of the earlier window.
     """
 
     since_ms: int

@@ -1,7 +1,7 @@
 """Build summary.json: the figures under stable names.
 
 docs/spark.md describes every key. A figure that the report did not read is null, not 0. This module
-does no I/O.
+reads no file except the previous summary (`PreviousReport`).
 """
 
 from __future__ import annotations
