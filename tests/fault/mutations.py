@@ -21,7 +21,7 @@ from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch, UnconfirmedAppend
 from aerobee_broker.store.flush import Flush
-from aerobee_broker.store.follow import ReplicationReceiver
+from aerobee_broker.store.follow import LogFollower
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.reading import record_check
 from aerobee_broker.store.recovery import scan, walk
@@ -197,12 +197,12 @@ def count_appends_during_a_write_as_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def show_what_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
-    good = ReplicationReceiver.confirm
+    good = LogFollower.confirm
 
-    def confirm(self: ReplicationReceiver, confirmed: int, monotonic_ms: int) -> None:
+    def confirm(self: LogFollower, confirmed: int, monotonic_ms: int) -> None:
         good(self, self._log.flushed, monotonic_ms)
 
-    patch.setattr(ReplicationReceiver, "confirm", confirm)
+    patch.setattr(LogFollower, "confirm", confirm)
 
 
 def show_at_a_start_what_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,8 @@ class Churn:
         stay_s, killed = self._chance.uniform(*STAY_S), self._chance.random() < 0.5
         self.visits[str(official)] += 1
         call = "start"
-        with Sdk(official, self._endpoints[official], self._cluster.home) as sdk:
+        sdk = Sdk(official, self._endpoints[official], self._cluster.home)
+        with sdk:
             try:
                 self._start(sdk, listens=listens)
                 call = "send"
@@ -88,7 +89,8 @@ class Churn:
                     sdk.do("close", id="c")
             except SdkError as error:
                 self.errors[official].append(UserError(call, time.time(), str(error)))
-            self.delivered += [event["body"] for event in sdk.events("delivered", "c")]
+        # After the end of the process, because it may acknowledge a message just before its end.
+        self.delivered += [event["body"] for event in sdk.events("delivered", "c")]
 
     def _start(self, sdk: Sdk, *, listens: bool) -> None:
         sdk.do("producer", id="p", topics=[self._topic])

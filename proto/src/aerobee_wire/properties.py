@@ -153,18 +153,18 @@ def check_sent(encoded: bytes) -> None:
 def check_sent_properties(properties: Mapping[str, str]) -> None:
     """Check properties by name, as `check_sent` does.
 
-    A message that was stored before, and is sent again, keeps its properties. Of several illegal
-    properties the error has the first one by name, because a map of a request has no order.
+    A message that was stored before, and is sent again, keeps its properties. If several are
+    illegal, the error names the first in alphabetical order, because a map has no order.
     """
     if not properties.keys().isdisjoint((REDRIVE_TIMES, RESENT_FROM)):
         return
     try:
-        _check_users(properties.items())
+        _check_user_properties(properties.items())
     except MqError:
-        _check_users(sorted(properties.items()))
+        _check_user_properties(sorted(properties.items()))
 
 
-def _check_users(pairs: Iterable[tuple[str, str]]) -> None:
+def _check_user_properties(pairs: Iterable[tuple[str, str]]) -> None:
     for name, value in pairs:
         if name and name not in RESERVED:  # `decode` drops properties without a name
             check_user_property(name, value)

@@ -105,24 +105,28 @@ def follow_no_lost_state(patch: pytest.MonkeyPatch) -> None:
 
 
 def claim_beside_a_process_with_the_same_store(patch: pytest.MonkeyPatch) -> None:
-    """Neither that process nor members with longer logs count; only time does."""
-    good = candidates._as_member
+    """Its key counts as that of the process before this one."""
 
     async def is_alive(self: Elections, own: MasterKey) -> bool:
         return False
 
-    def as_member(view: View, state: State, standing: candidates.Standing) -> candidates.Decision:
-        decision = good(view, state, standing)
-        if decision.wait_ms is None and "goes further" in decision.reason:
-            return replace(decision, wait_ms=standing.set_wait_ms)
-        return decision
-
     patch.setattr(Elections, "_is_alive", is_alive)
-    patch.setattr(candidates, "_as_member", as_member)
+
+
+def claim_beside_a_longer_log(patch: pytest.MonkeyPatch) -> None:
+    """After a while, as beside members that are missing."""
+    good = candidates._after_a_start
+
+    def after_a_start(standing: candidates.Standing, *given: Any) -> candidates.Decision:
+        decision = good(standing, *given)
+        return replace(decision, wait_ms=0, yields=False) if decision.yields else decision
+
+    patch.setattr(candidates, "_after_a_start", after_a_start)
 
 
 MUTATIONS = (
     (claim_beside_a_process_with_the_same_store, operators.start_a_second_process_with_a_number),
+    (claim_beside_a_longer_log, operators.put_back_a_copy_of_the_master),
     (believe_any_disk, operators.put_back_a_copy_of_a_running_disk),
     (compare_no_generations, operators.put_back_a_copy_that_lacks_the_last_moment),
     (compare_no_lengths, operators.put_back_a_copy_of_a_running_disk),

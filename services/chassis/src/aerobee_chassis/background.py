@@ -1,6 +1,6 @@
 """Background work: components with a task each, and tasks that outlive the RPC that started them.
 
-A failure is a defect. It is logged, and does not end the task or the process.
+A failure is a defect. It is logged, and does not end a component's task or the process.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_members_are_shown_with_queues_and_statistics(
 
             def consumed() -> Any:
                 """The member, once its heartbeat has told of all messages."""
-                (member,) = aerobee_json("group", "members", group, namesrv=namesrv)
+                member = only_member(namesrv, group)
                 described = member["consumers"][group]
                 done = described["statistics"].get("consumed", 0) >= 99
                 return (member, described) if done and described["queues"] else None
@@ -59,11 +59,17 @@ def test_members_are_shown_with_queues_and_statistics(
     assert sender["producer_statistics"]["sent"] == 100
 
 
+def only_member(namesrv: str, group: str) -> Any:
+    members = aerobee_json("group", "members", group, namesrv=namesrv)
+    assert len(members) == 1, members  # none until its first heartbeat
+    return members[0]
+
+
 def until_consumed(namesrv: str, group: str, count: int) -> Any:
     """The one member, once its heartbeat has told of `count` messages; and the table."""
 
     def found() -> Any:
-        (member,) = aerobee_json("group", "members", group, namesrv=namesrv)
+        member = only_member(namesrv, group)
         counted = member["consumers"][group]["statistics"]
         return member if counted.get("consumed", 0) >= count else None
 

@@ -38,7 +38,7 @@ def findings_of(name: str, answer: Answer) -> Iterator[Finding]:
         yield Finding(
             "broker",
             name,
-            f"it takes no messages: {status.read_only_reason}",
+            f"it does not accept messages: {status.read_only_reason}",
             "see to its disk, then restart it",
         )
     if status.corrupted_records_total:

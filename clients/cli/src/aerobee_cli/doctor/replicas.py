@@ -41,7 +41,7 @@ def findings_of(
         yield Finding(
             "replica",
             name,
-            f"it takes no messages: {len(master.in_sync_replicas or ())} of the "
+            f"it does not accept messages: {len(master.in_sync_replicas or ())} of the "
             f"{master.required_replicas} copies that inSyncReplicas asks for are in sync",
             "bring the others back",
         )

@@ -3,7 +3,8 @@
 Name servers reject the process that came second. A name server cannot distinguish a living process
 from one whose machine is lost: noticing that takes up to 90 s (`SERVER_OPTIONS` of the chassis). So
 this broker asks the other process itself. Only if that answers, this one is a twin, and stops.
-Otherwise it waits until it is registered.
+Otherwise it waits until it is registered. A process that was registered stops only for one that
+started earlier.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class Twins:
         """Return whether this process is the second one, which must stop.
 
         A process that some name server has registered may be the one that clients use. So it stops
-        only for a process that started earlier. Both processes compare the same two times, so only
-        one of them stops, whatever their clocks.
+        only for a process that started earlier. Both processes compare the same two times, so at
+        most one of them stops, whatever their clocks.
         """
         own_ms = self._identity.start_timestamp_ms
         return not self._registered or holder.start_timestamp_ms < own_ms

@@ -8,11 +8,11 @@ before the loop confirms. A reader that asks between the two would not find the 
 Four watermarks, all physical offsets that never fall. A wait has the name of its watermark:
 
     sent      sends that end at or below it may be acknowledged
-    settled   so may everything else that a client waits for: leases, acknowledgements of messages,
-              transactions that are rolled back. These continue when too few replicas are left for
-              sends, so it may be ahead of `sent`
-    flushed   what waits for the disk whatever the flush type counts below it: it is durable here,
-              and all replicas that are waited for have it
+    settled   everything else that a client waits for may be acknowledged: leases, acknowledgements
+              of messages, transactions that are rolled back. These continue when too few replicas
+              are left for sends, so it may be ahead of `sent`
+    flushed   everything below is durable here and on all replicas that are waited for, whatever the
+              flush type
     visible   the confirm offset: everything below may be shown, because no failover takes it back.
               At most `flushed`; it stays behind if a replica that is not waited for may become
               master

@@ -66,7 +66,7 @@ class BrokerPermission:
         """Check that consumers may send back, also while the broker drains. Raises NoPermission."""
         if not self._configured & WRITE:
             raise NoPermission(
-                "this broker takes no messages (brokerPermission): send to another",
+                "this broker does not accept messages (brokerPermission): send to another",
                 "brokerPermission",
             )
 

@@ -257,6 +257,6 @@ def refuse_replica(environment: Environment) -> None:
     epochs = environment.path / "config" / "epochs.json"
     if environment.disk.exists(epochs):
         raise StoreOpenError(
-            f"this store is of a replica, and brokerRole and totalReplicas ask for none: set them, "
-            f"or remove {epochs} to make it a broker of its own for good"
+            "this store belongs to a replica, but the options configure a broker without replicas: "
+            f"set brokerRole or totalReplicas, or remove {epochs} to stop replicating it for good"
         )

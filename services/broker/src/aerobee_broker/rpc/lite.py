@@ -128,5 +128,5 @@ def _begin(request: pb.SyncLiteTopicsRequest) -> Begin:
         return Begin()
     value = int(getattr(request, given))
     if value < 0:
-        raise InvalidParameter(f"{given} is not negative, but {value}", about="begin")
+        raise InvalidParameter(f"invalid {given} {value}: use 0 or more", about="begin")
     return Begin(_STARTS[given], value)

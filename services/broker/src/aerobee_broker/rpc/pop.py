@@ -76,7 +76,9 @@ class PopRpcs:
         self, request: pb.NotificationRequest, call: Call
     ) -> pb.NotificationResponse:
         if request.poll_duration_ms < 0:
-            raise InvalidParameter("poll_duration_ms is not negative")
+            raise InvalidParameter(
+                f"invalid poll_duration_ms {request.poll_duration_ms}: use 0 or more"
+            )
         wanted = pb.PopRequest(
             consumer_group=request.consumer_group,
             topic=request.topic,
@@ -128,7 +130,7 @@ class PopRpcs:
         self, request: pb.ListBlockedMessageGroupsRequest, call: Call
     ) -> pb.ListBlockedMessageGroupsResponse:
         if request.max_groups < 0:
-            raise InvalidParameter(f"max_groups is not negative, but {request.max_groups}")
+            raise InvalidParameter(f"invalid max_groups {request.max_groups}: use 0 or more")
         limit = min(request.max_groups or MAX_BLOCKED_GROUPS, MAX_BLOCKED_GROUPS)
         groups, total = self._leases.queues.blocked_groups(request.consumer_group, limit)
         return pb.ListBlockedMessageGroupsResponse(

@@ -2,7 +2,7 @@
 
 A damaged range is a part of the log below its durable end that does not contain a whole record. It
 begins where a whole record ends, and ends where a whole record begins, or with the durable log. A
-replica can repair it from another replica (`roles/integrity/`).
+replica can repair it from another replica (`replication/role/integrity/`).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ PIECE_MS = 25  # or everything that has waited this long
 HALT_QUEUE = (names.METADATA_LOG_TOPIC, names.METADATA_DELETION_QUEUE)  # topic, queue id
 
 
-class ReplicationReceiver:
+class LogFollower:
     def __init__(
         self,
         log: CommitLog,

@@ -44,7 +44,7 @@ from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.flush import Flush
-from aerobee_broker.store.follow import ReplicationReceiver
+from aerobee_broker.store.follow import LogFollower
 from aerobee_broker.store.integrity.repair import LogRepair
 from aerobee_broker.store.integrity.scrub import Scrub
 from aerobee_broker.store.log.commit_log import CommitLog
@@ -137,7 +137,7 @@ class MessageStore:
             self.cleaning.protect(lambda: self._dispatch.confirmed)
         self._appender = Appender(log, dispatch, pack_host(store_host), options)
         parts = self._derived_flush, self._retention, deleted_topics
-        self.follower = ReplicationReceiver(
+        self.follower = LogFollower(
             log, dispatch, self.flush, parts, damage=self.damage, on_event=on_event
         )
 
@@ -400,7 +400,7 @@ class MessageStore:
 
         These are the queues whose messages have all expired or are before the physical offset
         `begin`. A copy of this store whose log begins there must know them
-        (`ReplicationReceiver.begin_at`). Raises StoreReadError.
+        (`LogFollower.begin_at`). Raises StoreReadError.
         """
         self._queues.trim_all_to(self._log.min_offset)
         return self._queues.fronts(max(begin, self._log.min_offset))

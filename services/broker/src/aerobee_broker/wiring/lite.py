@@ -27,8 +27,8 @@ class Lite:
         clock, options = environment.clock, environment.options
         topic = names.lite_journal_topic(options.broker_cluster_name)
         self.positions = positions = LitePositions(clock, lines.expirations)
-        self.table = table = LineLeases(clock, lambda: store.max_offset(topic, QUEUE_ID), positions)
-        self.journal = journal = LeaseJournal(
+        table = LineLeases(clock, lambda: store.max_offset(topic, QUEUE_ID), positions)
+        journal = LeaseJournal(
             log=core.log,
             table=table,
             snapshot=core.tables.file_of(table, "liteLeases.json", logged=core.log.visible),
@@ -87,16 +87,16 @@ class Lite:
             add_parent=core.parents,
         )
         store.cleaning.protect(self.state.needed_from)
-        self.ttl = self._ttl(core)
+        self.ttl = self._ttl(core, table, journal)
 
-    def _ttl(self, core: Core) -> LiteTtl:
+    def _ttl(self, core: Core, table: LineLeases, journal: LeaseJournal) -> LiteTtl:
         return LiteTtl(
             store=core.store,
             lines=core.lines,
             ready=self.dispatch.ready,
-            table=self.table,
+            table=table,
             positions=self.positions,
-            journal=self.journal,
+            journal=journal,
             topics=core.tables.topics,
             groups=core.groups,
             metrics=core.environment.metrics,

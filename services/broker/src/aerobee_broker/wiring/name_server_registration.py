@@ -21,7 +21,7 @@ from aerobee_wire.status import Code, MqError
 
 
 class NameServerRegistration:
-    """Own the current registration of this process.
+    """Own the current registration of a replica, and make that of any broker.
 
     `identity` is that of this broker; `broker_id` in it depends on the role of a replica.
     """
@@ -57,7 +57,7 @@ class NameServerRegistration:
     ) -> Registration:
         """Return a registration under this broker id.
 
-        It is passed to `switch`, or started and stopped by a process that never has another role.
+        A replica passes it to `switch`. A broker without replicas starts and stops it itself.
         """
         options, identity = self._options, self.as_broker(broker_id)
         permission = BrokerPermission(options.broker_permission, tables.drain)

@@ -247,7 +247,11 @@ class RouteInfoManager:
         broker is added to the tables, so that a rejected broker leaves nothing behind.
         """
         data = self.broker_addr_table.get(registration.broker_name)
-        known = data is not None and registration.broker_id in data.addresses
+        known = (
+            data is not None
+            and data.cluster == registration.cluster
+            and registration.broker_id in data.addresses
+        )
         if not known and len(registration.topics) == 1:
             raise MqError(
                 Code.SYSTEM_ERROR,

@@ -410,10 +410,10 @@ async def test_an_idle_lite_topic_leaves_nothing_but_its_position(begin: Begin) 
     got = await consumer.pop()
     await consumer.ack(got)
     lite = harness.broker.lite
-    assert len(list(lite.table)) == 1
+    assert len(list(lite.leases.table)) == 1
     for _ in range(2):
         await lite.state.save()
-    assert list(lite.table) == []
+    assert list(lite.leases.table) == []
     assert await consumer.ack(got) == [0]  # repeated
     await send_lite(harness, "a", b"a1")
     assert bodies(await consumer.pop()) == [b"a1"]

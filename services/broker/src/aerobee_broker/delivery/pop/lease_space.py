@@ -87,8 +87,8 @@ class BlockedMessageGroups(NamedTuple):
 class LeaseSpace(Component):
     """The leases over one kind of queue: `store` has the queues, `offsets` the groups' offsets.
 
-    `polls`: notified when messages may be leased. `journal`: with the lease table that it restores.
-    `whole_batches`: see InvisibleDurations.
+    `polls`: notified when messages may be leased. `journal`: the lease journal, which also has
+    the lease table. `whole_batches`: see InvisibleDurations.
     """
 
     def __init__(
@@ -143,10 +143,11 @@ class LeaseSpace(Component):
     # ---- pops ----
 
     async def grant(self, batches: Sequence[tuple[PopRequest, PopBatch]], room: InFlight) -> None:
-        """Return when the selected leases are durable. `room`: counts their messages until then.
+        """Return when the selected leases are durable.
 
-        If the log rejects the leases, they are rolled back. If the call is cancelled, the messages
-        become visible at once. Raises the errors of LeaseJournal.write.
+        `room` counts the bytes of their messages until then. If the log rejects the leases, they
+        are rolled back. If the call is cancelled, the messages become visible at once, and the
+        caller wakes another receive. Raises the errors of LeaseJournal.write.
         """
 
         def roll_back() -> None:
@@ -159,9 +160,8 @@ class LeaseSpace(Component):
             records = [batch.journal_record(request) for request, batch in batches]
             await self.journal.write(records, roll_back)
         except asyncio.CancelledError:
-            for request, batch in batches:
+            for _, batch in batches:
                 self.durations.give_back(batch.messages())
-                self._polls.wake_pop(request.consumer_group, request.topic)
             raise
         finally:
             room.answered(size)

@@ -84,7 +84,11 @@ class Pop:
                     continue
             if batch.runs:
                 if not batch.is_repeated:
-                    await self.leases.grant([(request, batch)], self.access.in_flight)
+                    try:
+                        await self.leases.grant([(request, batch)], self.access.in_flight)
+                    except asyncio.CancelledError:
+                        self.polls.wake_pop(request.consumer_group, request.topic)
+                        raise
                 return self._hand_out(batch, request)
             if batch.scan_unfinished:
                 await asyncio.sleep(0)

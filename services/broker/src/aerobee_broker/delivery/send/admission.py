@@ -56,7 +56,7 @@ class Admission:
             config = await self._topics.for_send(topic, queue_count)
         if not config.writable:
             raise NoPermission(
-                f"topic {topic} takes no messages (permission {config.permission}): "
+                f"topic {topic} does not accept messages (permission {config.permission}): "
                 "give it write permission, or send to another",
                 "permission",
             )

@@ -39,9 +39,9 @@ from aerobee_broker.replication.election.liveness_probe import refuses
 from aerobee_broker.replication.election.member import Member
 from aerobee_broker.replication.election.unclean import (
     UncleanElection,
+    log_given_up,
     may_stand,
     not_in_sync,
-    tell_given_up,
 )
 from aerobee_broker.replication.errors import NotElectable, NotPromoted
 from aerobee_broker.replication.identity import Replica
@@ -192,7 +192,7 @@ class Elections(Member):
         async with self._claiming:
             mastership, self._won = self._won, None
         if mastership is None and (mastership := coordinator.claimed_in(view)) is not None:
-            self._tell_elected(mastership.epoch, Reason.LATE_ANSWER)
+            self._note_elected(mastership.epoch, Reason.LATE_ANSWER)
         if mastership is None:
             if view.master is not None and not self._is_own(view.master):
                 self._vacant_since_ms = None
@@ -210,28 +210,30 @@ class Elections(Member):
         return master.replica.replica_id == self._roles.own.replica.replica_id
 
     async def _is_alive(self, own: MasterKey) -> bool:
-        """Return whether the process of this replica's own master key still answers elsewhere.
+        """Return whether the process that wrote this replica's master key answers elsewhere.
 
-        Usually it is the process before this one. Otherwise both have copies of one store.
+        Usually it was the process before this one. An error counts as an answer. The wait for the
+        other process is bounded, because the key ends with the lease of its process.
         """
         if own.address == self._address:
             return False
         try:
-            status = await self.calls.status(own.address)
-        except MqError:
-            return False
-        return status.log.replica == own.replica
+            await self.calls.status(own.address)
+        except MqError as error:
+            return error.code is not Code.BROKER_UNREACHABLE
+        return True
 
     async def _wait_for_twin(self, coordinator: Coordinator, view: View, own: MasterKey) -> None:
-        """Wait while another process leads with a copy of this store.
+        """Wait while another process leads with the brokerId of this one.
 
-        Name servers find both under one number only if both are registered.
+        Both are registered, so that the name servers find both processes under one number.
         """
         self._vacant_since_ms = None
-        self._waits_because = (
-            f"another process at {own.address} is master with a copy of this store: stop one of "
-            "them"
-        )
+        reason = f"another process at {own.address} is master with this brokerId: stop one of them"
+        self._waits_because = reason
+        if reason != self._logged:
+            self._logged = reason
+            structlog.get_logger().error("other_process_leads", other_address=own.address)
         await self._roles.register_candidate(self._options.broker_id)
         await self._has_changed(coordinator, view, ASK_AGAIN_MS)
 
@@ -316,14 +318,14 @@ class Elections(Member):
             coordinator.announce(self._candidacy())
             mastership = await coordinator.elect(seen, unclean=True)
         if mastership is not None:
-            self._tell_elected(mastership.epoch, Reason.UNCLEAN)
-            self._tell_given_up(mastership.epoch)
+            self._note_elected(mastership.epoch, Reason.UNCLEAN)
+            self._log_given_up(mastership.epoch)
         return mastership
 
-    def _tell_given_up(self, epoch: int) -> None:
+    def _log_given_up(self, epoch: int) -> None:
         own = self._roles.own
         given_up = self._unclean.given_up(own.store.end_offset, self._clock.monotonic_ms())
-        tell_given_up(own, epoch, *given_up)
+        log_given_up(own, epoch, *given_up)
 
     async def _has_changed(self, coordinator: Coordinator, view: View, within_ms: int) -> bool:
         if within_ms <= 0:
@@ -345,10 +347,10 @@ class Elections(Member):
             # The view is old: the watch may be late for up to the duration of a lease.
             await coordinator.read()
         else:
-            self._tell_elected(mastership.epoch, reason)
+            self._note_elected(mastership.epoch, reason)
         return mastership
 
-    def _tell_elected(self, epoch: int, reason: Reason) -> None:
+    def _note_elected(self, epoch: int, reason: Reason) -> None:
         self._roles.own.counts.elected(reason)
         structlog.get_logger().warning("elected", epoch=epoch, reason=reason.value)
 
@@ -377,6 +379,10 @@ class Elections(Member):
             if not (unclean or self._is_electable(view)):
                 raise NotElectable(not_in_sync(me, self._decide(view).reason))
             handed_over = await self._ask_master(view, me, unclean=unclean)
+            if not (unclean or handed_over or self._is_current(view)):
+                decision = self._decide(await self._asked(view))
+                if decision.yields:
+                    raise NotElectable(not_in_sync(me, decision.reason))
             async with self._claiming:
                 seen = await coordinator.read()  # the set may have changed while it handed over
                 if seen.master != view.master or not (unclean or self._is_electable(seen)):
@@ -386,9 +392,9 @@ class Elections(Member):
                 mastership = await coordinator.elect(seen, unclean=unclean)
                 if mastership is not None:
                     reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
-                    self._tell_elected(mastership.epoch, reason)
+                    self._note_elected(mastership.epoch, reason)
                     if gives_up:
-                        self._tell_given_up(mastership.epoch)
+                        self._log_given_up(mastership.epoch)
                     self._won = mastership
                     return mastership.epoch, handed_over
         raise NotPromoted("the coordinator's state changes all the time")
@@ -403,8 +409,8 @@ class Elections(Member):
     async def _ask_master(self, view: View, me: Replica, *, unclean: bool) -> bool:
         """Ask the master to hand over, and return whether it has.
 
-        A master that does not answer is replaced anyway. This loses nothing, because every member
-        of the set has all acknowledged messages.
+        A master that does not answer is replaced anyway. A member whose process was current loses
+        nothing by that, because it has all acknowledged messages.
         """
         master = view.master
         if master is None:
@@ -428,7 +434,7 @@ class Elections(Member):
             return
         self._logged = logged
         log = structlog.get_logger().bind(replica=str(self._roles.own.replica), in_sync=members)
-        if decision.wait_ms is not None:
+        if decision.wait_ms is not None or decision.yields:
             log.warning("waits_for_set", reason=decision.reason)
             return
         name, number = self._options.broker_name, self._options.broker_id

@@ -31,7 +31,7 @@ from aerobee_broker.replication.election.electability import (
 from aerobee_broker.replication.election.masters import GroupAtNameServer, Masters
 from aerobee_broker.replication.election.member import Member
 from aerobee_broker.replication.election.status import replica_status
-from aerobee_broker.replication.election.unclean import tell_given_up
+from aerobee_broker.replication.election.unclean import log_given_up
 from aerobee_broker.replication.errors import EpochNotNoted
 from aerobee_broker.replication.in_sync.counts import Reason
 from aerobee_broker.replication.log.epochs import EpochHistory, promotion_epoch
@@ -296,7 +296,7 @@ class ManualFailover(Member):
             self.check_finished()
             if master is None and unclean:
                 lacks = max(0, own.master_end - own.log.end) if own.master_end else None
-                tell_given_up(self._roles.own, epoch, lacks, None)
+                log_given_up(self._roles.own, epoch, lacks, None)
             reason = Reason.UNCLEAN_PROMOTION if unclean else Reason.PROMOTION
             self._roles.own.counts.elected(reason)
             self._promoted_to = epoch

@@ -23,7 +23,7 @@ class UncleanElection:
         self._number = number
         self._gone_since_ms: int | None = None  # since when no member of the set seems alive
         self._furthest = 0
-        self._told_ms: int | None = None  # when the end of a member's log was last reported
+        self._reported_ms: int | None = None  # when the end of a member's log was last reported
 
     def look(self, view: View, now_ms: int) -> None:
         """Update the state with a view of the set. Call it about once a second."""
@@ -38,7 +38,7 @@ class UncleanElection:
 
     def heard_of(self, end: int, now_ms: int) -> None:
         """Record that the log of a member or of the master reached this physical offset."""
-        self._furthest, self._told_ms = max(self._furthest, end), now_ms
+        self._furthest, self._reported_ms = max(self._furthest, end), now_ms
 
     def wait_ms(self, view: View, now_ms: int) -> int | None:
         """Return the ms until this replica claims mastership; 0 or less: now.
@@ -55,9 +55,9 @@ class UncleanElection:
 
         The bytes are a lower bound. Both are None if this process has no report of their logs.
         """
-        if self._told_ms is None:
+        if self._reported_ms is None:
             return None, None
-        return max(0, self._furthest - end), now_ms - self._told_ms
+        return max(0, self._furthest - end), now_ms - self._reported_ms
 
 
 def may_stand(own: ReplicaStore) -> bool:
@@ -67,14 +67,16 @@ def may_stand(own: ReplicaStore) -> bool:
     return allowed and not own.is_unfinished and not own.unfinished.since
 
 
-def tell_given_up(own: ReplicaStore, epoch: int, size: int | None, told_ms_ago: int | None) -> None:
+def log_given_up(
+    own: ReplicaStore, epoch: int, size: int | None, reported_ms_ago: int | None
+) -> None:
     """Count and log that this master of `epoch` gives up `size` bytes, as in `given_up`."""
     own.counts.gave_up(size or 0)
     structlog.get_logger().error(
         "elected_unclean",
         epoch=epoch,
         given_up_bytes="unknown" if size is None else size,
-        told_ms_ago=told_ms_ago,
+        reported_ms_ago=reported_ms_ago,
         end=own.store.end_offset,
     )
 

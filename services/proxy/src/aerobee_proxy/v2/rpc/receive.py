@@ -6,15 +6,15 @@ Of the queue that the client names, only its broker matters: it usually goes fir
 does not ask any other broker.
 
 A lite client gets messages of the lite topics that it subscribes to. Its settings decide whether it
-is one. If another proxy has its settings, its group decides. The request does not. A batch may hold
-several lite topics, each in order. The receipt handle contains the lite topic, so that SDKs that do
-not send the lite topic can settle messages too. A push consumer holds a receive at each broker, so
-only the broker that it names is asked. A simple consumer names one broker, and all of them are
-asked.
+is one. If another proxy has its settings, its group decides. The request does not matter. A batch
+may hold several lite topics, each in order. The receipt handle contains the lite topic, so that
+SDKs that do not send the lite topic can settle messages too. A push consumer holds a receive at
+each broker, so only the broker that it names is asked. A simple consumer names one broker, and all
+of them are asked.
 
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_INVISIBLE_TIME,
-ILLEGAL_POLLING_TIME, FORBIDDEN, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND,
-TOO_MANY_REQUESTS, PROXY_TIMEOUT.
+ILLEGAL_POLLING_TIME, BAD_REQUEST, FORBIDDEN, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND,
+CONSUMER_GROUP_NOT_FOUND, TOO_MANY_REQUESTS, PROXY_TIMEOUT.
 """
 
 from __future__ import annotations

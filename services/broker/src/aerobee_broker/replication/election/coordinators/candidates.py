@@ -33,11 +33,12 @@ class Decision:
 
     `wait_ms` is counted from when the group lost its master until this replica claims; None: it
     does not claim. `reason` is why it waits or does not stand, and what is safe to do; "" if it
-    just claims.
+    just claims. `yields`: another replica that runs has a longer log, and becomes master.
     """
 
     wait_ms: int | None
     reason: str = ""
+    yields: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ def _after_a_start(
             None,
             f"it has just started, and the log of replica {_names(further)}, which is in sync and "
             "runs, goes further: that one becomes master",
+            yields=True,
         )
     if me.whole and not missing:
         return Decision(place_ms)
@@ -143,7 +145,9 @@ def _without_a_state(view: View, standing: Standing) -> Decision:
         ahead += [each for each in present if each.whole]
     if ahead:
         first = max(ahead, key=lambda each: each.reach).replica
-        return Decision(None, f"etcd has {what}; replica {_names([first])} goes furthest")
+        return Decision(
+            None, f"etcd has {what}; replica {_names([first])} goes furthest", yields=True
+        )
     equal = [each for each in present if each.whole and each.reach == me.reach]
     return Decision(place_among({*equal, me}, me.replica.replica_id) * RANK_MS)
 

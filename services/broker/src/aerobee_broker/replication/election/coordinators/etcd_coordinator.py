@@ -386,7 +386,10 @@ class EtcdCoordinator:
                     await self._wake.wait()
 
     async def _renew(self) -> None:
-        """Renew the lease, and write what has changed. Raises CoordinatorAway."""
+        """Renew the lease, and write what has changed.
+
+        Raises CoordinatorAway, CoordinatorDamaged, StoreOpenedElsewhere.
+        """
         asked_ms = self._clock.monotonic_ms()
         try:
             await self._renew_lease()
