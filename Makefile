@@ -136,6 +136,7 @@ build/docs/.installed: docs/requirements.lock
 	@touch $@
 
 docs: build/docs/.installed ## the documentation site with the API reference, into build/site; fails at a broken link
+	@rm -rf build/docs/pages
 	@build/docs/env/bin/python docs/pages.py build/docs/pages
 	@PATH="$(CURDIR)/build/docs/env/bin:$$PATH" zensical build --clean --strict
 

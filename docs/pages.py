@@ -1,6 +1,6 @@
 """Write the sources of the documentation site: pages, and a page for each file that they link to.
 
-    python docs/pages.py FOLDER      # `make docs` runs this
+    python docs/pages.py FOLDER      # `make docs` runs this; the folder must not exist
 
 A page keeps its path. A file that is not a page, such as an example, becomes a page with its text.
 A folder becomes a page that lists its files. The links of the pages are changed to match. A link
@@ -98,8 +98,11 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python docs/pages.py FOLDER", file=sys.stderr)
         return 2
-    shutil.rmtree(arguments[0], ignore_errors=True)
-    Site(Path(arguments[0])).write()
+    folder = Path(arguments[0])
+    if folder.exists():
+        print(f"error: {folder} exists: remove it, or name another folder", file=sys.stderr)
+        return 2
+    Site(folder).write()
     return 0
 
 

@@ -25,7 +25,7 @@ END_TIMEOUT_S = 60.0
 def aerobee(
     *arguments: str, namesrv: str | None = None, input_bytes: bytes | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end. Its stdin is no terminal."""
+    """Run a command to its end. Its stdin is not a terminal."""
     env = {**os.environ, **({"NAMESRV_ADDR": namesrv} if namesrv else {})}
     with tempfile.TemporaryFile() as given:
         given.write(input_bytes or b"")
@@ -50,26 +50,32 @@ def _end_of(process: ForkedProcess) -> subprocess.CompletedProcess[str]:
         err = reader.submit(process.stderr.read)
         with process.stdout, process.stderr:
             try:
-                with _killed_after(process, RUN_TIMEOUT_S):
+                with _killed_after(process, RUN_TIMEOUT_S) as is_late:
                     out = process.stdout.read()
                     shown = err.result()
-                code = process.wait(RUN_TIMEOUT_S)
+                    code = process.wait()
             finally:
                 process.kill()
+    if is_late.is_set():
+        raise subprocess.TimeoutExpired(process.args, RUN_TIMEOUT_S, out, shown)
     return subprocess.CompletedProcess(process.args, code, out.decode(), shown.decode())
 
 
 @contextlib.contextmanager
-def _killed_after(process: ForkedProcess, seconds: float) -> Iterator[None]:
-    """Raises TimeoutExpired if it takes longer than this."""
-    timer = threading.Timer(seconds, process.kill)
+def _killed_after(process: ForkedProcess, seconds: float) -> Iterator[threading.Event]:
+    """Kill the process if the block takes longer, and set the event."""
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        process.kill()
+
+    timer = threading.Timer(seconds, end)
     timer.start()
     try:
-        yield
+        yield is_late
     finally:
         timer.cancel()
-    if process.poll() == -signal.SIGKILL:
-        raise subprocess.TimeoutExpired(process.args, seconds)
 
 
 def aerobee_json(*arguments: str, namesrv: str) -> Any:

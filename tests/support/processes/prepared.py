@@ -1,11 +1,16 @@
-"""A Python that has imported what the services and the command import, and forks for each of them.
+"""Start services and commands by a fork of a Python that has imported their modules.
 
-A service then starts in a tenth of the processor time: the suite starts more than a thousand. What
-runs is `python -m MODULE ARGUMENT…` in each other respect. It is for tests only: memory, start time
-and the like are measured by `python -m` itself.
+A service then starts in a tenth of the processor time. The suite starts more than a thousand.
+Benchmarks do not use it.
+
+The child runs `python -m MODULE ARGUMENT…`, with these differences: modules that the services and
+the command import are imported already, also those that this one would not import; it has an
+`aerobee_*` command line of the parent in /proc; its parent process is the Python that forks. A
+child whose environment differs in variables that Python or the libraries read when they start
+(`OF_THE_INTERPRETER`) is not forked: the caller executes it.
 
 The parent sends a request over a socket, with the descriptors of the child, and gets the pid. This
-module is the program of that Python, too.
+module is also the program of the Python that forks.
 """
 
 from __future__ import annotations
@@ -28,14 +33,15 @@ from typing import IO
 SERVICES = ("aerobee_namesrv.app", "aerobee_broker.app", "aerobee_proxy.app")
 CLIENTS = ("aerobee_client.producer", "aerobee_client.push_consumer", "aerobee_client.admin.client")
 COMMANDS = "aerobee_cli.commands"  # all modules of it
-# A process with another value of these is made by `python -m`.
-OF_THE_INTERPRETER = ("LD_", "PYTHON", "GRPC_", "MALLOC_", "GLIBC_")
+# Prefixes of variables that are read once per process.
+OF_THE_INTERPRETER = ("LD_", "PYTHON", "GRPC_", "MALLOC_", "GLIBC_", "TZ", "LANG", "LC_")
 REQUEST_BYTES = 1 << 18
+GONE = "the Python that forks has ended"
 _EXIT_CODE = struct.Struct("=i")
 
 
 class ForkedProcess:
-    """What `subprocess.Popen` is of a process that was executed."""
+    """A process that was forked. It has the methods of `subprocess.Popen` that the tests need."""
 
     def __init__(self, pid: int, args: Sequence[str], exit_code: int, out: int, err: int) -> None:
         self.pid = pid
@@ -44,7 +50,7 @@ class ForkedProcess:
         self.stderr: IO[bytes] = FileIO(err)
         self.returncode: int | None = None
         self._exit_code: IO[bytes] = FileIO(exit_code)
-        self._waiting = threading.Lock()  # of threads: only one may read and close
+        self._waiting = threading.Lock()  # only one thread may read and close
 
     def wait(self, timeout: float | None = None) -> int:
         if not self._waiting.acquire(timeout=-1 if timeout is None else timeout):
@@ -56,8 +62,8 @@ class ForkedProcess:
                 if not poll.poll(None if timeout is None else timeout * 1_000):
                     raise subprocess.TimeoutExpired(self.args, timeout or 0)
                 data = self._exit_code.read(_EXIT_CODE.size)
+                assert data, GONE
                 self._exit_code.close()
-                assert data, "the Python that forks is gone"
                 [self.returncode] = _EXIT_CODE.unpack(data)
             return self.returncode
         finally:
@@ -70,7 +76,7 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # its exit code is on its way
+            with contextlib.suppress(ProcessLookupError):  # it has ended in this moment
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -78,9 +84,10 @@ class ForkedProcess:
 
 
 class _Server:
-    """The Python that forks, as its parent knows it."""
+    """The Python that forks, seen from its parent."""
 
     def __init__(self) -> None:
+        self._environment = _interpreter(_kept(os.environ))
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
@@ -96,21 +103,31 @@ class _Server:
         self._socket.close()
         self._process.wait()
 
+    def suits(self, env: Mapping[str, str]) -> bool:
+        """Return whether a child with this environment may be forked."""
+        return _interpreter(_kept(env)) == self._environment
+
     def fork(
         self, module: str, arguments: Sequence[str], env: Mapping[str, str], stdin: int
     ) -> ForkedProcess:
         request = {"module": module, "arguments": list(arguments), "env": dict(env)}
         data = json.dumps({**request, "folder": os.getcwd()}).encode()  # noqa: PTH109
         out, err, code = os.pipe(), os.pipe(), os.pipe()
-        theirs = (out[1], err[1], code[1])
+        ours, theirs = (code[0], out[0], err[0]), (out[1], err[1], code[1])
         try:
             with self._lock:
                 socket.send_fds(self._socket, [data], [stdin, *theirs])
-                pid = int(self._socket.recv(64))
+                answer = self._socket.recv(64)
+            if not answer:
+                raise RuntimeError(GONE)
+        except BaseException:
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        return ForkedProcess(pid, [module, *arguments], code[0], out[0], err[0])
+        return ForkedProcess(int(answer), [module, *arguments], *ours)
 
 
 def _kept(env: Mapping[str, str]) -> dict[str, str]:
@@ -126,7 +143,7 @@ _is_enabled = False
 
 
 def enable() -> None:
-    """Fork processes of services from now on, in this process."""
+    """Let `fork` of this process fork. Before, it returns None."""
     global _is_enabled  # noqa: PLW0603
     _is_enabled = True
 
@@ -134,12 +151,17 @@ def enable() -> None:
 def fork(
     module: str, arguments: Sequence[str], env: Mapping[str, str], stdin: int | None = None
 ) -> ForkedProcess | None:
-    """`python -m MODULE ARGUMENT…`; None where it must be executed. `stdin`: a descriptor."""
+    """Start `python -m MODULE ARGUMENT…` by a fork.
+
+    Return None if the caller must execute it. `stdin` is a file descriptor.
+    """
     global _server  # noqa: PLW0603
-    if not _is_enabled or _interpreter(_kept(env)) != _interpreter(_kept(os.environ)):
+    if not _is_enabled:
         return None
     if _server is None:
         _server = _Server()
+    if not _server.suits(env):
+        return None
     if stdin is not None:
         return _server.fork(module, arguments, env, stdin)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
@@ -150,7 +172,7 @@ def fork(
 
 
 def _serve(control: socket.socket) -> dict[str, object] | None:
-    """Forks for each request. Returns the request in each child, and None when the parent ends."""
+    """Fork for each request. Return the request in each child, and None when the parent ends."""
     codes: dict[int, int] = {}  # pid → where its exit code goes
     reader, writer = os.pipe()
     os.set_blocking(reader, False)

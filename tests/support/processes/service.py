@@ -226,13 +226,18 @@ class ServiceProcess:
         while pipe.is_open:
             pipe.wait()
             with self._changed:
-                self._take()
+                self._take(pipe)
         pipe.close()
 
-    def _take(self) -> None:
-        """Takes what the process has written. Called under the lock."""
-        for pipe in list(self._pipes):
+    def _take(self, *more: _Pipe) -> None:
+        """Take the new output of the process, and of `more` pipes. Called under the lock.
+
+        A pipe of an earlier process stays open if a child of it still runs.
+        """
+        for pipe in {*self._pipes, *more}:
             new = pipe.take()
+            if pipe not in self._pipes:
+                continue
             if pipe.lines is self._out:
                 self.ready = next((json.loads(line) for line in new if _is_ready(line)), self.ready)
             if not pipe.is_open:

@@ -126,14 +126,18 @@ def session(
 
     Raises:
         ReportError: Java is missing, or Spark does not start.
+        RuntimeError: this process has a session already. PySpark would return it, and the end of
+            the block would end it.
     """
     if is_submitted():
         with _own_interrupt(), submitted_session() as spark:
             yield spark
         return
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError("this process has a Spark session already")
     scratch = scratch.absolute()  # Spark needs URIs, and its workers run in another folder
     settings = configuration(scratch, threads, brief=brief)
     os.environ["PYSPARK_PYTHON"] = worker_python(scratch)

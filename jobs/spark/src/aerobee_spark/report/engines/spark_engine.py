@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee_spark.errors import ReportError
-from aerobee_spark.jvm.session import is_submitted, session
+from aerobee_spark.jvm import session
 from aerobee_spark.reading.offsets import OffsetRange
 from aerobee_spark.report import publishing
 from aerobee_spark.report.data import buckets, facts, figures
@@ -59,7 +59,7 @@ def make(
         scratch, target = plain / "spark", plain / publishing.FACTS
         scratch.mkdir()
         on_step("starting Spark")
-        with session(scratch, log, brief=brief) as spark, spark_failures_converted():
+        with session.session(scratch, log, brief=brief) as spark, spark_failures_converted():
             if request.table:
                 schema = spark.read.parquet(str(target)).schema
             else:
@@ -158,7 +158,7 @@ def spark_path(folder: Path) -> Iterator[Path]:
     Under spark-submit, yield the folder itself: workers write there, and a link of this machine
     does not exist for them. Raise ReportError if its name has a character with a meaning for Spark.
     """
-    if not is_submitted():
+    if not session.is_submitted():
         with plain_path(folder) as link:
             yield link
         return
