@@ -62,8 +62,11 @@ CRC_MASK = 0x7FFFFFFF
 CRC_NAME = b"__CRC32#\x01"
 CRC_END = b"\x02"
 CRC_TAIL_BYTES = 20
+DAMAGED_TAIL = "the property that holds its CRC is damaged"
 _CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
-CRC_ALIKE = 8  # at least this many of its 10 fixed bytes match: a damaged tail
+# A record with a damaged tail must not count as one without a tail, whose CRC covers only the body.
+CRC_ALIKE = 6  # at least this many of its 10 fixed bytes match: a damaged tail
+TAIL_ALIKE = 12  # at least this many of its 20 bytes match: a damaged tail
 
 _HOST_SIZES = (HOST_V4_BYTES, HOST_V6_BYTES)
 _BORN_HOST_BITS = dict(zip(_HOST_SIZES, (0, BORN_HOST_V6), strict=True))
@@ -165,8 +168,16 @@ def has_crc_tail(tail: bytes) -> bool:
         return True
     same = sum(map(int.__eq__, tail[:9] + tail[19:], CRC_NAME + CRC_END))
     if same >= CRC_ALIKE and len(tail) == CRC_TAIL_BYTES:
-        raise CorruptRecord("the property that holds its CRC is damaged", "__CRC32#")
+        raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
     return False
+
+
+def is_damaged_tail(tail: bytes, crc: int) -> bool:
+    """Return whether the last 20 bytes of a record held its CRC, and most of them still do.
+
+    `crc` is that of the bytes before them.
+    """
+    return sum(map(int.__eq__, tail, crc_tail(crc))) >= TAIL_ALIKE
 
 
 def body_crc(body: bytes) -> int:
@@ -238,6 +249,9 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
         if check_crc and crc_tail(zlib.crc32(buffer[position:tail_at])) != tail:
             raise CorruptRecord("the record does not match its CRC", "__CRC32#")
         end = tail_at
+    elif check_crc and len(tail) == CRC_TAIL_BYTES:
+        if is_damaged_tail(tail, zlib.crc32(buffer[position:tail_at])):
+            raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
     result.raw_properties = bytes(buffer[properties_at:end])
     return result
 

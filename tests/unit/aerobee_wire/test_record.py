@@ -169,6 +169,25 @@ def test_every_flipped_bit_of_a_record_with_its_crc_is_found(topic: str) -> None
             record.decode(bytes(damaged))
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_a_damaged_crc_does_not_make_a_record_without_one(size: int) -> None:
+    encoded = record.encode(**fields(), whole_crc=True)
+    for at in range(len(encoded) - record.CRC_TAIL_BYTES - 1, len(encoded) - size + 1):
+        damaged = bytearray(encoded)
+        damaged[at : at + size] = bytes(byte ^ 0xFF for byte in damaged[at : at + size])
+        if size > 4 and at < len(encoded) - record.CRC_TAIL_BYTES:
+            continue  # without the bytes before it, too little of the CRC is left
+        with pytest.raises(record.CorruptRecord):
+            record.decode(bytes(damaged))
+
+
+@pytest.mark.parametrize("name", ["__STATUS", "orderNos"])
+def test_a_property_that_resembles_the_crc_is_a_property(name: str) -> None:
+    properties = f"{name}\x010123456789\x02".encode()
+    decoded = record.decode(record.encode(**fields(properties=properties)))
+    assert decoded.properties == {name: "0123456789"}
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
     prefixed = struct.pack(">i", len(data) + 8) + bytes.fromhex("DAA320A7") + data

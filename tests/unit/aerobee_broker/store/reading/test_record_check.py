@@ -94,6 +94,16 @@ def test_check_over_arrays_finds_every_flipped_bit(queue: ConsumeQueue) -> None:
         assert not columns.all_whole(data[:-missing], queue)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_check_finds_a_damaged_crc(queue: ConsumeQueue, size: int) -> None:
+    data, run = run_of()
+    for at in range(len(data) - record.CRC_TAIL_BYTES - 1, len(data) - size + 1):
+        broken = bytearray(data)
+        broken[at : at + size] = bytes(byte ^ 0xFF for byte in broken[at : at + size])
+        assert by_columns(bytes(broken), run, queue) == (False, False), at
+        assert not all_whole(bytes(broken), AT, run, queue)
+
+
 def test_records_among_others_are_checked_and_taken_out(queue: ConsumeQueue) -> None:
     data, run = run_of()
     ends = [unit[0] - AT + unit[1] for _, unit in run]

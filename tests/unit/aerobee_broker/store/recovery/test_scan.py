@@ -202,6 +202,15 @@ def test_record_behind_the_durable_offset_needs_its_crc() -> None:
     assert len(scan(data, BASE, ROOM, check_crc=True, crc_from=BASE + 1)[0]) == 2
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_damaged_crc_does_not_make_a_record_without_one(size: int) -> None:
+    whole = stream([{}, {}])
+    for at in range(len(whole) - record.CRC_TAIL_BYTES - 1, len(whole) - size + 1):
+        data = bytearray(whole)
+        data[at : at + size] = bytes(byte ^ 0xFF for byte in data[at : at + size])
+        assert len(scan(bytes(data), BASE, ROOM, check_crc=True)[0]) == 1, at
+
+
 def test_unterminated_properties_are_bad() -> None:
     data = stream([{"properties": b"KEYS\x01a\x00", "whole_crc": False}])
     found, end = scan(data, BASE, ROOM, check_crc=True)

@@ -90,7 +90,8 @@ assert _TAIL.itemsize == record.CRC_TAIL_BYTES
 _CRC_NAME = np.frombuffer(record.CRC_NAME, dtype=np.uint8)
 _CRC_END = record.CRC_END[0]
 _POWERS_OF_10 = 10 ** np.arange(_CRC_DIGITS, dtype=np.int64)
-_ZEROS = ord("0") * int(_POWERS_OF_10.sum())  # of ten digits 0, weighted by their powers
+_DIGIT_0 = ord("0")
+_ZEROS = _DIGIT_0 * int(_POWERS_OF_10.sum())  # of ten digits 0, weighted by their powers
 NOWHERE = 1 << 62  # a physical offset after every log
 _LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
 
@@ -136,6 +137,7 @@ class RecordColumns:
         alike = np.einsum("ij->i", self._tails["name"] == _CRC_NAME, dtype=np.int64)
         alike += self._tails["end"] == _CRC_END
         self._with_tail = alike == len(_CRC_NAME) + 1
+        self._alike = alike
         # Most of the fixed bytes of a tail match: the record had a tail, which is damaged.
         damaged = (alike >= record.CRC_ALIKE) & ~self._with_tail
         self.properties_end: Ints = self.ends - self._with_tail * record.CRC_TAIL_BYTES
@@ -159,7 +161,23 @@ class RecordColumns:
         digits = self._tails["digits"][:count].astype(np.int64)
         stored = np.einsum("ij,j->i", digits, _POWERS_OF_10) - _ZEROS
         wanted = np.where(whole, stored, self.head["body_crc"][:count])
-        return np.asarray(_crcs(data, starts, ends) & record.CRC_MASK == wanted)
+        matching = np.asarray(_crcs(data, starts, ends) & record.CRC_MASK == wanted)
+        for at in self._perhaps_with_damaged_tail(count).tolist():
+            tail_at = int(self.ends[at]) - record.CRC_TAIL_BYTES
+            crc = crc32(data[int(self._starts[at]) : tail_at])
+            tail = data[tail_at : tail_at + record.CRC_TAIL_BYTES]
+            matching[at] &= not record.is_damaged_tail(tail, crc)
+        return matching
+
+    def _perhaps_with_damaged_tail(self, count: int) -> Ints:
+        """Return the numbers of records without a tail whose last bytes resemble one.
+
+        It avoids the CRC of each record in a log whose records have no tails.
+        """
+        digits = self._tails["digits"][:count]
+        numeric = ((digits >= _DIGIT_0) & (digits <= _DIGIT_0 + 9)).sum(axis=1)
+        resembles = self._alike[:count] + numeric >= record.TAIL_ALIKE
+        return np.flatnonzero(resembles & ~self._with_tail[:count])
 
 
 def _crcs(data: bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.uint32]:

@@ -77,6 +77,8 @@ def check(  # noqa: PLR0911 # one return for each kind of problem
             return "" if matches else "it does not match its CRC"
     except CorruptRecord as error:
         return error.reason
+    if record.is_damaged_tail(tail, crc32(data[at:tail_at])):
+        return record.DAMAGED_TAIL
     return "" if crc32(data[body_at:topic_at]) & record.CRC_MASK == body_crc else _BAD_BODY
 
 
