@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from aerobee_chassis.healthcheck import DATA, END_STREAM, frame
 from aerobee_chassis.rpc import in_flight as in_flight_module
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.completion_queue import listener
@@ -18,7 +19,7 @@ from aerobee_chassis.rpc.in_flight import RESERVED_BYTES, InFlight
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from support.chassis import descriptors
-from support.chassis.http2 import DATA, END, begun_request, frame
+from support.chassis.http2 import begun_request
 from support.clock.polling import until
 
 MIB = 1024 * 1024
@@ -195,7 +196,7 @@ async def test_a_caller_that_does_not_take_its_one_answer_is_cut_off(
     host, _, port = address.rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     large = StringValue(value="large").SerializeToString()
-    writer.write(begun_request("/test.Bounds/Ask", large) + frame(DATA, b"", stream=1, flags=END))
+    writer.write(begun_request("/test.Bounds/Ask", large) + frame(DATA, END_STREAM, 1, b""))
     await until(lambda: in_flight.answers > MIB)
     await until(lambda: in_flight.cut == 1 and in_flight.answers == 0)
     writer.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +14,7 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from aerobee_chassis import healthcheck
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
@@ -45,13 +49,18 @@ def handlers() -> Handlers:
 
 
 @pytest.fixture
-async def target(handlers: Handlers) -> AsyncIterator[str]:
+async def server(handlers: Handlers) -> AsyncIterator[Server]:
     service = bind(DESCRIPTOR, handlers)
     renamed = type(service)("test.Echo", service.methods)
     server = Server([renamed], host="127.0.0.1", port=0, failure_of=lambda _: None, grace_s=0)
     await server.start()
-    yield server.address
+    yield server
     await server.stop()
+
+
+@pytest.fixture
+def target(server: Server) -> str:
+    return server.address
 
 
 @pytest.fixture
@@ -93,6 +102,36 @@ async def test_health_answers_for_the_process_and_each_service(channel: grpc.aio
     stub = health_pb2_grpc.HealthStub(channel)
     for name in ("", "test.Echo"):
         assert (await stub.Check(Request(service=name))).status == Response.SERVING
+
+
+async def test_the_probe_of_a_container_asks_without_grpc(server: Server) -> None:
+    assert await asyncio.to_thread(healthcheck.serving, server.address)
+    server.set_serving(False)
+    assert not await asyncio.to_thread(healthcheck.serving, server.address)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-X", "importtime", "-m", "aerobee_chassis.healthcheck", server.address],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "not serving\n")
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "socket" in imported and not imported & {"asyncio", "grpc", "ssl", "structlog"}
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(9)])
+async def test_the_probe_reports_a_port_that_is_no_grpc(answer: bytes) -> None:
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(reply, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        with pytest.raises(OSError):
+            await asyncio.to_thread(healthcheck.serving, f"127.0.0.1:{port}")
 
 
 async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
