@@ -1,4 +1,4 @@
-"""Cuts a log after the last record that it shares with its master's. Keeps the cut bytes.
+"""Truncate a log after the last record that it shares with its master's. Keep the cut bytes.
 
     diverged/EPOCH-OFFSET.log   the bytes of the log from this physical offset to its end
 

@@ -1,6 +1,6 @@
 """Prepare the store of a slave before it follows a master.
 
-It cuts what the master does not have, or begins a log where the master's log begins. Then it takes
+It truncates the log where it differs from the master's, or begins a log where the master's log begins. Then it takes
 over the tables of the master.
 
     unfinished.json → cut, or wipe → snapshot → begin, tables saved → unfinished.json
