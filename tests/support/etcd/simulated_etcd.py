@@ -74,7 +74,7 @@ class SimulatedEtcd:
     def __init__(self, rng: random.Random, faults: Faults = NO_FAULTS) -> None:
         self.faults = faults
         self.away = False
-        self.silent = False  # watches tell nothing: of a member that is cut off from the others
+        self.silent = False  # watches report nothing: of a member that is isolated from the others
         self.rng = rng
         self.revision = 1
         # What was written below every key, in order: (revision, key, value or None).

@@ -189,7 +189,7 @@ async def test_an_asynchronous_send_is_acknowledged_alone_and_shown_with_the_sla
     assert len(group.shown) == 3
 
 
-async def test_an_asynchronous_master_that_is_cut_off_soon_acknowledges_nothing() -> None:
+async def test_an_isolated_asynchronous_master_soon_acknowledges_nothing() -> None:
     group = await begun(ASYNC)
     group.coordinator.away = True
     group.network.cut(0, 1)
