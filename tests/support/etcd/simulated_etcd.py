@@ -215,10 +215,10 @@ class SimulatedEtcd:
             if write.lease_id:
                 self._leases[write.lease_id].keys.add(write.key)
             self.history.append((self.revision, write.key, write.value))
-        self._tell(writes)
+        self._report(writes)
         self._wake()
 
-    def _tell(self, writes: Sequence[Write]) -> None:
+    def _report(self, writes: Sequence[Write]) -> None:
         if (on_write := self.on_write) is None:
             return
         for write in writes:

@@ -96,13 +96,13 @@ def compare_clean_elections() -> int:
                         if log.history.newest_epoch == epoch and log.end >= begun.end
                     )
                     confirmed = min(logs[member].end for member in joined)
-                    told = tuple(
+                    reported = tuple(
                         replace(log, confirmed=min(log.end, confirmed))
                         if log.history.newest_epoch == epoch
                         else log
                         for log in logs
                     )
-                    following.add((told, joined))
+                    following.add((reported, joined))
         states = following
     return len(states)
 

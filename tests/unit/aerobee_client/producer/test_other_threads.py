@@ -144,14 +144,14 @@ def test_a_future_of_a_send_does_what_futures_do(
         future = kind()
         if is_waited_for:  # so that it has its condition
             assert isinstance(outcome(future), TimeoutError)
-        told[id(future)] = 0
-        future.add_done_callback(tell)
+        reported[id(future)] = 0
+        future.add_done_callback(report)
         return future
 
-    def tell(future: Future[SendResult]) -> None:
-        told[id(future)] += 1
+    def report(future: Future[SendResult]) -> None:
+        reported[id(future)] += 1
 
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     stored, failed, cancelled = new(), new(), new()
     assert [each.done() for each in (stored, failed, cancelled)] == [False] * 3
     assert stored.set_running_or_notify_cancel()
@@ -168,9 +168,9 @@ def test_a_future_of_a_send_does_what_futures_do(
     assert [type(outcome(each)) for each in (failed, cancelled)] == [KeyError, CancelledError]
     with pytest.raises(CancelledError):
         cancelled.exception()
-    assert list(told.values()) == [1, 1, 1]
-    stored.add_done_callback(tell)
-    assert list(told.values()) == [2, 1, 1]
+    assert list(reported.values()) == [1, 1, 1]
+    stored.add_done_callback(report)
+    assert list(reported.values()) == [2, 1, 1]
     for each in (stored, failed, cancelled):
         with pytest.raises(InvalidStateError):
             each.set_result(RESULT)

@@ -105,7 +105,7 @@ class Assignment:
         self._owned: dict[MessageQueue, _Owned] = {}
         self._paused: set[str | MessageQueue] = set()  # topics and queues
         self._callbacks = callbacks or AssignmentCallbacks()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._for_all = _allowance(
             options.pull_threshold_for_all, options.pull_threshold_size_for_all
         )
@@ -240,7 +240,7 @@ class Assignment:
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.discard(queue)
-        self._tell_of_loss(queue)
+        self._notify_of_loss(queue)
         self._request_rebalance()
 
     def on_lock_lost(self, queue: MessageQueue) -> None:
@@ -254,13 +254,13 @@ class Assignment:
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.forget(queue)
-        self._tell_of_loss(queue)
+        self._notify_of_loss(queue)
         self._request_rebalance()
 
-    def _tell_of_loss(self, queue: MessageQueue) -> None:
-        telling = asyncio.create_task(self._callbacks.revoked([queue]))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+    def _notify_of_loss(self, queue: MessageQueue) -> None:
+        notifying = asyncio.create_task(self._callbacks.revoked([queue]))
+        self._notifying.add(notifying)
+        notifying.add_done_callback(self._notifying.discard)
 
     async def on_lock_regained(self, queue: MessageQueue) -> None:
         """Continue with a queue whose lock was free for a while. Raises MqError.

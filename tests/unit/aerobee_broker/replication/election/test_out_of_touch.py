@@ -144,10 +144,10 @@ def test_a_replica_that_may_not_be_elected_is_found_and_promoted_all_the_same() 
         slave.start()
         await asyncio.sleep(20)
         request = namesrv_pb2.GetClusterInfoRequest()
-        told = await cluster.client.spawn(
+        reported = await cluster.client.spawn(
             cluster.caller.call(NAMESRV_ADDRESS, rpcs.GET_CLUSTER_INFO, request, timeout_s=3)
         )
-        (broker,) = told.brokers
+        (broker,) = reported.brokers
         assert list(broker.addresses.values()) == [slave.address] and 0 not in broker.addresses
         assert await cluster.promote(slave, unclean=True) is None
         assert slave.epoch_as_master

@@ -73,7 +73,7 @@ def test_a_log_from_before_replication_is_copied_and_not_cut() -> None:
         agree(other.describe(), master.describe())
 
 
-def test_a_master_of_an_older_epoch_than_the_slave_knows_is_told() -> None:
+def test_a_master_of_an_older_epoch_than_the_slave_knows_is_reported() -> None:
     master = LetterLog(0).lead(3, 1)
     slave = LetterLog(1).describe(epoch=4, history=EpochHistory((), 4))
     with pytest.raises(MasterOutdated) as raised:

@@ -222,7 +222,7 @@ class LitePops:
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
         """Check whether a source that failed accepts the client's subscriptions."""
-        await self._subscription.tell(source.broker_name)
+        await self._subscription.report(source.broker_name)
         return True
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:

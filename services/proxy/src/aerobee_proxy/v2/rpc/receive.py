@@ -31,7 +31,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.lite_clients import is_lite, tell_lost
+from aerobee_proxy.v2.lite_clients import is_lite, notify_lost
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.settings import PUSH_CONSUMERS
@@ -113,7 +113,7 @@ async def _pop_lite(
         )
     everywhere = session.settings is None or session.settings.client_type not in PUSH_CONSUMERS
     answer = await receiver.pop_lite(request.message_queue.broker.name, pop, everywhere=everywhere)
-    tell_lost(session, answer.lost)
+    notify_lost(session, answer.lost)
     return [
         _Batch.of(
             PopRequest(
