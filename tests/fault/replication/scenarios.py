@@ -53,7 +53,7 @@ class Scenario:
                 assert any(place[0] == TOPIC for place in self.cluster.shown), "it is shown"
                 return
             await asyncio.sleep(1)
-        raise AssertionError(f"{number} takes no messages")
+        raise AssertionError(f"{number} does not accept messages")
 
     async def end(self) -> None:
         """All are back, one is master, and what was acknowledged and shown is there."""
