@@ -49,7 +49,7 @@ from aerobee_client.sending.callbacks import (
     report,
     report_on_thread,
 )
-from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend, queued_send
+from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend, make_queued_send
 from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
@@ -621,7 +621,7 @@ class ProducerFacade(StartedFacade[C]):
         future = ThreadFuture()
         try:
             seconds = client._timeout_s if timeout is None else client._seconds(timeout)
-            queued = queued_send((message, queue, ordering, seconds, future, not accumulates))
+            queued = make_queued_send((message, queue, ordering, seconds, future, not accumulates))
             if not client._thread_queue.put(queued, self._loop.call):
                 block = block and not self._loop.is_own_thread()
                 client._thread_queue.put_later(queued, self._loop.call, block=block)

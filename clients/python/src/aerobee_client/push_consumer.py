@@ -329,7 +329,7 @@ class AsyncPushConsumer(Replier):
             consumption=consumption,
             on_failure=keeper.on_pull_failed,
             statistics=self.statistics,
-            order=LockedQueues(keeper, consumption, offsets, on_free=on_free),
+            locked_queues=LockedQueues(keeper, consumption, offsets, on_free=on_free),
             callbacks=self._callbacks(instance),
         )
         return membership

@@ -41,7 +41,7 @@ from aerobee_proxy.v2.validation import filter_of, polling_ms, receive_duration_
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.handles.leases import handle_encoder, handle_for
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.record import Record, iter_records
 
 _OK = ReceiveMessageResponse(status=status()).SerializeToString()
@@ -118,7 +118,7 @@ async def _pop_lite(
         _Batch.of(
             PopRequest(
                 consumer_group=pop.consumer_group,
-                topic=line_of(pop.parent, batch.lite_topic),
+                topic=lease_topic_of(pop.parent, batch.lite_topic),
                 fifo=True,
             ),
             batch.messages,
