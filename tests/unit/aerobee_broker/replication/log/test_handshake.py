@@ -44,12 +44,12 @@ def test_random_histories_of_five_replicas_with_retention(data: st.DataObject) -
             if data.draw(st.booleans(), label="follows"):
                 assert_agreed(log, master)
                 try:
-                    _, follower = log.follow(master)
+                    _, prepared = log.follow(master)
                 except ReplicaRefused:
                     continue
-                missing = master.end - follower.end
+                missing = master.end - prepared.end
                 copied = data.draw(st.integers(0, max(0, missing)), label="copied")
-                group[log.number] = follower.copy(master, copied)
+                group[log.number] = prepared.copy(master, copied)
 
 
 def test_no_clean_election_takes_back_what_was_confirmed() -> None:
