@@ -36,7 +36,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "reported"),
     [
         ("grpc", "MissingPackageError: the Python of this task, "),
         ("numpy", "MissingPackageError: the Python of this task, "),
@@ -44,7 +44,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ],
 )
 def test_the_package_is_named(
-    cluster: StandaloneCluster, namesrv: str, tmp_path: Path, module: str, told: str
+    cluster: StandaloneCluster, namesrv: str, tmp_path: Path, module: str, reported: str
 ) -> None:
     gate, found = tmp_path / "gate", tmp_path / "found.json"
     gate.touch()
@@ -52,5 +52,7 @@ def test_the_package_is_named(
     submitted = Submitted(tmp_path / "job", cluster, namesrv, *job, lacking=(module,))
     assert submitted.wait() == 1
     log = submitted.log.read_text()
-    assert told in log, log
-    assert {"grpc": "grpcio"}.get(module, module) in log.partition(told)[2].splitlines()[0] + told
+    assert reported in log, log
+    assert {"grpc": "grpcio"}.get(module, module) in log.partition(reported)[2].splitlines()[
+        0
+    ] + reported

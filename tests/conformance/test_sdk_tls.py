@@ -60,7 +60,7 @@ def test_messages_are_sent_received_and_listened_for_over_tls(
 
 
 @pytest.mark.parametrize("official", [sdk for sdk in newest_sdks() if sdk.tls_by_default], ids=str)
-def test_an_sdk_that_begins_in_tls_can_be_told_to_use_plaintext(
+def test_an_sdk_that_begins_in_tls_can_be_set_to_use_plaintext(
     cluster: Cluster, official: OfficialSdk
 ) -> None:
     with Sdk(official, cluster.proxy.address, cluster.home) as sdk:

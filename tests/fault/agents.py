@@ -12,11 +12,11 @@ from typing import Any, Self
 
 
 class Agent:
-    """`told`: its lines, in their order."""
+    """`reported`: its lines, in their order."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
@@ -47,4 +47,4 @@ class Agent:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             if line.endswith(b"\n"):  # else it was killed while it wrote
-                self.told.append(json.loads(line))
+                self.reported.append(json.loads(line))

@@ -42,7 +42,7 @@ class Campaign:
 
     long: bool
     chosen: range | None  # by --fault-seed
-    tell: Callable[[str], None]  # prints a figure, whatever pytest captures
+    report: Callable[[str], None]  # prints a figure, whatever pytest captures
     minutes: float  # of the cluster run
 
     @property
@@ -63,11 +63,11 @@ def small_unflushed_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def campaign(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Campaign:
-    def tell(figures: str) -> None:
+    def report(figures: str) -> None:
         with capsys.disabled():
             print(f"\n  {request.node.name}: {figures}", flush=True)
 
     long = bool(request.config.getoption("--campaign"))
     minutes = request.config.getoption("--minutes") if long else 0.0
     chosen = request.config.getoption("--fault-seed")
-    return Campaign(long, chosen, tell if long else print, minutes)
+    return Campaign(long, chosen, report if long else print, minutes)

@@ -40,7 +40,7 @@ from aerobee_client import (
 )
 from aerobee_client.options.consumer import ConsumerSettings
 from aerobee_wire.status import Code
-from fault.lease_agent import OUTAGE, run, tell
+from fault.lease_agent import OUTAGE, report, run
 from support.client.message_group import Group
 
 EVENTS, STEPS = "events", "steps"  # without and with message groups
@@ -73,7 +73,7 @@ class Blocks:
         signal.signal(signal.SIGTERM, lambda *_: self.stop.set())
         signal.signal(signal.SIGUSR1, lambda *_: self._ask(BLOCK_S))
         signal.signal(signal.SIGUSR2, lambda *_: self._ask(LONG_BLOCK_S))
-        tell("loaded")  # it may be told to stop
+        report("loaded")  # it may be told to stop
 
     def _ask(self, seconds: float) -> None:
         self._seconds = seconds
@@ -82,7 +82,7 @@ class Blocks:
         """Blocks if that is asked for."""
         seconds, self._seconds = self._seconds, 0.0
         if seconds:
-            tell("blocked")
+            report("blocked")
             time.sleep(seconds)
 
 
@@ -93,18 +93,18 @@ class Rebalances(Interceptor):
         acquired: frozenset[MessageQueue],
         released: frozenset[MessageQueue],
     ) -> None:
-        tell("rebalanced", released=[list(queue) for queue in released])
+        report("rebalanced", released=[list(queue) for queue in released])
 
 
 def consume(blocks: Blocks, chance: random.Random, message: ReceivedMessage) -> None:
     """A listener."""
-    tell("begin", message, stored_ms=message.store_timestamp_ms)
+    report("begin", message, stored_ms=message.store_timestamp_ms)
     blocks.pass_through()
     time.sleep(CALL_S)
     if chance.random() < FAILING:
-        tell("failed", message)
+        report("failed", message)
         raise ValueError("by chance")
-    tell("end", message)
+    report("end", message)
 
 
 def push(namesrv: str, chance: random.Random, *, orderly: bool) -> None:
@@ -133,7 +133,7 @@ def push(namesrv: str, chance: random.Random, *, orderly: bool) -> None:
     consumer = started(start, blocks)
     if consumer is not None:
         with consumer:
-            tell("started")
+            report("started")
             blocks.stop.wait()
 
 
@@ -154,15 +154,15 @@ def pull(namesrv: str) -> None:
     if consumer is None:
         return
     with consumer:
-        tell("started")
+        report("started")
         while not blocks.stop.is_set():
             messages = consumer.poll(32, timedelta(seconds=1))
             polled = time.monotonic()
             for message in messages:
-                tell("begin", message, stored_ms=message.store_timestamp_ms, polled=polled)
+                report("begin", message, stored_ms=message.store_timestamp_ms, polled=polled)
                 blocks.pass_through()
                 time.sleep(CALL_S)
-                tell("end", message)
+                report("end", message)
         try:
             consumer.commit()
         except MqError as error:  # the next owner gets the last poll again
@@ -178,14 +178,14 @@ def started(start: Callable[[], Any], blocks: Blocks) -> Any:
         except MqError as error:
             if error.code is not Code.NAMESRV_UNREACHABLE:
                 raise
-            tell("not started", code=error.code.name)
+            report("not started", code=error.code.name)
             blocks.stop.wait(START_AGAIN_S)
     return None
 
 
 async def simple(namesrv: str, chance: random.Random) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sys.exit)
-    tell("loaded")
+    report("loaded")
     while True:
         consumer = AsyncSimpleConsumer("simple", namesrv=namesrv, consume_from_where=FIRST)
         consumer.subscribe(EVENTS)
@@ -195,7 +195,7 @@ async def simple(namesrv: str, chance: random.Random) -> None:
         except MqError as error:
             if error.code is not Code.NAMESRV_UNREACHABLE:
                 raise
-            tell("not started", code=error.code.name)
+            report("not started", code=error.code.name)
             await asyncio.sleep(START_AGAIN_S)
         else:
             return await run(consumer, chance, LEASE_WORKERS)
@@ -208,7 +208,7 @@ async def produce(namesrv: str, seed: str, kind: str) -> None:
     """Until SIGTERM; then what is under way is waited for."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    tell("loaded")
+    report("loaded")
     chance = random.Random(f"{seed} {kind}")
     async with AsyncProducer(kind, namesrv=namesrv, accumulate=kind == "accumulating") as producer:
         await asyncio.gather(
@@ -231,7 +231,7 @@ def message_group(name: str, seed: str, chance: random.Random) -> Group:
         STEPS,
         chance,
         message_of=message_of,
-        on_stored=lambda number, result: tell_stored(f"{name}/{number}", result),
+        on_stored=lambda number, result: report_stored(f"{name}/{number}", result),
         timeouts_ms=TIMEOUTS_MS,
         pause_s=GROUP_PAUSE_S,
     )
@@ -246,16 +246,16 @@ async def send_plain(producer: AsyncProducer, stop: asyncio.Event, seed: str, ki
         outcomes = await asyncio.gather(*map(producer.send, messages), return_exceptions=True)
         for key, outcome in zip(keys, outcomes, strict=True):
             if isinstance(outcome, SendResult):
-                tell_stored(key, outcome)
+                report_stored(key, outcome)
             elif isinstance(outcome, MqError) and outcome.code in OUTAGE:
-                tell("not sent", code=outcome.code.name)
+                report("not sent", code=outcome.code.name)
             else:
                 raise RuntimeError(f"{key} was not sent") from outcome
         await asyncio.sleep(PLAIN_PAUSE_S)
 
 
-def tell_stored(key: str, result: SendResult) -> None:
-    tell("acknowledged", key=key, place=[*result.queue, result.queue_offset])
+def report_stored(key: str, result: SendResult) -> None:
+    report("acknowledged", key=key, place=[*result.queue, result.queue_offset])
 
 
 def main(kind: str, namesrv: str, seed: str) -> None:

@@ -43,21 +43,21 @@ OUTAGE = frozenset(
 )
 
 
-def tell(event: str, message: ReceivedMessage | None = None, **more: Any) -> None:
+def report(event: str, message: ReceivedMessage | None = None, **more: Any) -> None:
     """One write, so that lines of several threads, or of a process that is killed, are whole.
     `at_ms`: since the epoch; `at`: seconds of the monotonic clock of the machine."""
-    told = {"event": event, "at_ms": time.time() * 1_000, "at": time.monotonic(), **more}
+    reported = {"event": event, "at_ms": time.time() * 1_000, "at": time.monotonic(), **more}
     if message is not None:
-        told["place"] = [
+        reported["place"] = [
             *(message.stored_topic, message.broker_name),
             *(message.queue_id, message.queue_offset),
         ]
-        told["key"] = " ".join(message.keys)
-        told["body"] = message.body.decode()
+        reported["key"] = " ".join(message.keys)
+        reported["body"] = message.body.decode()
     if isinstance(message, LeasedMessage):
-        told["popped_ms"] = message.handle.pop_time_ms
-        told["attempt"] = message.delivery_attempt
-    os.write(sys.stdout.fileno(), f"{json.dumps(told)}\n".encode())
+        reported["popped_ms"] = message.handle.pop_time_ms
+        reported["attempt"] = message.delivery_attempt
+    os.write(sys.stdout.fileno(), f"{json.dumps(reported)}\n".encode())
 
 
 async def work(
@@ -67,18 +67,18 @@ async def work(
     while True:
         try:
             for message in await consumer.receive(8, LEASE, WAIT):
-                tell("received", message)
+                report("received", message)
                 try:
                     await settle(consumer, message, chance)
                 except (
                     MqError
                 ) as error:  # perhaps done, and its answer lost for longer than a lease
-                    tell("in doubt", message, code=error.code.name)
+                    report("in doubt", message, code=error.code.name)
                     raise
         except MqError as error:
             if error.code not in outage:
                 raise
-            tell("failed", code=error.code.name)
+            report("failed", code=error.code.name)
 
 
 async def settle(
@@ -87,10 +87,10 @@ async def settle(
     dice = chance.random()
     if dice < 0.02:
         return  # its lease ends
-    tell("settling", message)
+    report("settling", message)
     if dice < 0.04:
         await consumer.change_invisible_duration(message, timedelta(0), counted=False)
-        tell("given back", message)
+        report("given back", message)
         return
     if dice < 0.06:
         with consumer.renewing(message):
@@ -98,11 +98,11 @@ async def settle(
             await consumer.ack(message)
     elif dice < 0.07:
         await consumer.dead_letter(message, "CHANCE", message.body.decode())
-        tell("dead-lettered", message)
+        report("dead-lettered", message)
         return
     else:
         await consumer.ack(message)
-    tell("acked", message)
+    report("acked", message)
     if dice > 0.98:
         await consumer.ack(message.receipt_handle)
 
@@ -118,13 +118,13 @@ async def main() -> None:
 
 async def run(consumer: AsyncSimpleConsumer, chance: random.Random, workers: int) -> None:
     async with consumer:
-        tell("started")
+        report("started")
         works = asyncio.gather(*(work(consumer, chance) for _ in range(workers)))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, works.cancel)
         try:
             await works
         except asyncio.CancelledError:
-            tell("stopped")
+            report("stopped")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def assert_caught(history: Callable[[int], object], campaign: Campaign) -> None:
         try:
             history(seed)
         except AssertionError as error:
-            campaign.tell(f"caught with seed {seed}: {str(error)[:100]}")
+            campaign.report(f"caught with seed {seed}: {str(error)[:100]}")
             return
     pytest.fail(f"{ENOUGH} histories did not notice")
 
@@ -70,7 +70,7 @@ def test_a_store_that_skips_the_crc_is_caught(
     skip_the_crc(monkeypatch)
     flips = flip_many(disk, sent, range(300))
     assert flips.served_wrong > 0
-    campaign.tell(f"caught: {flips.served_wrong} of {flips.flips} flips were served")
+    campaign.report(f"caught: {flips.served_wrong} of {flips.flips} flips were served")
 
 
 @pytest.mark.parametrize("mutation", WHILE_THE_DISK_IS_SLOW, ids=name_of)
@@ -88,4 +88,4 @@ def test_a_broker_without_back_pressure_is_caught(
     fits = LIMIT // BODY
     busy, unflushed, memory = stand_still(20 * fits)
     assert busy == 0 and unflushed > 10 * (LIMIT + ONE_MORE)
-    campaign.tell(f"caught: {unflushed:,} bytes waited, {memory:,} bytes of memory")
+    campaign.report(f"caught: {unflushed:,} bytes waited, {memory:,} bytes of memory")

@@ -18,7 +18,7 @@ with Producer(max_pending_messages=2_000) as producer:
     for number in range(10_000):
         producer.send_async(Message("example-measurements", b"%d" % number), report)
 
-    # Who may not wait is told at once, and nothing of that message is sent.
+    # A send that may not wait fails at once, and nothing of that message is sent.
     refused = 0
     for number in range(10_000):
         future = producer.send_async(Message("example-measurements", b"%d" % number), block=False)

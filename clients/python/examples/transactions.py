@@ -10,7 +10,7 @@ from aerobee_client import Message, ReceivedMessage, TransactionProducer, Transa
 
 
 def check(message: ReceivedMessage) -> TransactionResolution:
-    """A broker was not told how a transaction ended: the database knows, in any process."""
+    """Answer a broker that does not know how a transaction ended: the database knows it."""
     with sqlite3.connect(database) as connection:
         row = connection.execute("SELECT 1 FROM orders WHERE id = ?", message.keys).fetchone()
     return TransactionResolution.COMMIT if row else TransactionResolution.ROLLBACK

@@ -53,7 +53,8 @@ class Code(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
-    # From here on, the codes are Aerobee's own.
+    # ---- codes of Aerobee's own ----
+
     DISK_FULL = 1001
     MESSAGE_CORRUPTED = 1002
     NAMESRV_UNREACHABLE = 1003

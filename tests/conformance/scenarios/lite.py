@@ -30,7 +30,7 @@ from support.proxy.sdk_cluster import (
 
 LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 42902
 QUOTA_CODES = (LITE_SUBSCRIPTION_QUOTA_EXCEEDED, 429)  # Node.js has a number of its own
-TOLD_S = 20.0
+NOTIFIED_S = 20.0
 HELD_S = 20  # longer than a busy machine takes to receive something else
 EXPIRED_S = 150.0  # a minute, until that is looked for, and what a busy machine adds
 ALL_OF_THEM_S = 35.0  # SDKs synchronise their whole subscription every 30 s
@@ -270,7 +270,7 @@ def l6_the_former_client_is_told(cluster: Cluster, sdk: Commands) -> None:
     group = lite_group(cluster, parent, lite__sub__model="Exclusive")
     consumer(sdk, group, parent, "a", "b", id="former")
     consumer(sdk, group, parent, "a", id="newest")
-    until_sync(lambda: sdk.do("subscribed", id="former") == ["b"], "told", timeout_s=TOLD_S)
+    until_sync(lambda: sdk.do("subscribed", id="former") == ["b"], "told", timeout_s=NOTIFIED_S)
     assert sdk.do("subscribed", id="newest") == ["a"]
 
 

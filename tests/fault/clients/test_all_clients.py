@@ -73,7 +73,7 @@ class Run:
         member = Member(f"{kind}-{len(self.history.of(kind))}", kind, agent)
         self.history.members.append(member)
         self.running[kind].append(member)
-        await until(lambda: member.told, timeout_s=PATIENT_S)  # before, a signal would end it
+        await until(lambda: member.reported, timeout_s=PATIENT_S)  # before, a signal would end it
         return member
 
     async def end(self, member: Member, *, killed: bool) -> None:
@@ -165,11 +165,11 @@ class Run:
 
     def _count(self) -> Counter[tuple[str, str]]:
         for member in self.history.members:
-            for told in member.told[self._read[member.name] :]:
+            for reported in member.reported[self._read[member.name] :]:
                 self._read[member.name] += 1
-                if told["event"] in CONSUMED or told["event"] == "acknowledged":
-                    self._consumed[member.kind, told["place"][1]] += 1
-                    self._keys[member.kind].add(told["key"])
+                if reported["event"] in CONSUMED or reported["event"] == "acknowledged":
+                    self._consumed[member.kind, reported["place"][1]] += 1
+                    self._keys[member.kind].add(reported["key"])
         return self._consumed
 
     async def progress(self, *but: str) -> None:
@@ -240,12 +240,12 @@ async def tried(run: Run, campaign: Campaign, *, comes_back: bool) -> None:
     leaving = [member for kind in KINDS for member in run.running[kind]]
     await asyncio.gather(*(run.end(member, killed=False) for member in leaving))
     check(run.history)
-    campaign.tell(
+    campaign.report(
         f"seed {run.history.seed}: {dict(run.kinds)}, {gone} "
         f"{'came back' if comes_back else 'stayed away'}, {time.monotonic() - began:.0f} s"
     )
     for line in figures(run.history):
-        campaign.tell(line)
+        campaign.report(line)
 
 
 async def create(namesrv: str) -> None:

@@ -59,7 +59,7 @@ async def test_every_transaction_is_settled_as_its_producer_meant(
         await database.grows(ROWS_A_ROUND)
         first.close()
         halves, visible = await settled(namesrv, brokers, database)
-    campaign.tell(
+    campaign.report(
         f"seed {seed}: {len(halves)} half messages, {len(visible)} committed, "
         f"{len(visible) - len(set(visible))} of them twice"
     )

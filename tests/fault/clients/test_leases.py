@@ -47,21 +47,21 @@ class Run:
         self.sent: set[str] = set()
 
     @property
-    def told(self) -> list[dict[str, Any]]:
-        return [one for agent in (*self.agents, *self.ended) for one in agent.told]
+    def reported(self) -> list[dict[str, Any]]:
+        return [one for agent in (*self.agents, *self.ended) for one in agent.reported]
 
     def settled(self) -> set[str]:
-        return {one["body"] for one in self.told if one["event"] in SETTLED}
+        return {one["body"] for one in self.reported if one["event"] in SETTLED}
 
     def in_doubt(self) -> set[str]:
-        consumers = (agent.told for agent in (*self.agents, *self.ended))
+        consumers = (agent.reported for agent in (*self.agents, *self.ended))
         return {one["body"] for one in in_doubt(consumers)}
 
     def has_settled_all(self) -> bool:
         """Whether each send is settled, or may be. Raises with the story of one that is not."""
         missing = self.sent - self.settled() - self.in_doubt()
         if missing:
-            story = [one for one in self.told if one.get("body") == min(missing)]
+            story = [one for one in self.reported if one.get("body") == min(missing)]
             raise AssertionError(f"{len(missing)} are not settled, such as {story or missing}")
         return True
 
@@ -107,9 +107,11 @@ class Run:
 
     def check(self) -> Counter[str]:
         """That nothing settled came again. Returns figures."""
-        figures: Counter[str] = Counter(one["event"] for one in self.told)
-        figures["redelivered"] = check_settled(self.told)
-        figures.update(f"failed: {one['code']}" for one in self.told if one["event"] == "failed")
+        figures: Counter[str] = Counter(one["event"] for one in self.reported)
+        figures["redelivered"] = check_settled(self.reported)
+        figures.update(
+            f"failed: {one['code']}" for one in self.reported if one["event"] == "failed"
+        )
         return figures
 
 
@@ -154,7 +156,7 @@ async def tried(run: Run, campaign: Campaign) -> None:
         await agent.end(killed=False)
     figures = run.check()
     await check_dead_letters(run)
-    campaign.tell(
+    campaign.report(
         f"{len(run.sent)} sends, faults {dict(kinds)}, {dict(figures)}, "
         f"{time.monotonic() - began:.0f} s"
     )
@@ -168,11 +170,11 @@ async def all_settled(namesrv: str) -> bool:
 
 async def check_dead_letters(run: Run) -> None:
     """Each that a consumer was told of is there, with its reason."""
-    told = {one["body"] for one in run.told if one["event"] == "dead-lettered"}
+    reported = {one["body"] for one in run.reported if one["event"] == "dead-lettered"}
     found = set()
     async with AsyncAdminClient(run.namesrv) as admin:
         topic = dead_letter_topic(GROUP)
-        for queue in await admin.topic_status(topic) if told else ():
+        for queue in await admin.topic_status(topic) if reported else ():
             browsed = await admin.browse(
                 topic, queue.broker_name, queue.queue_id, queue.min_offset, max_messages=1_000
             )
@@ -181,4 +183,4 @@ async def check_dead_letters(run: Run) -> None:
                 for letter in browsed.messages()
                 if letter.failure_reason == "CHANCE"
             }
-    assert told <= found
+    assert reported <= found

@@ -145,7 +145,7 @@ def test_a_group_of_pull_consumers_loses_nothing(campaign: Campaign, tmp_path: P
         until_sync(lambda: not missing(), timeout_s=DRAIN_S, retry_on=(MqError,))
         polled = list(members.polled())
         check(polled, places(admin), load.acknowledged)
-        campaign.tell(figures(kinds, polled, load.acknowledged))
+        campaign.report(figures(kinds, polled, load.acknowledged))
 
 
 def places(admin: AdminClient) -> set[Place]:

@@ -55,7 +55,7 @@ def test_each_dead_letter_arrives_through_kills(tmp_path: Path, campaign: Campai
     assert twice <= in_flight, "twice is only what was in flight at a kill"
     assert len(in_flight) <= KILLS[campaign.long] * MAX_IN_FLIGHT
     assert done.peak_kib - small.peak_kib <= GROWTH_KIB
-    campaign.tell(
+    campaign.report(
         f"{count:,} dead letters, {KILLS[campaign.long]} kills (seed {seed}): {len(in_flight):,} "
         f"in flight at a kill, {len(twice):,} of them stored twice, 0 lost; {result['sent']:,} "
         f"sent by the last run; peak memory {done.peak_kib / 1024:.0f} MiB, of a redrive of "

@@ -159,17 +159,17 @@ def newest_of_each(campaign: Campaign) -> list[OfficialSdk]:
 
 def test_sdks_in_a_cluster_of_restarts(tmp_path: Path, campaign: Campaign) -> None:
     seed = campaign.seed if campaign.seed is not None else int(campaign.long and time.time())
-    campaign.tell(f"--fault-seed {seed}")
+    campaign.report(f"--fault-seed {seed}")
     chance = random.Random(seed)
     lease = f"--set=defaultInvisibleTimeMills={INVISIBLE_S * 1_000}"
     with sdk_cluster(tmp_path, lease, brokers=2) as cluster, ExitStack() as stack:
-        told = endpoints(newest_of_each(campaign), cluster)
+        reported = endpoints(newest_of_each(campaign), cluster)
         clients = [
             stack.enter_context(Traffic(sdk, cluster, ends, between_sends_s=BETWEEN_SENDS_S))
-            for sdk, ends in told.items()
+            for sdk, ends in reported.items()
         ]
         all_work(clients, 0)
-        churn = stack.enter_context(Churn(told, cluster, random.Random(seed)))
+        churn = stack.enter_context(Churn(reported, cluster, random.Random(seed)))
         run = Run(cluster, chance, clients)
         length_s = ROUND_S[campaign.long]
         while True:
@@ -179,36 +179,36 @@ def test_sdks_in_a_cluster_of_restarts(tmp_path: Path, campaign: Campaign) -> No
         churn.finish()
         all_delivered(clients)
         time.sleep(INVISIBLE_S + 2)  # what was forgotten would come again meanwhile
-        tell(campaign, run, churn)
+        report(campaign, run, churn)
         judge(run, churn)
 
 
-def tell(campaign: Campaign, run: Run, churn: Churn) -> None:
+def report(campaign: Campaign, run: Run, churn: Churn) -> None:
     for traffic in run.clients:
         again = {
             kind: len(got) - len({delivery.body for delivery in got})
             for kind, got in traffic.consumed.items()
         }
         errors = Counter(error.call for error in traffic.errors)
-        campaign.tell(
+        campaign.report(
             f"{traffic.name}: {len(traffic.stored)} sends acknowledged, all delivered, again:"
             f" {again}; calls that failed: {dict(errors)}"
         )
     again_in_churn = len(churn.delivered) - len(set(churn.delivered))
     errors = Counter(f"{sdk} {one.call}" for sdk, found in churn.errors.items() for one in found)
-    campaign.tell(
+    campaign.report(
         f"clients that came and went: {churn.visits}, {len(churn.stored)} sends acknowledged, all"
         f" delivered, again: {again_in_churn}; calls that failed: {dict(errors)}"
     )
     for service in ("proxy", "broker"):
         lasted = [one.over - one.began for one in run.outages if one.service.startswith(service)]
-        campaign.tell(
+        campaign.report(
             f"{len(lasted)} restarts of a {service}; until every client was seen to work:"
             f" {statistics.median(lasted):.1f} s (median), {max(lasted):.1f} s (longest)"
         )
     for name, samples in run.memory.items():
         first, last = growth(samples)
-        campaign.tell(
+        campaign.report(
             f"{name}: {first:.1f} MiB in the first third of {len(samples)} rounds, {last:.1f} MiB"
             " in the last"
         )

@@ -71,7 +71,7 @@ def fail_over(group: BrokerGroup, clients: list[LiteTraffic]) -> Outage:
 
 def test_lite_consumers_go_on_at_the_next_master(tmp_path: Path, campaign: Campaign) -> None:
     seed = campaign.seed if campaign.seed is not None else int(campaign.long and time.time())
-    campaign.tell(f"--fault-seed {seed}")
+    campaign.report(f"--fault-seed {seed}")
     chance = random.Random(seed)
     sdks = [sdk for sdk in available_sdks() if sdk.inability("", "lite") is None]
     outages: list[Outage] = []
@@ -90,10 +90,10 @@ def test_lite_consumers_go_on_at_the_next_master(tmp_path: Path, campaign: Campa
             until_sync(traffic.has_settled, traffic.name, timeout_s=RECOVERY_S)
         time.sleep(INVISIBLE_S + 2)  # what was forgotten would come again meanwhile
         lasted = [outage.over - outage.began for outage in outages]
-        campaign.tell(
+        campaign.report(
             f"{len(lasted)} kills of a master; until every lite topic of every client was seen to"
             f" work: {statistics.median(lasted):.1f} s (median), {max(lasted):.1f} s (longest)"
         )
         for traffic in clients:
-            campaign.tell(traffic.figures())
+            campaign.report(traffic.figures())
             check(traffic, outages)

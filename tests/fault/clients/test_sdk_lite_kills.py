@@ -85,7 +85,7 @@ def test_lite_consumers_go_on_after_every_kill(tmp_path: Path, campaign: Campaig
     if not campaign.long:
         pytest.skip("ten minutes, with --campaign")
     seed = campaign.seed if campaign.seed is not None else int(time.time())
-    campaign.tell(f"--fault-seed {seed}")
+    campaign.report(f"--fault-seed {seed}")
     chance = random.Random(seed)
     sdks = [sdk for sdk in available_sdks(every=True) if sdk.inability("", "lite") is None]
     outages: list[Outage] = []
@@ -108,22 +108,22 @@ def test_lite_consumers_go_on_after_every_kill(tmp_path: Path, campaign: Campaig
             until_sync(traffic.has_all, f"all of {traffic.name}", timeout_s=RECOVERY_S)
             until_sync(traffic.has_settled, traffic.name, timeout_s=RECOVERY_S)
         time.sleep(INVISIBLE_S + 2)  # what was forgotten would come again meanwhile
-        tell(campaign, clients, outages, done)
+        report(campaign, clients, outages, done)
         for traffic in clients:
             check(traffic, outages)
 
 
-def tell(
+def report(
     campaign: Campaign, clients: list[LiteTraffic], outages: list[Outage], done: Counter[str]
 ) -> None:
     for service in ("proxy", "broker"):
         lasted = [outage.over - outage.began for outage in outages if outage.service == service]
         if lasted:
-            campaign.tell(
+            campaign.report(
                 f"{len(lasted)} kills of a {service}; until every lite topic of every client was"
                 f" seen to work: {statistics.median(lasted):.1f} s (median), {max(lasted):.1f} s"
                 " (longest)"
             )
-    campaign.tell(f"derived files of the brokers that were killed: {dict(done)}")
+    campaign.report(f"derived files of the brokers that were killed: {dict(done)}")
     for traffic in clients:
-        campaign.tell(traffic.figures())
+        campaign.report(traffic.figures())

@@ -78,7 +78,7 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
             for traffic in clients:
                 for kind, got in traffic.consumed.items():
                     gaps = [longest_gap_s(got, outage) for outage in own]
-                    campaign.tell(
+                    campaign.report(
                         f"{len(own)} kills of the {service} (down for {down:.1f} s), {traffic.name}"
                         f" {kind}: without a delivery for {statistics.median(gaps):.1f} s (median),"
                         f" {max(gaps):.1f} s (longest)"
@@ -93,7 +93,7 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
                 )
                 for service in ("proxy", "broker")
             }
-            campaign.tell(
+            campaign.report(
                 f"{traffic.name}: {len(traffic.stored)} sends acknowledged; all delivered, {again}"
                 f" of them twice by the push consumer; sends that failed: {failed}"
             )

@@ -13,7 +13,7 @@ from fault.conftest import Campaign
 from fault.slow_disk import OPTIONS, PATH, SlowFlusher, end_all_other_tasks, on_a_virtual_loop
 from support.broker.harness import BrokerHarness
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import claim, telling
+from support.disk.stores import claim, reporting
 
 INTERVAL_S = 0.5  # flushIntervalCommitLog
 THOROUGH_S = 10.0  # flushCommitLogThoroughInterval: for less than 4 pages
@@ -80,12 +80,12 @@ async def bodies_of(disk: SimulatedDisk) -> list[bytes]:
 def lives(campaign: Campaign, *, busy: bool, power: bool) -> Lost:
     total = Lost()
     for seed in campaign.seeds(6, 200):
-        with telling(f"seed {seed}"):
+        with reporting(f"seed {seed}"):
             lost = on_a_virtual_loop(partial(Life(seed, busy).run, power=power))
         total.acknowledged += lost.acknowledged
         total.messages += lost.messages
         total.oldest_s = max(total.oldest_s, lost.oldest_s)
-    campaign.tell(
+    campaign.report(
         f"{total.messages:,} of {total.acknowledged:,} acknowledged messages lost, the oldest "
         f"{total.oldest_s * 1000:.0f} ms old; none that was shown"
     )

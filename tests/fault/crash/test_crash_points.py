@@ -9,7 +9,7 @@ import pytest
 from fault.conftest import Campaign
 from fault.history import History
 from support.disk.simulated_disk import PowerCut
-from support.disk.stores import SMALL, telling
+from support.disk.stores import SMALL, reporting
 
 
 def scenario(history: History) -> None:
@@ -67,11 +67,11 @@ def test_acknowledged_messages_survive_a_crash_in_any_call(campaign: Campaign, p
             history.cut_power()
         else:
             history.kill()
-        with telling(f"crash in call {crash_at}"):
+        with reporting(f"crash in call {crash_at}"):
             history.open()
             history.check()
         count += 1
-    campaign.tell(f"{count} crash points, 0 messages lost")
+    campaign.report(f"{count} crash points, 0 messages lost")
 
 
 def test_a_recovery_may_be_interrupted_in_any_call(campaign: Campaign) -> None:
@@ -88,9 +88,9 @@ def test_a_recovery_may_be_interrupted_in_any_call(campaign: Campaign) -> None:
                 break
             except PowerCut:
                 history.cut_power()
-            with telling(f"call {crash_at}, then {at} of the recovery"):
+            with reporting(f"call {crash_at}, then {at} of the recovery"):
                 history.open()
                 history.check()
             count += 1
             at += 1
-    campaign.tell(f"{count} interrupted recoveries, 0 messages lost")
+    campaign.report(f"{count} interrupted recoveries, 0 messages lost")

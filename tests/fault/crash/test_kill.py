@@ -83,7 +83,7 @@ def test_acknowledged_messages_survive_kill_9(tmp_path: Path, campaign: Campaign
     read_on(store, everything)
     store.close()
     assert everything == found
-    campaign.tell(
+    campaign.report(
         f"{len(starts)} kills, {acknowledged:,} acknowledged messages, 0 lost; start again in "
         f"{statistics.median(starts) * 1000:.0f} ms (median), {max(starts) * 1000:.0f} ms (most)"
     )

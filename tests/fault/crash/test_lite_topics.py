@@ -29,7 +29,7 @@ def test_each_lite_topic_keeps_its_order_what_was_stored_and_what_was_settled(
         histories += 1
         sent += len(history.stored_ms)
         settled += history.settled
-    campaign.tell(
+    campaign.report(
         f"{histories:,} histories of three crashes, {sent:,} messages acknowledged, {settled:,}"
         " acknowledgements of three groups, 0 lost, 0 again, 0 out of order"
     )

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from fault.conftest import Campaign
 from fault.history import power_cuts
-from support.disk.stores import telling
+from support.disk.stores import reporting
 
 
 def run(campaign: Campaign, short: int, cuts: int, *, disk_fails: bool) -> None:
     """Histories up to a number of power cuts; each seed sees about two."""
     acknowledged = seen = seeds = 0
     for seed in campaign.seeds(short, 1 << 30):
-        with telling(f"seed {seed}"):
+        with reporting(f"seed {seed}"):
             history = power_cuts(seed, disk_fails=disk_fails)
         seeds += 1
         seen += history.power_cuts
         acknowledged += history.acknowledged
         if seen >= cuts:
             break
-    campaign.tell(
+    campaign.report(
         f"{seeds:,} seeds, {seen:,} power cuts, {acknowledged:,} acknowledged messages, 0 lost"
     )
 

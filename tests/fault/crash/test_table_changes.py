@@ -114,7 +114,7 @@ def test_no_acknowledged_change_is_lost_at_a_crash_in_any_call(campaign: Campaig
             for crashed in (disk.after_power_cut(seed), disk.after_kill()):
                 check(crashed, acknowledged, {}, f"seed {seed}, call {crash_at}")
                 count += 1
-    campaign.tell(f"{count:,} crashes, 0 changes lost")
+    campaign.report(f"{count:,} crashes, 0 changes lost")
 
 
 def of_an_older_version(crash_at: int | None = None) -> SimulatedDisk:
@@ -142,4 +142,4 @@ def test_a_store_of_an_older_version_opens_without_stale_changes(campaign: Campa
             for crashed in (disk.after_power_cut(seed), disk.after_kill()):
                 check(crashed, acknowledged, {"old": 4}, f"seed {seed}, call {crash_at}")
                 count += 1
-    campaign.tell(f"{count:,} crashes of an upgrade, 0 changes lost, none back")
+    campaign.report(f"{count:,} crashes of an upgrade, 0 changes lost, none back")

@@ -159,7 +159,7 @@ def test_a_crash_in_any_call_loses_no_end_and_no_half_message(
                 ends += len(history.ended)
         if campaign.seed is None:
             assert mended, "no power cut fell between a committed message and its op record"
-        campaign.tell(
+        campaign.report(
             f"{histories} crashes, {ends} acknowledged ends, {mended} torn commits mended, 0 lost, "
             "0 doubled"
         )

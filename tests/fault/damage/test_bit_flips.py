@@ -115,7 +115,7 @@ def flip_and_start(disk: SimulatedDisk, sent: Records, seeds: Iterable[int]) -> 
 
 def test_no_flipped_bit_is_served_by_an_open_store(campaign: Campaign) -> None:
     flips = flip_many(*recorded(), campaign.seeds(500, 10_000))
-    campaign.tell(f"{flips}")
+    campaign.report(f"{flips}")
     assert flips == Flips(flips.flips, detected=flips.flips)
 
 
@@ -128,7 +128,7 @@ def test_no_flipped_bit_is_served_after_a_restart(campaign: Campaign) -> None:
     at = record.decode(last).physical_offset
     seeds = [s for s in campaign.seeds(100, 2_000) if bit_of_a_message(sent, s) // 8 < at]
     flips = flip_and_start(disk, sent, seeds)
-    campaign.tell(f"{flips}")
+    campaign.report(f"{flips}")
     assert flips == Flips(flips.flips, detected=flips.flips)
 
 
@@ -139,7 +139,9 @@ def test_damage_is_reported_with_file_and_physical_offset() -> None:
     store, events = open_with_events(disk, OPTIONS)
     found, corrupted = served(store)
     assert (len(found), corrupted) == (len(sent) - 1, 1)
-    told = [(name, fields.get("file"), fields.get("physical_offset")) for name, fields in events]
-    assert ("corrupt_record", str(LOG), place) in told
+    reported = [
+        (name, fields.get("file"), fields.get("physical_offset")) for name, fields in events
+    ]
+    assert ("corrupt_record", str(LOG), place) in reported
     assert store.corruption_count == 1
     assert [(hole.file, hole.physical_offset) for hole in store.corruptions] == [(Path(LOG), place)]

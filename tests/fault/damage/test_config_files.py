@@ -57,7 +57,7 @@ def test_a_table_survives_a_power_cut_in_any_call(campaign: Campaign) -> None:
                 else:
                     assert found in may_be, f"seed {seed}, call {crash_at}"
                 count += 1
-    campaign.tell(f"{count:,} crashes, 0 tables lost or torn")
+    campaign.report(f"{count:,} crashes, 0 tables lost or torn")
 
 
 def saved_twice() -> SimulatedDisk:
@@ -122,7 +122,7 @@ def test_a_file_with_a_flipped_bit_is_replaced_by_its_backup(campaign: Campaign)
         assert outcome(disk) == "the backup, told", f"bit {bit}"
         disk.flip(PATH, bit)
     assert outcome(disk) == "the same"
-    campaign.tell(f"{bits:,} flipped bits, all noticed")
+    campaign.report(f"{bits:,} flipped bits, all noticed")
 
 
 @pytest.mark.parametrize("name", [PATH.name, BACKUP.name])

@@ -97,4 +97,4 @@ def test_damaged_derived_files_never_lead_to_a_wrong_message(campaign: Campaign)
         store = open_store(hurt)
         assert visible(store) == sent, f"seed {seed}"
         mended += path in queues
-    campaign.tell(f"{mended} damaged consume queues, every message served")
+    campaign.report(f"{mended} damaged consume queues, every message served")

@@ -223,4 +223,4 @@ def test_unexpired_messages_survive_rebuilds_deletions_and_crashes(campaign: Cam
             raise
         lost, rebuilt = lost + history.lost, rebuilt + history.rebuilt
     assert rebuilt > 0 or campaign.seed is not None
-    campaign.tell(f"{steps} steps, {lost} losses, {rebuilt} rebuilds, 0 messages lost")
+    campaign.report(f"{steps} steps, {lost} losses, {rebuilt} rebuilds, 0 messages lost")

@@ -74,7 +74,7 @@ def test_cut_file_shows_its_whole_records_and_reports_durable_ones_that_are_gone
         messages, corruptions = shown(torn)
         assert messages == places(whole), f"cut at {cut}"
         assert (corruptions > 0) == (closed and len(whole) < len(ends)), f"cut at {cut}"
-    campaign.tell(f"{len(tried)} cuts")
+    campaign.report(f"{len(tried)} cuts")
 
 
 def test_garbage_behind_the_tail_is_cut_off(campaign: Campaign) -> None:

@@ -54,7 +54,7 @@ def test_sends_are_refused_while_the_disk_is_full_only(campaign: Campaign) -> No
         history.open()
         assert visible(history.store) == after  # type: ignore[arg-type]
     assert refused
-    campaign.tell(f"refused {refused} times, 0 messages lost")
+    campaign.report(f"refused {refused} times, 0 messages lost")
 
 
 def test_error_names_the_file() -> None:

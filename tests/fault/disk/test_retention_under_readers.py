@@ -62,7 +62,7 @@ def test_readers_meet_only_their_own_messages_while_files_expire(campaign: Campa
             assert all(sent[place][n] == body for n, body in messages.items())
         assert store.corruption_count == 0
     assert moved
-    campaign.tell(f"{moved} readers met an offset whose message had expired")
+    campaign.report(f"{moved} readers met an offset whose message had expired")
 
 
 def test_a_recreated_topic_shows_none_of_its_old_messages(campaign: Campaign) -> None:

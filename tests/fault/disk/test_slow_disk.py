@@ -34,7 +34,7 @@ from fault.slow_disk import (
 )
 from support.broker.harness import BrokerHarness, InlineWorker
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import telling
+from support.disk.stores import reporting
 
 T = TypeVar("T")
 BODY = 4_000
@@ -46,10 +46,10 @@ def test_a_slow_disk_delays_answers_and_breaks_no_promise(campaign: Campaign) ->
     total = Figures()
     seeds = 0
     for seed in campaign.seeds(8, 250):
-        with telling(f"seed {seed}"):
+        with reporting(f"seed {seed}"):
             total.add(slow_history(seed))
         seeds += 1
-    campaign.tell(
+    campaign.report(
         f"{seeds} seeds, {total.syncs:,} slow syncs, {total.acknowledged:,} acknowledged and "
         f"{total.shown:,} shown messages, 0 early, 0 lost; an answer took at most "
         f"{2 * total.worst:.2f} syncs; {total.timeouts} told that the disk is slow, "
@@ -149,7 +149,9 @@ def test_sends_are_refused_while_too_much_is_unflushed(campaign: Campaign) -> No
     busy, unflushed, _ = stand_still(4 * fits)
     assert busy >= 3 * fits - 2
     assert LIMIT < unflushed <= LIMIT + ONE_MORE, "one message beyond the limit, no more"
-    campaign.tell(f"{busy} turned away; at most {unflushed:,} bytes waited, the limit is {LIMIT:,}")
+    campaign.report(
+        f"{busy} turned away; at most {unflushed:,} bytes waited, the limit is {LIMIT:,}"
+    )
 
 
 @pytest.mark.usefixtures("small_unflushed_limit")
@@ -157,7 +159,7 @@ def test_memory_is_bounded_while_the_disk_stands_still(campaign: Campaign) -> No
     """Four times as many messages as fit, or twenty times: it takes hardly more memory."""
     fits = LIMIT // BODY
     some, many = stand_still(4 * fits)[2], stand_still(20 * fits)[2]
-    campaign.tell(f"{some:,} bytes of memory with {4 * fits} senders, {many:,} with {20 * fits}")
+    campaign.report(f"{some:,} bytes of memory with {4 * fits} senders, {many:,} with {20 * fits}")
     # Each sender is a task of the test: its own 4 KB would go unnoticed in 3 KB a sender.
     assert many - some < 16 * fits * 3_000
 
@@ -189,7 +191,7 @@ def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> No
         return senders.busy
 
     busy = [on_a_virtual_loop(partial(run, seed)) for seed in campaign.seeds(3, 60)]
-    campaign.tell(f"{len(busy)} seeds, {sum(busy):,} times turned away, 0 lost, 0 stored twice")
+    campaign.report(f"{len(busy)} seeds, {sum(busy):,} times turned away, 0 lost, 0 stored twice")
 
 
 @pytest.mark.usefixtures("small_unflushed_limit")

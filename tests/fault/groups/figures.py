@@ -19,17 +19,17 @@ def figures(history: History) -> Iterator[str]:
     for kind in PRODUCERS:
         sent = history.acknowledged(kind)
         failures = Counter(
-            told["code"]
+            reported["code"]
             for member in history.of(kind)
-            for told in member.told
-            if told["event"] == "not sent"
+            for reported in member.reported
+            if reported["event"] == "not sent"
         )
         yield f"{kind}: {len(sent)} acknowledged, not sent: {dict(failures)}"
     copies = copies_of(history)
     yield f"{sum(count - 1 for count in copies.values())} stored twice"
     for kind in KINDS:
-        told = [told for member in history.of(kind) for told in member.told]
-        again = sum(1 for one in told if one["event"] == "not started")
+        reported = [reported for member in history.of(kind) for reported in member.reported]
+        again = sum(1 for one in reported if one["event"] == "not started")
         yield (
             f"{kind}: 0 lost, {len(away(history, kind))} away, order kept, "
             f"{duplicates(history, kind, copies)} duplicates, by repetition "
@@ -44,7 +44,7 @@ def figures(history: History) -> Iterator[str]:
             )
     excuses = Counter(excuse(history, *pair) for pair in overlapping(history))
     yield f"orderly: overlaps {dict(excuses)}, all others 0"
-    doubted = len(in_doubt(member.told for member in history.of("simple")))
+    doubted = len(in_doubt(member.reported for member in history.of("simple")))
     yield f"simple: {doubted} settlements in doubt"
 
 
@@ -52,9 +52,9 @@ def copies_of(history: History) -> dict[str, int]:
     """How often each key is stored, not counting retries."""
     places: defaultdict[str, set[Place]] = defaultdict(set)
     for kind in KINDS:
-        for told in (told for member in history.of(kind) for told in member.told):
-            if "place" in told and not told["place"][0].startswith("%"):
-                places[told["key"]].add(place_of(told))
+        for reported in (reported for member in history.of(kind) for reported in member.reported):
+            if "place" in reported and not reported["place"][0].startswith("%"):
+                places[reported["key"]].add(place_of(reported))
     return {key: len(found) for key, found in places.items()}
 
 
@@ -62,10 +62,10 @@ def duplicates(history: History, kind: str, copies: dict[str, int]) -> str:
     """Consumptions beyond the first of each stored message; of leases, those that were
     acknowledged."""
     consumed = Counter(
-        told["key"]
+        reported["key"]
         for member in history.of(kind)
-        for told in member.told
-        if told["event"] in ("end", "acked", "dead-lettered")
+        for reported in member.reported
+        if reported["event"] in ("end", "acked", "dead-lettered")
     )
     count = sum(max(0, consumed[key] - copies[key]) for key in consumed)
     return f"{count} of {consumed.total()}"
@@ -73,8 +73,8 @@ def duplicates(history: History, kind: str, copies: dict[str, int]) -> str:
 
 def by_repetition(history: History, kind: str) -> str:
     if kind == "simple":
-        told = (told for member in history.of(kind) for told in member.told)
-        return f"{check_settled(told)} leases that were not settled"
+        reported = (reported for member in history.of(kind) for reported in member.reported)
+        return f"{check_settled(reported)} leases that were not settled"
     return str(dict(Counter(again.cause for again in repeats(history, kind))))
 
 
@@ -83,10 +83,10 @@ def handovers(history: History, kind: str) -> dict[str, list[float]]:
     one's last listener had ended, it was told to end, and the message was stored; by how the old
     one ended. Not while the broker was away."""
     stored = {
-        place_of(told): (told["stored_ms"] - MS_OF_MONOTONIC) / 1_000
+        place_of(reported): (reported["stored_ms"] - MS_OF_MONOTONIC) / 1_000
         for member in history.of(kind)
-        for told in member.told
-        if told["event"] == "begin"
+        for reported in member.reported
+        if reported["event"] == "begin"
     }
     found: defaultdict[str, list[float]] = defaultdict(list)
     for queue, calls in history.calls(kind).items():
@@ -110,10 +110,10 @@ def resumed(history: History, kind: str) -> list[float]:
     """Seconds from when a broker that was killed served again until a member got a message of
     it."""
     got = sorted(
-        (told["at"], told["place"][1])
+        (reported["at"], reported["place"][1])
         for member in history.of(kind)
-        for told in member.told
-        if told["event"] in ("begin", "received")
+        for reported in member.reported
+        if reported["event"] in ("begin", "received")
     )
     found = []
     for name, deaths in history.deaths.items():

@@ -18,8 +18,8 @@ from fault.groups.record import (
     Member,
     Place,
     Queue,
+    Report,
     Span,
-    Told,
     place_of,
     touch,
 )
@@ -36,8 +36,8 @@ def lost(history: History, kind: str) -> set[str]:
     for those that are away with a broker."""
     consumed = history.consumed(kind)
     if kind == "simple":
-        doubted = in_doubt(member.told for member in history.of(kind))
-        consumed |= {told["key"] for told in doubted}
+        doubted = in_doubt(member.reported for member in history.of(kind))
+        consumed |= {reported["key"] for reported in doubted}
     gone = history.lost_for_good()
     return {
         key
@@ -73,7 +73,7 @@ def check(history: History) -> None:
         assert not wrong, f"{kind}: {len(wrong)} came again for no reason, such as {wrong[0]}"
     unexcused = [pair for pair in overlapping(history) if not excuse(history, *pair)]
     assert not unexcused, f"{len(unexcused)} overlap, such as {unexcused[0]}"
-    check_settled(told for member in history.of("simple") for told in member.told)
+    check_settled(reported for member in history.of("simple") for reported in member.reported)
     check_leased_order(history)
 
 
@@ -81,26 +81,30 @@ def check_contents(history: History) -> None:
     """Each message has the body of its key, and at each place there is one message."""
     keys: dict[Place, str] = {}
     for kind in (*PRODUCERS, *KINDS):
-        for told in (told for member in history.of(kind) for told in member.told):
-            if "key" not in told:
+        for reported in (reported for member in history.of(kind) for reported in member.reported):
+            if "key" not in reported:
                 continue
-            key = told["key"]
-            if "body" in told:
-                assert told["body"] == content(history.seed, key), f"{told} has another's body"
-            if "place" in told:
-                known = keys.setdefault(place_of(told), key)
-                assert known == key, f"{place_of(told)} has {key} and {known}"
+            key = reported["key"]
+            if "body" in reported:
+                assert reported["body"] == content(history.seed, key), (
+                    f"{reported} has another's body"
+                )
+            if "place" in reported:
+                known = keys.setdefault(place_of(reported), key)
+                assert known == key, f"{place_of(reported)} has {key} and {known}"
 
 
 def check_stored_order(history: History) -> None:
     """In each queue the messages of a message group are stored in order, and none of them is
     missing in all queues. A group that is sent again after a lost answer is stored twice."""
     numbers: defaultdict[tuple[str, Queue], dict[int, int]] = defaultdict(dict)
-    for told in (told for kind in KINDS for member in history.of(kind) for told in member.told):
-        if told.get("place", [""])[0] == STEPS:
-            place = place_of(told)
-            number = int(told["key"].rpartition("/")[2])
-            numbers[group_of(told), place[:3]][place[3]] = number
+    for reported in (
+        reported for kind in KINDS for member in history.of(kind) for reported in member.reported
+    ):
+        if reported.get("place", [""])[0] == STEPS:
+            place = place_of(reported)
+            number = int(reported["key"].rpartition("/")[2])
+            numbers[group_of(reported), place[:3]][place[3]] = number
     found: defaultdict[str, list[list[int]]] = defaultdict(list)
     for (group, queue), by_offset in numbers.items():
         first_of_each = list(dict.fromkeys(by_offset[offset] for offset in sorted(by_offset)))
@@ -179,13 +183,13 @@ def history_calls(history: History, kind: str) -> dict[Queue, list[Call]]:
     found: defaultdict[Queue, list[Call]] = defaultdict(list)
     for member in history.of(kind):
         begun: defaultdict[Place, list[float]] = defaultdict(list)
-        for told in member.told:
-            if told["event"] == "begin":
-                begun[place_of(told)].append(told["at"])
-            elif told["event"] in ("end", "failed"):
-                place = place_of(told)
-                consumed = told["event"] == "end"
-                call = Call(place[3], member.name, begun[place].pop(0), told["at"], consumed)
+        for reported in member.reported:
+            if reported["event"] == "begin":
+                begun[place_of(reported)].append(reported["at"])
+            elif reported["event"] in ("end", "failed"):
+                place = place_of(reported)
+                consumed = reported["event"] == "end"
+                call = Call(place[3], member.name, begun[place].pop(0), reported["at"], consumed)
                 found[place[:3]].append(call)
         for place, times in begun.items():
             found[place[:3]] += (Call(place[3], member.name, at, None) for at in times)
@@ -222,10 +226,10 @@ def cause_of(history: History, kind: str, queue: Queue, first: Call, second: Cal
 def released(member: Member, queue: Queue, span: Span) -> bool:
     """Whether a rebalance took the queue away from it in that time."""
     return any(
-        told["event"] == "rebalanced"
-        and list(queue) in told["released"]
-        and span[0] <= told["at"] <= span[1]
-        for told in member.told
+        reported["event"] == "rebalanced"
+        and list(queue) in reported["released"]
+        and span[0] <= reported["at"] <= span[1]
+        for reported in member.reported
     )
 
 
@@ -236,38 +240,42 @@ def check_leased_order(history: History) -> None:
     """Of a message group none is received before those before it in its queue are settled: as the
     consumer was told, or may have been done when it was killed or its answer was lost."""
     unsettled: defaultdict[tuple[str, Queue], set[int]] = defaultdict(set)
-    for told in (told for kind in KINDS for member in history.of(kind) for told in member.told):
-        if told.get("place", [""])[0] == STEPS:
-            place = place_of(told)
-            unsettled[group_of(told), place[:3]].add(place[3])
+    for reported in (
+        reported for kind in KINDS for member in history.of(kind) for reported in member.reported
+    ):
+        if reported.get("place", [""])[0] == STEPS:
+            place = place_of(reported)
+            unsettled[group_of(reported), place[:3]].add(place[3])
     first = {each: min(offsets) for each, offsets in unsettled.items()}
-    for _, event, told in sorted(settlements(history), key=lambda each: each[:2]):
-        place = place_of(told)
-        line = group_of(told), place[:3]
+    for _, event, reported in sorted(settlements(history), key=lambda each: each[:2]):
+        place = place_of(reported)
+        line = group_of(reported), place[:3]
         if event == "received":
-            assert place[3] <= first[line], f"{told} came before {first[line]} was settled"
+            assert place[3] <= first[line], f"{reported} came before {first[line]} was settled"
         elif place[3] in unsettled[line]:
             unsettled[line].discard(place[3])
             first[line] = min(unsettled[line], default=place[3] + 1)
 
 
-def settlements(history: History) -> Iterator[tuple[float, str, Told]]:
+def settlements(history: History) -> Iterator[tuple[float, str, Report]]:
     """Of STEPS: when, "received" or "settled", and what. A settlement counts from its begin: it is
     done at some time before the consumer knows."""
     for member in history.of("simple"):
         began: dict[Place, float] = {}
-        for told in (told for told in member.told if told.get("place", [""])[0] == STEPS):
-            place = place_of(told)
-            if told["event"] == "received":
-                yield told["at"], "received", told
-            elif told["event"] == "settling":
-                began[place] = told["at"]
-            elif told["event"] in ("acked", "dead-lettered"):
-                yield began[place], "settled", told
-        for told in in_doubt([member.told]):
-            if told["place"][0] == STEPS:
-                yield began[place_of(told)], "settled", told
+        for reported in (
+            reported for reported in member.reported if reported.get("place", [""])[0] == STEPS
+        ):
+            place = place_of(reported)
+            if reported["event"] == "received":
+                yield reported["at"], "received", reported
+            elif reported["event"] == "settling":
+                began[place] = reported["at"]
+            elif reported["event"] in ("acked", "dead-lettered"):
+                yield began[place], "settled", reported
+        for reported in in_doubt([member.reported]):
+            if reported["place"][0] == STEPS:
+                yield began[place_of(reported)], "settled", reported
 
 
-def group_of(told: Told) -> str:
-    return str(told["key"]).rpartition("/")[0]
+def group_of(reported: Report) -> str:
+    return str(reported["key"]).rpartition("/")[0]

@@ -12,7 +12,7 @@ from typing import Any
 from fault.agents import Agent
 from support.client.orderly_member import Call, calls
 
-Told = dict[str, Any]
+Report = dict[str, Any]
 Place = tuple[str, str, int, int]  # topic, broker name, queue id, queue offset
 Queue = tuple[str, str, int]
 Span = tuple[float, float]
@@ -22,8 +22,8 @@ PRODUCERS = ("accumulating", "single")
 CONSUMED = ("end", "acked", "dead-lettered")
 
 
-def place_of(told: Told) -> Place:
-    topic, broker_name, queue_id, queue_offset = told["place"]
+def place_of(reported: Report) -> Place:
+    topic, broker_name, queue_id, queue_offset = reported["place"]
     return topic, broker_name, queue_id, queue_offset
 
 
@@ -40,8 +40,8 @@ class Member:
     frozen: list[Span] = field(default_factory=list)
 
     @property
-    def told(self) -> list[Told]:
-        return self.agent.told
+    def reported(self) -> list[Report]:
+        return self.agent.reported
 
 
 @dataclass
@@ -61,19 +61,19 @@ class History:
     def acknowledged(self, kind: str) -> dict[str, Place]:
         """By producers of this kind, by key."""
         return {
-            told["key"]: place_of(told)
+            reported["key"]: place_of(reported)
             for member in self.of(kind)
-            for told in member.told
-            if told["event"] == "acknowledged"
+            for reported in member.reported
+            if reported["event"] == "acknowledged"
         }
 
     def consumed(self, kind: str) -> set[str]:
         """Keys."""
         return {
-            told["key"]
+            reported["key"]
             for member in self.of(kind)
-            for told in member.told
-            if told["event"] in CONSUMED
+            for reported in member.reported
+            if reported["event"] in CONSUMED
         }
 
     def calls(self, kind: str) -> dict[Queue, list[Call]]:
@@ -97,12 +97,13 @@ def touch(one: Span, other: Span) -> bool:
 
 def lines(member: Member) -> Iterator[str]:
     """Its calls in the form of `orderly_member`."""
-    for told in member.told:
-        if told["event"] in ("begin", "end", "failed"):
-            topic, broker_name, queue_id, queue_offset = place_of(told)
+    for reported in member.reported:
+        if reported["event"] in ("begin", "end", "failed"):
+            topic, broker_name, queue_id, queue_offset = place_of(reported)
             where = f"{topic}@{broker_name}@{queue_id} {queue_offset}"
             # Messages of a pull consumer are its own from the poll that returned them.
-            yield f"{told['event']} {where} {told.get('polled', told['at'])} {member.name}"
+            begin = reported.get("polled", reported["at"])
+            yield f"{reported['event']} {where} {begin} {member.name}"
 
 
 def queue_of(text: str) -> Queue:

@@ -10,7 +10,7 @@ import pytest
 from fault.agents import Agent
 from fault.group_agent import EVENTS, STEPS, content
 from fault.groups import judge
-from fault.groups.record import KINDS, History, Member, Told
+from fault.groups.record import KINDS, History, Member, Report
 
 SEED = "1"
 
@@ -19,7 +19,7 @@ class Silent:
     """In place of a process: what it told."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.reported: list[Report] = []
 
 
 class Story:
@@ -37,24 +37,24 @@ class Story:
         self.history.members.append(Member(name, kind, cast(Agent, Silent())))
         return self.history.members[-1]
 
-    def tell(self, member: Member, event: str, key: str, place: tuple[Any, ...]) -> None:
+    def report(self, member: Member, event: str, key: str, place: tuple[Any, ...]) -> None:
         self.now += 1
-        more: Told = {} if event == "acknowledged" else {"body": content(SEED, key)}
+        more: Report = {} if event == "acknowledged" else {"body": content(SEED, key)}
         if event == "received":
             more["popped_ms"] = self.now * 1_000
-        told = {"event": event, "at": self.now, "at_ms": self.now * 1_000, "key": key, **more}
-        member.told.append({**told, "place": list(place)})
+        reported = {"event": event, "at": self.now, "at_ms": self.now * 1_000, "key": key, **more}
+        member.reported.append({**reported, "place": list(place)})
 
     def send(self, key: str, place: tuple[Any, ...]) -> None:
-        self.tell(self.member("single"), "acknowledged", key, place)
+        self.report(self.member("single"), "acknowledged", key, place)
 
     def consume(self, kind: str, number: int, key: str, place: tuple[Any, ...]) -> None:
-        self.tell(self.member(kind, number), "begin", key, place)
-        self.tell(self.member(kind, number), "end", key, place)
+        self.report(self.member(kind, number), "begin", key, place)
+        self.report(self.member(kind, number), "end", key, place)
 
     def lease(self, number: int, key: str, place: tuple[Any, ...], outcome: str) -> None:
         for event in ("received", "settling", outcome):
-            self.tell(self.member("simple", number), event, key, place)
+            self.report(self.member("simple", number), event, key, place)
 
     def all_consume(self, key: str, place: tuple[Any, ...]) -> None:
         self.send(key, place)
@@ -75,13 +75,13 @@ def test_a_run_without_faults_is_good() -> None:
     judge.check(story.history)
 
 
-def test_calls_of_one_message_that_overlap_in_a_member_are_told_apart() -> None:
+def test_calls_of_one_message_that_overlap_in_a_member_are_distinguished() -> None:
     """The second one began when the member had lost the queue and got it back."""
     story = Story()
     story.all_consume("single/0", place(0))
     member = story.member("concurrent")
     for event in ("begin", "begin", "end", "failed"):
-        story.tell(member, event, "single/0", place(0))
+        story.report(member, event, "single/0", place(0))
     _, second, third = judge.history_calls(story.history, "concurrent")[place(0)[:3]]
     assert (second.consumed, third.consumed) == (True, False)
     assert second.began < third.began < (second.ended or 0.0) < (third.ended or 0.0)
@@ -103,11 +103,11 @@ def test_a_lease_counts_when_it_is_settled_or_in_doubt() -> None:
     story = Story()
     story.send("single/0", place(0))
     simple = story.member("simple")
-    story.tell(simple, "received", "single/0", place(0))
+    story.report(simple, "received", "single/0", place(0))
     assert judge.lost(story.history, "simple") == {"single/0"}
-    story.tell(simple, "settling", "single/0", place(0))
+    story.report(simple, "settling", "single/0", place(0))
     assert judge.lost(story.history, "simple") == set()
-    story.tell(simple, "given back", "single/0", place(0))
+    story.report(simple, "given back", "single/0", place(0))
     assert judge.lost(story.history, "simple") == {"single/0"}
 
 
@@ -120,7 +120,7 @@ def test_another_body_and_another_message_at_a_place_are_found() -> None:
         judge.check_contents(story.history)
     story = Story()
     story.consume("pull", 0, "single/0", place(0))
-    story.member("pull").told[-1]["body"] = "another"
+    story.member("pull").reported[-1]["body"] = "another"
     with pytest.raises(AssertionError):
         judge.check_contents(story.history)
 
@@ -141,10 +141,10 @@ def overlapping_story() -> Story:
     """The listener of orderly-0 runs from second 1 to 3, that of orderly-1 begins at 2."""
     story = Story()
     first, second = story.member("orderly", 0), story.member("orderly", 1)
-    story.tell(first, "begin", "single/0", place(0))
-    story.tell(second, "begin", "single/0", place(0))
-    story.tell(first, "end", "single/0", place(0))
-    story.tell(second, "end", "single/0", place(0))
+    story.report(first, "begin", "single/0", place(0))
+    story.report(second, "begin", "single/0", place(0))
+    story.report(first, "end", "single/0", place(0))
+    story.report(second, "end", "single/0", place(0))
     return story
 
 
@@ -171,9 +171,9 @@ def test_two_listeners_at_once_are_excused_by_a_freeze_of_the_first_for_longer_t
         (1, 1.5, 40.0, ""),
     ):
         story = overlapping_story()
-        later = story.member("orderly", 1).told
+        later = story.member("orderly", 1).reported
         later[0]["at"], later[1]["at"] = began, began + 1
-        story.member("orderly", 0).told[1]["at"] = began + 2
+        story.member("orderly", 0).reported[1]["at"] = began + 2
         story.member("orderly", number).frozen.append((stopped, began + 1))
         (pair,) = judge.overlapping(story.history)
         assert judge.excuse(story.history, *pair) == excused
@@ -204,7 +204,7 @@ def test_one_member_repeats_nothing_of_a_queue_that_it_kept(kind: str) -> None:
     story.consume(kind, 0, "single/0", place(0))
     assert causes(story, kind) == [""]
     released = {"event": "rebalanced", "at": 2.5, "released": [list(place(0)[:3])]}
-    story.member(kind).told.append(released)
+    story.member(kind).reported.append(released)
     assert causes(story, kind) == ["rebalance"]
 
 

@@ -46,7 +46,7 @@ PROMOTIONS = (
     (promote_whoever_answers, scenarios.promote_one_that_was_away),
     (count_an_empty_disk, scenarios.promote_beside_an_empty_disk),
     (promote_to_the_next_epoch, scenarios.start_an_old_master_alone),
-    (show_what_a_promotion_may_take_back, scenarios.promote_beside_a_master_that_is_cut_off),
+    (show_what_a_promotion_may_take_back, scenarios.promote_beside_an_isolated_master),
 )
 
 

@@ -164,10 +164,10 @@ async def bring_a_slave_before_an_old_master(seed: int) -> None:
     group.send(5)
     await asyncio.sleep(1)
     group.network.heal()
-    group.told_master = 0
+    group.reported_master = 0
     group.network.break_streams(2)
     await asyncio.sleep(1)
-    group.told_master = None
+    group.reported_master = None
     group.replicas[1].stop_at_once()
     await group.elect(2)
     await group.check_end()

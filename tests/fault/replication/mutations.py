@@ -263,12 +263,12 @@ def confirm_before_the_slaves_sync(patch: pytest.MonkeyPatch) -> None:
     good_flush = ReplicationReceiver._flush
 
     async def flush(self: ReplicationReceiver, link: MasterLink, epoch: int) -> None:
-        async def tell() -> None:
+        async def report_always() -> None:
             while True:
                 await asyncio.sleep(0.001)
                 await self._report(link, epoch)
 
-        await until_one_ends(tell(), good_flush(self, link, epoch))
+        await until_one_ends(report_always(), good_flush(self, link, epoch))
 
     patch.setattr(ReplicationReceiver, "_report", report)
     patch.setattr(ReplicationReceiver, "_flush_rest", flush_rest)

@@ -36,7 +36,7 @@ class Scenario:
         await self.client.put_topic(TOPIC)
         await self.cluster.settle()
 
-    def cut_off(self, number: int) -> None:
+    def isolate(self, number: int) -> None:
         """From the other brokers and the name server."""
         for other in (NAMESRV, *(node.number for node in self.cluster.nodes)):
             if other != number:
@@ -53,7 +53,7 @@ class Scenario:
                 assert any(place[0] == TOPIC for place in self.cluster.shown), "it is shown"
                 return
             await asyncio.sleep(1)
-        raise AssertionError(f"{number} takes no messages")
+        raise AssertionError(f"{number} does not accept messages")
 
     async def end(self) -> None:
         """All are back, one is master, and what was acknowledged and shown is there."""
@@ -128,7 +128,7 @@ async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> Non
     await asyncio.sleep(5)
     await cluster.promote(new)
     await played.send(new.number)
-    played.cut_off(old.number)
+    played.isolate(old.number)
     old.configure({"enableAutoInSyncReplicas": True})
     for _ in range(rng.randint(3, 5)):
         old.start()
@@ -142,14 +142,14 @@ async def start_an_old_master_alone(played: Scenario, rng: random.Random) -> Non
     assert slave.is_up
 
 
-async def promote_beside_a_master_that_is_cut_off(played: Scenario, rng: random.Random) -> None:
+async def promote_beside_an_isolated_master(played: Scenario, rng: random.Random) -> None:
     """It has a message that nobody else has, and its set is itself after 2 s. Another one takes the
     message's place."""
     await played.begin()
     cluster = played.cluster
     old, new, _ = cluster.nodes
     await played.send(old.number)
-    played.cut_off(old.number)
+    played.isolate(old.number)
     played.client.address = old.address
     with contextlib.suppress(MqError):
         await played.client.send(TOPIC, b"under way")

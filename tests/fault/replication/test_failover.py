@@ -30,7 +30,7 @@ def test_random_failovers(campaign: Campaign) -> None:
         histories += 1
         acknowledged += len(history.group.acknowledged)
         elections += history.elections
-    campaign.tell(f"{histories} histories, {elections} elections, {acknowledged} acknowledged")
+    campaign.report(f"{histories} histories, {elections} elections, {acknowledged} acknowledged")
     assert histories
 
 

@@ -264,7 +264,7 @@ def test_the_six_cases(
             lost -= made.diverged(lost)
         sent, refused = len(sending.sent), len(sending.failed)
         assert not lost, f"{len(lost)} of {sent} acknowledged are gone"
-        campaign.tell(
+        campaign.report(
             f"{sent} acknowledged, 0 lost, {refused} refused, all in sync {healed_s:.1f} s after "
             "the last one was back"
         )

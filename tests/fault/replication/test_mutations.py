@@ -24,7 +24,7 @@ def test_random_histories_of_an_in_sync_set(campaign: Campaign) -> None:
             random_history(seed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    campaign.tell(f"{len(seeds)} histories")
+    campaign.report(f"{len(seeds)} histories")
 
 
 @pytest.mark.parametrize("mutation", IN_SYNC, ids=name_of)

@@ -21,7 +21,7 @@ def test_what_goes_back_in_time_loses_nothing(scenario: scenarios.Play, campaign
             scenarios.run(scenario, seed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    campaign.tell(f"{len(seeds)} histories")
+    campaign.report(f"{len(seeds)} histories")
 
 
 @pytest.mark.parametrize(

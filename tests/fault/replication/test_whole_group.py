@@ -25,7 +25,7 @@ def test_a_whole_group_keeps_what_it_acknowledged_and_showed(campaign: Campaign)
         lite_acknowledged += figures.lite_acknowledged
         lite_settled += figures.lite_settled
         lite_expired += figures.lite_expired
-    campaign.tell(
+    campaign.report(
         f"{seeds:,} seeds, {masters:,} masters, {acknowledged:,} messages acknowledged, "
         f"{settled:,} acknowledgements of consumers, 0 lost, 0 shown and gone; in lite topics "
         f"{lite_acknowledged:,} messages, {lite_settled:,} acknowledgements of three groups, "

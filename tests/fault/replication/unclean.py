@@ -23,7 +23,7 @@ INVISIBLE_MS = 60_000
 
 
 async def go_on_alone(played: Scenario) -> tuple[BrokerNode, BrokerNode]:
-    """Returns the master, which has ALONE more messages than the other one, which is cut off."""
+    """Returns the master, which has ALONE more messages than the other one, which is isolated."""
     await played.begin(2, WITH_ONE)
     cluster = played.cluster
     old, new = cluster.nodes
@@ -31,7 +31,7 @@ async def go_on_alone(played: Scenario) -> tuple[BrokerNode, BrokerNode]:
     for _ in range(TOGETHER):
         await played.send(old.number)
     await cluster.settle()
-    played.cut_off(new.number)
+    played.isolate(new.number)
     for _ in range(ALONE):
         await played.send(old.number)
     return old, new

@@ -328,8 +328,8 @@ def whole_group(seed: int) -> Figures:
                 f"{cluster.loop.time():.1f} {cluster.describe()}"
             ) from error
         figures.masters = len(cluster.masters)
-        figures.acknowledged = len(history.work.told.sent)
-        figures.settled = len(history.work.told.settled)
+        figures.acknowledged = len(history.work.observed.sent)
+        figures.settled = len(history.work.observed.settled)
         figures.lite_acknowledged = history.lite.acknowledged
         figures.lite_settled = history.lite.settled
         figures.lite_expired = history.lite.expired

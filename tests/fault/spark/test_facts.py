@@ -196,7 +196,7 @@ def test_kills_at_random_places_land_each_message_once(
         result = landed(arguments, table, broker)
         assert keys_in(table) == keys_at(admin), f"seed {seed}"
     assert (result["lost"], result["away"]) == (0, []), f"seed {seed}"
-    campaign.tell(
+    campaign.report(
         f"seed {seed}: {len(found):,} messages; {KILLS} kills in the middle of a write, {KILLS} "
         f"between output and commit, {KILLS} of the broker; each in the table once"
     )

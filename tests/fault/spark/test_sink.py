@@ -70,7 +70,7 @@ def test_each_row_is_there_when_the_broker_is_killed(
     ids = {each.unique_message_id: int(each.body) for each in found}
     assert sorted(ids.values()) == list(range(count))
     assert len({(each.unique_message_id, each.body) for each in found}) == count
-    campaign.tell(f"seed {seed}: {count} rows, {kills} kills, {len(found) - count} twice")
+    campaign.report(f"seed {seed}: {count} rows, {kills} kills, {len(found) - count} twice")
 
 
 def messages(admin: AdminClient) -> int:

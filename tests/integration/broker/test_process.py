@@ -351,7 +351,7 @@ def get(address: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-async def test_metrics_and_health_tell_what_happens(tmp_path: Path) -> None:
+async def test_metrics_and_health_show_what_happens(tmp_path: Path) -> None:
     with broker_process(tmp_path, *METRICS) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.send("t", b"a", b"b")

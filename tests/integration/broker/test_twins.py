@@ -86,8 +86,8 @@ def test_second_replica_of_a_number_stops_and_the_first_stays(
         until_sync(lambda: first.events("agreed_with_master"), "it follows")
         with broker(namesrv, tmp_path / "second", *REPLICA) as second:
             (problem,) = conflicts(namesrv)
-            for told in (first, second):
-                assert told.address in problem
+            for reported in (first, second):
+                assert reported.address in problem
             for data in ("first", "second"):
                 assert store_id(tmp_path / data) in problem
             assert second.wait() == 1

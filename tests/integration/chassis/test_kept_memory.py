@@ -35,9 +35,9 @@ sys.exit(process.run(Taking, on_ready=lambda _: os.kill(os.getpid(), signal.SIGT
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to")
 def test_memory_of_a_request_is_kept_for_the_next_one() -> None:
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", SERVICE], stdout=subprocess.PIPE, text=True, timeout=60, check=True
     )
-    faults = int(told.stdout.splitlines()[0])
+    faults = int(reported.stdout.splitlines()[0])
     pages = ROUNDS * TOGETHER * PIECE_BYTES // 4096
     assert faults < pages / 10

@@ -145,7 +145,7 @@ def seen_to(consumer: PullConsumer) -> int:
     return max((consumer.position(queue) for queue in consumer.queues), default=-1)
 
 
-def test_an_assigned_group_commits_what_it_is_told(namesrv: str) -> None:
+def test_an_assigned_group_commits_what_its_caller_gives(namesrv: str) -> None:
     with Producer("p", namesrv=namesrv) as producer, AdminClient(namesrv) as admin:
         admin.create_topic("told", queues=1)
         producer.send_batch(numbered("told", 20))

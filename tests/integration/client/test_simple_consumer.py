@@ -222,7 +222,7 @@ async def test_message_groups_stay_in_order_while_a_broker_is_killed(
     assert all(sorted(set(numbers)) == list(range(each)) for numbers in acked.values())
 
 
-def test_dead_letters_have_their_reason_and_stale_leases_are_told(address: str) -> None:
+def test_dead_letters_have_their_reason_and_stale_leases_are_reported(address: str) -> None:
     """By the plain class."""
     with AdminClient(address) as admin, Producer(namesrv=address) as producer:
         admin.create_topic("poison", queues=1)

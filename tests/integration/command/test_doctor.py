@@ -80,7 +80,7 @@ def test_what_cannot_be_reached_is_found(namesrv: str, tmp_path: Path) -> None:
         assert found.keys() == {("name server", CLOSED), ("broker", "broker-b")}
 
 
-def test_a_proxy_is_asked_what_it_tells_clients(namesrv: str, tmp_path: Path) -> None:
+def test_a_proxy_is_asked_what_it_answers_clients(namesrv: str, tmp_path: Path) -> None:
     with broker(namesrv, tmp_path, "broker-a"):
         with proxy_process(namesrv) as proxy:
             early = aerobee("doctor", "--from", proxy.address, namesrv=namesrv)

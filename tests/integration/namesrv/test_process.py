@@ -86,7 +86,7 @@ def test_signal_stops_it_cleanly_with_streams_open(
 # ---- why it does not start ----
 
 
-def test_port_in_use_is_told_in_one_line(namesrv: ServiceProcess, tmp_path: Path) -> None:
+def test_port_in_use_is_reported_in_one_line(namesrv: ServiceProcess, tmp_path: Path) -> None:
     done = run("aerobee_namesrv", "--port", str(namesrv.port), "--data", str(tmp_path / "other"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"127.0.0.1:{namesrv.port}" in done.stderr
@@ -101,7 +101,7 @@ def test_data_directory_of_another_name_server_is_refused(
     put(namesrv.address, "k", "v")
 
 
-def test_unreadable_key_values_are_told_in_one_line(tmp_path: Path) -> None:
+def test_unreadable_key_values_are_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "namesrv" / "kvConfig.json"
     path.parent.mkdir()
     path.write_text("{")
@@ -154,7 +154,7 @@ def test_help_shows_an_example() -> None:
     assert "example:\n  python -m aerobee_namesrv --port 9876" in shown
 
 
-def test_metrics_tell_brokers_topics_and_queries(tmp_path: Path) -> None:
+def test_metrics_count_brokers_topics_and_queries(tmp_path: Path) -> None:
     with namesrv_process(tmp_path, *METRICS) as namesrv:
         with Caller(namesrv.address) as caller:
             caller.register()

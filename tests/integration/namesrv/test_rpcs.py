@@ -151,7 +151,7 @@ def test_silent_broker_expires(tmp_path: Path) -> None:
     assert [line["reason"] for line in logged] == ["expired"]
 
 
-def test_data_version_tells_whether_to_register_again(caller: Caller) -> None:
+def test_data_version_shows_whether_to_register_again(caller: Caller) -> None:
     version = pb.DataVersion(state_version=1, timestamp_ms=2, counter=3)
     newer = pb.DataVersion(state_version=1, timestamp_ms=2, counter=4)
     identity = {key: value for key, value in identity_of().items() if key != "broker_id"}
@@ -184,7 +184,7 @@ def test_older_incarnation_is_rejected(caller: Caller) -> None:
     assert answer == pb.RegisterBrokerResponse(rejected=True)
 
 
-def test_members_are_told_of_the_lowest_id(tmp_path: Path) -> None:
+def test_members_are_notified_of_the_lowest_id(tmp_path: Path) -> None:
     with (
         namesrv_process(tmp_path, "--set=notifyMinBrokerIdChanged=true") as namesrv,
         Caller(namesrv.address) as caller,

@@ -197,12 +197,12 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
             """An unknown user reads why from the stream, and again from how it ends."""
             commands = iter([s.TelemetryCommand()])
             stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
-            told = next(stream).status
-            assert told.code == Code.UNAUTHORIZED
+            reported = next(stream).status
+            assert reported.code == Code.UNAUTHORIZED
             with pytest.raises(grpc.RpcError) as ended:
                 next(stream)
             assert ended.value.code() == grpc.StatusCode.PERMISSION_DENIED
-            assert ended.value.details() == told.message
+            assert ended.value.details() == reported.message
 
         assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
         refuse_telemetry()

@@ -55,7 +55,7 @@ def test_the_local_engine_splits_its_file_and_its_reads(
     assert sorted(path.name for path in out.iterdir()) == sorted(publishing.PARTS)
 
 
-def test_what_died_after_a_redrive_is_told(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_what_died_after_a_redrive_is_reported(cluster: FakeCluster, tmp_path: Path) -> None:
     for i, times in enumerate((None, "1", "1", "2", None)):
         redriven = {"REDRIVE_TIMES": times, "REDRIVE_TIMESTAMP": str(1_000 + i)} if times else {}
         cluster["broker-a"].put(DEAD, b"{}", named={"UNIQ_KEY": f"ID{i}", **redriven})

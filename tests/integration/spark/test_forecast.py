@@ -80,7 +80,7 @@ def test_files_that_never_go_by_age_do_not_expire(
     assert (expires["within_24h"], expires["oldest_goes_at"]) == (0, None)
 
 
-def test_a_broker_that_does_not_tell_makes_the_expiry_unknown(
+def test_a_broker_that_does_not_report_it_makes_the_expiry_unknown(
     cluster: FakeCluster, filled: dict[str, list[int]], tmp_path: Path
 ) -> None:
     cluster["broker-a"].log_file_bytes = 0  # of an earlier version

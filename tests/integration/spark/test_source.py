@@ -226,7 +226,7 @@ def test_an_unknown_option_fails_with_the_nearest_name(read: Read) -> None:
         read(topic="flights", startingOffset="earliest")
 
 
-def test_the_last_line_of_a_failure_is_our_sentence_and_no_secret_is_told(
+def test_the_last_line_of_a_failure_is_our_sentence_and_no_secret_is_reported(
     cluster: FakeCluster, read: Read
 ) -> None:
     put(cluster["broker-a"], 9)
@@ -243,10 +243,10 @@ def test_the_last_line_of_a_failure_is_our_sentence_and_no_secret_is_told(
     ):
         with pytest.raises(Exception) as caught:
             read(topic="flights", **options).collect()
-        told = str(caught.value).partition(" SQLSTATE")[0].strip()
-        assert told.splitlines()[-1].startswith(f"aerobee_spark.errors.{error}")
-        assert "During handling" not in told and "direct cause" not in told
-        assert secret not in told
+        reported = str(caught.value).partition(" SQLSTATE")[0].strip()
+        assert reported.splitlines()[-1].startswith(f"aerobee_spark.errors.{error}")
+        assert "During handling" not in reported and "direct cause" not in reported
+        assert secret not in reported
 
 
 # ---- figures of the report ----

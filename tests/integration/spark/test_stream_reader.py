@@ -146,7 +146,7 @@ def test_a_group_without_dead_letters_is_a_stream_that_waits(
     assert end == offsets(**{"%DLQ%g": {"broker-a": {"0": 2}}})
 
 
-def test_a_broker_that_is_away_keeps_its_offsets_and_is_told_once(
+def test_a_broker_that_is_away_keeps_its_offsets_and_is_reported_once(
     cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(cluster["broker-a"], 3)

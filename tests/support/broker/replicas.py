@@ -18,12 +18,12 @@ class ScriptedReplicas:
         self.enough = True
         self.waits = True
         self.slaves: tuple[int, ...] = ()  # that may be read
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.shows = True  # what the replica has
         self._sent = self._visible = 0
 
     def written(self, end_offset: int) -> None:
-        self.told.append(end_offset)
+        self.reported.append(end_offset)
 
     def watermarks(self, own: int, flushed: int) -> Watermarks:
         settled = min(own, self.has) if self.waits else own

@@ -1,4 +1,4 @@
-"""The rows of a table as a start finds them in its files, and a disk that takes no more of them."""
+"""The rows of a table as a start finds them in its files, and a disk that accepts no more rows."""
 
 from __future__ import annotations
 

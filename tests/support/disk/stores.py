@@ -52,7 +52,7 @@ class Broken(AssertionError):
 
 
 @contextmanager
-def telling(where: str) -> Iterator[None]:
+def reporting(where: str) -> Iterator[None]:
     """Says where a promise was broken, for example with which seed."""
     try:
         yield

@@ -1,8 +1,8 @@
 """A broker group that only elects: processes of three replicas on a simulated etcd, and rules for
 each change of its keys.
 
-A process elects whenever it may, wants sets at random while it is master, and is killed, cut off or
-started anew, at times with an empty store. What it would have confirmed is not in the model: the
+A process elects whenever it may, wants sets at random while it is master, and is killed, isolated
+or restarted, at times with an empty store. What it would have confirmed is not in the model: the
 rules speak of who may be elected and of whom a master waits for.
 """
 

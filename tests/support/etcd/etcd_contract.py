@@ -115,7 +115,9 @@ class EtcdContract:
 
         await until(gone, timeout_s=60)
 
-    async def test_a_watch_tells_changes_from_a_revision_on(self, etcd: Etcd, prefix: str) -> None:
+    async def test_a_watch_reports_changes_from_a_revision_on(
+        self, etcd: Etcd, prefix: str
+    ) -> None:
         before = await etcd.write([], [Put(prefix + "a", b"1")])
         assert before is not None
         changes = [

@@ -74,7 +74,7 @@ class SimulatedEtcd:
     def __init__(self, rng: random.Random, faults: Faults = NO_FAULTS) -> None:
         self.faults = faults
         self.away = False
-        self.silent = False  # watches tell nothing: of a member that is cut off from the others
+        self.silent = False  # watches report nothing: of a member that is isolated from the others
         self.rng = rng
         self.revision = 1
         # What was written below every key, in order: (revision, key, value or None).
@@ -215,10 +215,10 @@ class SimulatedEtcd:
             if write.lease_id:
                 self._leases[write.lease_id].keys.add(write.key)
             self.history.append((self.revision, write.key, write.value))
-        self._tell(writes)
+        self._report(writes)
         self._wake()
 
-    def _tell(self, writes: Sequence[Write]) -> None:
+    def _report(self, writes: Sequence[Write]) -> None:
         if (on_write := self.on_write) is None:
             return
         for write in writes:

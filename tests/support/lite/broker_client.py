@@ -10,7 +10,7 @@ from typing import Any
 from aerobee.broker.v1 import lite_pb2, pop_pb2
 
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.record import iter_records
 from support.broker.handlers import Handlers
 from support.broker.harness import BrokerHarness
@@ -110,7 +110,7 @@ class LiteConsumer:
                 record.queue_offset,
                 pop_pb2.Lease(
                     consumer_group=self.group,
-                    topic=line_of(self.parent, batch.lite_topic),
+                    topic=lease_topic_of(self.parent, batch.lite_topic),
                     queue_id=batch.queue_id,
                     queue_offset=record.queue_offset,
                     lease_id=popped.lease_id,

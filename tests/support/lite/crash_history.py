@@ -30,7 +30,7 @@ from support.lite.broker_client import (
     send_lite,
 )
 from support.lite.derived_files import lose_derived_files
-from support.lite.told import LiteTold
+from support.lite.observed import LiteObserved
 
 NAMES = tuple(f"n{number}" for number in range(6))
 GROUPS: Mapping[str, dict[str, Any]] = {
@@ -64,15 +64,15 @@ class LiteHistory:
         self.stored: set[Place] = set()
         self.sent_ms: dict[Place, int] = {}
         self.stored_ms: dict[Place, int] = {}
-        self.told = {group: LiteTold() for group in GROUPS}
+        self.observed = {group: LiteObserved() for group in GROUPS}
         self._ending = ending
         self._expires = expires
         self._counts = dict.fromkeys(NAMES, 0)
-        self._noted = self.stored, self.told
+        self._noted = self.stored, self.observed
 
     @property
     def settled(self) -> int:
-        return sum(len(told.settled) for told in self.told.values())
+        return sum(len(observed.settled) for observed in self.observed.values())
 
     async def run(self) -> None:
         harness = await BrokerHarness.begin(PATH, disk=self.disk)
@@ -117,7 +117,7 @@ class LiteHistory:
             await asyncio.sleep(0)
         if not disk.dead:
             self._note()
-        stored, told = self._noted
+        stored, observed = self._noted
         if self._ending == "kill":
             left = disk.after_kill()
         else:
@@ -132,12 +132,15 @@ class LiteHistory:
             error = None if task.cancelled() else task.exception()
             # Of a disk that works, no call of a client fails.
             assert error is None or isinstance(error, (MqError, PowerCut)), repr(error)
-        self.stored, self.told = stored, told
+        self.stored, self.observed = stored, observed
         return left
 
     def _note(self) -> None:
         """What was answered until the power goes."""
-        self._noted = self.stored.copy(), {group: told.copy() for group, told in self.told.items()}
+        self._noted = (
+            self.stored.copy(),
+            {group: observed.copy() for group, observed in self.observed.items()},
+        )
 
     async def _produce(self, harness: BrokerHarness) -> None:
         while True:
@@ -155,7 +158,7 @@ class LiteHistory:
     async def _consume(self, consumer: LiteConsumer) -> None:
         """Acknowledges most of what it gets, gives some back or renews it, and leaves a few to the
         end of their lease."""
-        told, rng, loop = self.told[consumer.group], self.rng, asyncio.get_running_loop()
+        observed, rng, loop = self.observed[consumer.group], self.rng, asyncio.get_running_loop()
         await self._subscribe(consumer, REPLACE)
         while True:
             if rng.random() < 0.2:
@@ -165,7 +168,7 @@ class LiteHistory:
                 rng.choice((1, 8, 32)), poll_ms=rng.choice((0, 1_000)), invisible_ms=INVISIBLE_MS
             )
             for each in got:
-                told.received(place(each), began)
+                observed.received(place(each), began)
             await self._pause()
             dice = rng.random()
             if got and dice < 0.3:
@@ -173,11 +176,11 @@ class LiteHistory:
                 await consumer.change(got, ms, uncounted=rng.random() < 0.5)
             if got and not 0.1 < dice < 0.2:
                 some = got if dice > 0.5 else [each for each in got if rng.random() < 0.7]
-                told.acknowledging([place(each) for each in some])
+                observed.acknowledging([place(each) for each in some])
                 codes = await consumer.ack(some) if some else []
-                told.answered([place(each) for each in some])
+                observed.answered([place(each) for each in some])
                 acked = {place(each) for each, code in zip(some, codes, strict=True) if not code}
-                told.acknowledged([place(each) for each in got], acked, loop.time())
+                observed.acknowledged([place(each) for each in got], acked, loop.time())
 
     async def _subscribe(self, consumer: LiteConsumer, action: int) -> None:
         if consumer.group == "all":  # every lite topic of the parent
@@ -216,7 +219,11 @@ class LiteHistory:
 
     async def _drain(self, harness: BrokerHarness, group: str) -> None:
         """Everything that is left, each message acknowledged at its first delivery."""
-        consumer, told, loop = LiteConsumer(harness, "last", group), self.told[group], harness.clock
+        consumer, observed, loop = (
+            LiteConsumer(harness, "last", group),
+            self.observed[group],
+            harness.clock,
+        )
         await consumer.sync(REPLACE, *(() if group == "all" else NAMES))
         found: set[Place] = set()
         for _ in range(2):
@@ -226,15 +233,15 @@ class LiteHistory:
                 assert not found & set(places), "delivered twice"
                 found.update(places)
                 for each in places:
-                    told.received(each, loop.monotonic_ms() / 1_000)
+                    observed.received(each, loop.monotonic_ms() / 1_000)
                 assert set(await consumer.ack(got)) == {0}
-                told.acknowledged(places, set(places), loop.monotonic_ms() / 1_000)
+                observed.acknowledged(places, set(places), loop.monotonic_ms() / 1_000)
         await consumer.sync(LEAVE)
 
     def _check(self, group: str, expired_by_ms: int) -> None:
         """`expired_by_ms`: when the last round of the TTL was made."""
-        told = self.told[group]
-        lost = self.stored - told.acked - told.in_doubt.keys()
+        observed = self.observed[group]
+        lost = self.stored - observed.acked - observed.in_doubt.keys()
         if self._expires:
             lost = {
                 (name, number)

@@ -138,7 +138,7 @@ class LiteClient:
         return int(answer.status.code)
 
 
-def told(messages: Sequence[d.Message]) -> list[tuple[str, bytes, int]]:
+def reported(messages: Sequence[d.Message]) -> list[tuple[str, bytes, int]]:
     return [
         (m.system_properties.lite_topic, m.body, m.system_properties.delivery_attempt)
         for m in messages

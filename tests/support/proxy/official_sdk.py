@@ -80,7 +80,7 @@ class OfficialSdk:
     @property
     def inabilities(self) -> list[Inability]:
         """All that it cannot do."""
-        told = [
+        reported = [
             Inability(
                 entry["fault"],
                 entry["cause"],
@@ -92,7 +92,7 @@ class OfficialSdk:
             )
             for entry in self._facts.get("cannot", [])
         ]
-        return [found for found in told if self.version in (found.versions or (self.version,))]
+        return [found for found in reported if self.version in (found.versions or (self.version,))]
 
     def inability(self, case: str, needs: str = "", *, tls: bool = True) -> Inability | None:
         """What keeps the scenario from passing, in TLS or in plaintext."""

@@ -33,7 +33,7 @@ class SimulatedGroup:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self.shown: dict[tuple[int, int], bytes] = {}
         self.number = 0
-        self.told_master: int | None = None
+        self.reported_master: int | None = None
         self.tables = TableClients(self)
         self._senders: set[asyncio.Task[None]] = set()
 
@@ -62,8 +62,8 @@ class SimulatedGroup:
     def master_for(self, slave: SimulatedReplica) -> SimulatedReplica | None:
         """Whom a slave takes for its master: mostly the newest, at times one of before, or the one
         that the test says."""
-        if self.told_master is not None:
-            return self.replicas[self.told_master]
+        if self.reported_master is not None:
+            return self.replicas[self.reported_master]
         masters = [r for r in self.replicas if r.leader is not None and r is not slave]
         if self.master in masters and self.rng.random() < 0.7:
             return self.master

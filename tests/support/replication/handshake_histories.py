@@ -18,14 +18,14 @@ def assert_agreed(slave: LetterLog, master: LetterLog) -> None:
     """What the slave keeps is what both logs begin with, all of it, and nothing is wiped or cut of
     a log that shares no epoch."""
     try:
-        agreement, follower = slave.follow(master)
+        agreement, prepared = slave.follow(master)
     except ReplicaRefused:
         assert slave.family != master.family and slave.end > slave.lowest
         return
     assert slave.family == master.family or slave.end == slave.lowest, "a stranger's log is touched"
     prefix = common_prefix(slave, master)
-    assert follower.data == master.data[: follower.end]
-    assert follower.end == agreement.begin
+    assert prepared.data == master.data[: prepared.end]
+    assert prepared.end == agreement.begin
     if agreement.action in (Action.FOLLOW, Action.CUT):
         assert agreement.agreed == agreement.begin == prefix
         assert (agreement.action is Action.CUT) == (slave.end > prefix)
@@ -96,13 +96,13 @@ def compare_clean_elections() -> int:
                         if log.history.newest_epoch == epoch and log.end >= begun.end
                     )
                     confirmed = min(logs[member].end for member in joined)
-                    told = tuple(
+                    reported = tuple(
                         replace(log, confirmed=min(log.end, confirmed))
                         if log.history.newest_epoch == epoch
                         else log
                         for log in logs
                     )
-                    following.add((told, joined))
+                    following.add((reported, joined))
         states = following
     return len(states)
 

@@ -19,7 +19,7 @@ class InSyncModel:
     def __init__(self, rules: InSyncRules, start: int = 0) -> None:
         self.rules = rules
         self.set = InSyncSet(ME, start, rules)
-        self.now_ms = self.told_ms = 0  # now, and when the master last heard anything
+        self.now_ms = self.reported_ms = 0  # now, and when the master last heard anything
         self.had_all_ms = dict.fromkeys(OTHERS, 0)  # until then each had the whole log
         self.end = self.own_synced = start
         self.stored = dict.fromkeys(OTHERS, 0)  # on the disk of each
@@ -27,22 +27,22 @@ class InSyncModel:
         self.at_coordinator: Members = frozenset({ME})
         self.writing: Members | None = None
         self._confirmed = self._acknowledged = self._shown = 0
-        self.tell_stored()
+        self.report_stored()
 
     # ---- steps ----
 
-    def tell_stored(self) -> None:
-        self.told_ms = self.now_ms
+    def report_stored(self) -> None:
+        self.reported_ms = self.now_ms
         self.set.stored(0, self.end, self.own_synced, self.now_ms)
         self.check()
 
     def write(self, count: int) -> None:
         self.end += count
-        self.tell_stored()
+        self.report_stored()
 
     def sync(self) -> None:
         self.own_synced = self.end
-        self.tell_stored()
+        self.report_stored()
 
     def wait(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
@@ -67,7 +67,7 @@ class InSyncModel:
 
     def report(self, replica: Replica) -> None:
         if replica in self.following:
-            self.told_ms = self.now_ms
+            self.reported_ms = self.now_ms
             self.set.reported(replica, self.stored[replica], self.now_ms)
             self.check()
 
@@ -132,7 +132,7 @@ class InSyncModel:
         acknowledged = self.set.acknowledged
         if not self.rules.synchronous:
             assert acknowledged <= self.own_synced
-            oldest_ms = self.told_ms - self.rules.max_not_caught_up_ms
+            oldest_ms = self.reported_ms - self.rules.max_not_caught_up_ms
             late = [one for one in possible - {ME} if self.had_all_ms[one] < oldest_ms]
             assert not late, "acknowledged, though more than that time may be lost"
             return

@@ -66,7 +66,7 @@ class LetterLog:
         lowest = self.lowest
         if agreement.action in (Action.COPY, Action.WIPE):
             kept, lowest = master.data[: agreement.begin], agreement.begin
-        follower = replace(
+        prepared = replace(
             self,
             data=kept,
             lowest=lowest,
@@ -74,7 +74,7 @@ class LetterLog:
             confirmed=min(self.confirmed, len(kept)),
             family=master.family,
         )
-        return agreement, follower
+        return agreement, prepared
 
     def copy(self, master: LetterLog, count: int) -> LetterLog:
         return replace(self, data=self.data + master.data[self.end : self.end + count])
@@ -94,8 +94,8 @@ def followed(slave: LetterLog, master: LetterLog) -> Iterator[LetterLog]:
     copied."""
     yield slave
     try:
-        _, follower = slave.follow(master)
+        _, prepared = slave.follow(master)
     except ReplicaRefused:
         return
-    for count in range(master.end - follower.end + 1):
-        yield follower.copy(master, count)
+    for count in range(master.end - prepared.end + 1):
+        yield prepared.copy(master, count)

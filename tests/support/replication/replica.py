@@ -318,7 +318,7 @@ class SimulatedReplica:
         self._arrived(arrivals)
 
     async def _look_for_master(self) -> None:
-        follower = ReplicationReceiver(
+        receiver = ReplicationReceiver(
             self.opened(),
             lambda: Hello(self.describe()),
             self.epochs,
@@ -330,7 +330,7 @@ class SimulatedReplica:
         )
         while True:
             try:
-                await self._follow(follower)
+                await self._follow(receiver)
             except ReopenStore:
                 self.opened().abandon()
                 self._follow_with(open_replica(self.disk, REPLICATED, self.group.clock))
@@ -340,7 +340,7 @@ class SimulatedReplica:
                 return
             except (MqError, OSError):
                 pass
-            if self.store is not follower._store:  # wiped
+            if self.store is not receiver._store:  # wiped
                 return
             await asyncio.sleep(RECONNECT_S)
 
@@ -362,8 +362,8 @@ class SimulatedReplica:
                 return taking.result()
         raise StreamBroken("no master answers")
 
-    async def _follow(self, follower: ReplicationReceiver) -> None:
-        hello = await follower.hello()
+    async def _follow(self, receiver: ReplicationReceiver) -> None:
+        hello = await receiver.hello()
         master = self.group.master_for(self)
         if master is None:
             return
@@ -371,7 +371,7 @@ class SimulatedReplica:
         leader = master.leader
         serving = master.process.spawn(_serve(leader, hello, stream.far))
         try:
-            await follower.follow(_Opened(stream.near, serving, self.reports_too_much), hello)
+            await receiver.follow(_Opened(stream.near, serving, self.reports_too_much), hello)
         finally:
             self.group.network.forget(stream)
             stream.break_off()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -106,3 +108,12 @@ def wanted(path: Path) -> list[Requirement]:
     """The requirements of a `.in` file."""
     lines = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
     return [Requirement(line) for line in lines if line]
+
+
+def docs_script(name: str) -> ModuleType:
+    """Import docs/`name`.py, which is a script and belongs to no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

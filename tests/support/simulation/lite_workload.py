@@ -20,7 +20,7 @@ from typing import NamedTuple
 from aerobee_broker.store.message_store import MessageStore
 from support.disk.stores import visible
 from support.lite.broker_client import ADD, LEAVE, REMOVE, REPLACE, Got
-from support.lite.told import LiteTold
+from support.lite.observed import LiteObserved
 from support.simulation.calls import Calls, until_done
 from support.simulation.client import SimulatedClient
 from support.simulation.cluster import SimulatedCluster
@@ -63,7 +63,7 @@ class Member:
 
     lite: SimulatedLite
     exclusive: bool
-    told: LiteTold
+    observed: LiteObserved
     names: set[str] = field(default_factory=set)
     is_syncing: bool = False
 
@@ -81,13 +81,15 @@ class LiteWorkload:
     ) -> None:
         self.sent: defaultdict[Line, dict[int, Stored]] = defaultdict(dict)
         self.members = [
-            Member(SimulatedLite(SimulatedClient(cluster), client_id, group, parent), alone, told)
+            Member(
+                SimulatedLite(SimulatedClient(cluster), client_id, group, parent), alone, observed
+            )
             for group, parent, alone in (
                 ("agents", SESSIONS, False),
                 ("owners", SESSIONS, True),
                 ("readers", DEVICES, False),
             )
-            for told in (LiteTold(),)
+            for observed in (LiteObserved(),)
             for client_id in ("c1", "c2")
         ]
         self._cluster = cluster
@@ -132,13 +134,13 @@ class LiteWorkload:
 
     @property
     def settled(self) -> int:
-        return sum(len(member.told.settled) for member in self.members[::2])
+        return sum(len(member.observed.settled) for member in self.members[::2])
 
     @property
     def expired(self) -> int:
         """Acknowledged messages that a group never got, as their TTL allows."""
         return sum(
-            len(sent.keys() - member.told.delivered[line])
+            len(sent.keys() - member.observed.delivered[line])
             for member in self.members[::2]
             for line, sent in self.sent.items()
             if line.parent == member.parent
@@ -215,7 +217,7 @@ class LiteWorkload:
             assert stored is None or stored.body == each.body, f"{line} {at} is another message"
             if self._synchronous:
                 late = line.parent == DEVICES and at <= self._last_that_may_have_expired(line)
-                member.told.received((line, at), began, late=late)
+                member.observed.received((line, at), began, late=late)
 
     async def _settle(self, member: Member, got: list[Got]) -> None:
         """Most of it; of some the lease is changed, or ends."""
@@ -236,9 +238,9 @@ class LiteWorkload:
                 if not code
             }
             if self._cluster.keeps_what_was_answered(self._required):
-                member.told.acknowledged(places, acked, self._cluster.loop.time())
+                member.observed.acknowledged(places, acked, self._cluster.loop.time())
             else:
-                member.told.acked.update(acked)
+                member.observed.acked.update(acked)
 
     # ---- the end ----
 
@@ -281,7 +283,7 @@ class LiteWorkload:
         for line, sent in self.sent.items():
             if line.parent != member.parent:
                 continue
-            missing = sent.keys() - member.told.delivered[line]
+            missing = sent.keys() - member.observed.delivered[line]
             if line.parent == DEVICES:
                 missing = {at for at in missing if at > self._last_that_may_have_expired(line)}
             assert not missing, f"{member.lite.group} never got {line} {sorted(missing)[:5]}"

@@ -2,7 +2,7 @@
 what `aerobee_chassis.rpc` calls and serves, as it does over sockets.
 
 Real: services, handlers, messages as bytes. Made up: the wire. A call to a process that has ended
-is refused; one to a machine that is gone, or is cut off, is given up after CONNECT_S; a stream
+is refused; one to a machine that is gone, or is isolated, is given up after CONNECT_S; a stream
 whose peer does not answer ends after KEEP_ALIVE_S.
 """
 

@@ -40,7 +40,7 @@ class Entry:
 
 
 @dataclass
-class Told:
+class Observed:
     """What clients know."""
 
     sent: dict[Place, bytes] = field(default_factory=dict)  # acknowledged
@@ -61,7 +61,7 @@ class Workload:
     """`synchronous`: what is acknowledged outlives failovers, and is on `required` replicas."""
 
     def __init__(self, cluster: SimulatedCluster, *, synchronous: bool, required: int = 1) -> None:
-        self.told = Told()
+        self.observed = Observed()
         self._cluster = cluster
         self._rng = cluster.rng
         self._client = SimulatedClient(cluster)
@@ -99,13 +99,13 @@ class Workload:
         result = await self._client.send(ORDERS, body, queue_id)
         if self._synchronous:
             self._cluster.check_acknowledged(result.physical_offset, self._required)
-        self.told.sent[ORDERS, result.queue_id, result.queue_offset] = body
+        self.observed.sent[ORDERS, result.queue_id, result.queue_offset] = body
 
     async def _send_delayed(self) -> None:
         body, delay_s = self._body(), self._rng.choice(DELAYS_S)
         named = {"TIMER_DELAY_SEC": str(delay_s)} if self._rng.random() < 0.6 else {"DELAY": "1"}
         await self._client.send(DELAYED, body, self._rng.randrange(QUEUES), named)
-        self.told.delayed.add(body)
+        self.observed.delayed.add(body)
 
     async def _transact(self) -> None:
         body = self._body()
@@ -120,7 +120,7 @@ class Workload:
                 await asyncio.sleep(0.5)
                 continue
             if code is Code.SUCCESS:
-                (self.told.committed if commits else self.told.never).add(body)
+                (self.observed.committed if commits else self.observed.never).add(body)
             return
 
     async def _consume(self) -> None:
@@ -131,8 +131,8 @@ class Workload:
     async def _received(self, found: list[tuple[Any, pop_pb2.Lease]], began: float) -> None:
         for record, _ in found:
             place = record.topic, record.queue_id, record.queue_offset
-            self.told.delivered.add(place)
-            settled = self.told.settled.get(place)
+            self.observed.delivered.add(place)
+            settled = self.observed.settled.get(place)
             assert settled is None or settled >= began or not self._synchronous, (
                 f"{place} was acknowledged at {settled}, and came again to a pop of {began}"
             )
@@ -143,18 +143,18 @@ class Workload:
         for lease, code in zip(kept, await self._client.ack(kept), strict=True):
             if code is Code.SUCCESS and self._cluster.keeps_what_was_answered(self._required):
                 place = lease.topic, lease.queue_id, lease.queue_offset
-                self.told.settled.setdefault(place, self._cluster.loop.time())
+                self.observed.settled.setdefault(place, self._cluster.loop.time())
 
     # ---- tables ----
 
     async def _change_topic(self) -> None:
         name = self._rng.choice(TABLE_TOPICS)
         client = self._client
-        if self.told.topics[name].is_there and self._rng.random() < 0.6:
+        if self.observed.topics[name].is_there and self._rng.random() < 0.6:
             await client.send(name, self._body())
             return
         await self._change(
-            self.told.topics[name],
+            self.observed.topics[name],
             lambda: client.put_topic(name),
             lambda: client.delete_topic(name),
         )
@@ -163,7 +163,7 @@ class Workload:
         name = self._rng.choice(TABLE_GROUPS)
         client = self._client
         await self._change(
-            self.told.groups[name],
+            self.observed.groups[name],
             lambda: client.put_group(name),
             lambda: client.delete_group(name),
         )
@@ -192,7 +192,7 @@ class Workload:
         await self._calls.wait()
         await asyncio.sleep(LONGEST_S)
         deadline = self._cluster.loop.time() + 120
-        while missing := set(self._of_orders()) - self.told.delivered:
+        while missing := set(self._of_orders()) - self.observed.delivered:
             late = self._cluster.loop.time() > deadline
             assert not late, f"never delivered: {sorted(missing)[:5]}"
             began = self._cluster.loop.time()
@@ -202,7 +202,7 @@ class Workload:
         await self._calls.wait()
 
     def _of_orders(self) -> list[Place]:
-        return list(self.told.sent) if self._synchronous else []
+        return list(self.observed.sent) if self._synchronous else []
 
     async def check(self, store: MessageStore) -> None:
         """Against what the master shows."""
@@ -211,20 +211,20 @@ class Workload:
         found = visible(store)
         gone = [
             place
-            for place, body in self.told.sent.items()
+            for place, body in self.observed.sent.items()
             if found.get(place[:2], {}).get(place[2]) != body
         ]
-        assert not gone, f"acknowledged and gone: {sorted(gone)[:5]} of {len(self.told.sent)}"
+        assert not gone, f"acknowledged and gone: {sorted(gone)[:5]} of {len(self.observed.sent)}"
         delayed = self._bodies(found, DELAYED)
-        missing = self.told.delayed - delayed.keys()
+        missing = self.observed.delayed - delayed.keys()
         assert not missing, f"never delivered at its time: {sorted(missing)[0][:20]!r}"
         halves = self._bodies(found, HALVES)
-        for body in self.told.committed:
+        for body in self.observed.committed:
             assert halves[body] == 1, f"committed, and there {halves[body]} times: {body[:20]!r}"
-        wrong = self.told.never & halves.keys()
+        wrong = self.observed.never & halves.keys()
         assert not wrong, f"rolled back, and there: {sorted(wrong)[0][:20]!r}"
-        self._check_table(self.told.topics, await until_done(self._client.topics))
-        self._check_table(self.told.groups, set(await until_done(self._client.groups)))
+        self._check_table(self.observed.topics, await until_done(self._client.topics))
+        self._check_table(self.observed.groups, set(await until_done(self._client.groups)))
 
     def _bodies(self, found: dict[tuple[str, int], dict[int, bytes]], topic: str) -> Counter[bytes]:
         return Counter(

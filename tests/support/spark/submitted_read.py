@@ -29,7 +29,7 @@ HELD = 10
 INTERVAL_S = 0.05
 
 
-def tell(spark: SparkSession, ended: threading.Event) -> None:
+def report(spark: SparkSession, ended: threading.Event) -> None:
     tracker, last = spark.sparkContext.statusTracker(), ""
     while not ended.wait(INTERVAL_S):
         for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
@@ -53,13 +53,13 @@ def main(topic: str, task_messages: str, gate: str, found: str) -> None:
 
     places = rows.select("brokerName", "queueId", "queueOffset")
     ended = threading.Event()
-    telling = threading.Thread(target=tell, args=(spark, ended))
-    telling.start()
+    reporting = threading.Thread(target=report, args=(spark, ended))
+    reporting.start()
     try:
         keys = [tuple(row) for row in places.mapInArrow(hold, places.schema).collect()]
     finally:
         ended.set()
-        telling.join()
+        reporting.join()
     Path(found).write_text(json.dumps({"module": source.__file__, "keys": keys}), "utf-8")
     spark.stop()
 

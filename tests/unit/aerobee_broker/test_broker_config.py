@@ -186,9 +186,9 @@ def test_how_many_copies_a_master_asks_for_goes_by_its_role() -> None:
     alone, synchronous = options(), options("brokerRole=sync_master")
     asynchronous = options("brokerRole=ASYNC_MASTER", "totalReplicas=2")
     slave = options("brokerRole=SLAVE", "brokerId=1")
-    told = options("brokerRole=SYNC_MASTER", "inSyncReplicas=3")
+    reported = options("brokerRole=SYNC_MASTER", "inSyncReplicas=3")
     assert [each.required_replicas for each in (alone, synchronous, asynchronous)] == [1, 2, 1]
-    assert told.required_replicas == 3
+    assert reported.required_replicas == 3
     assert not alone.is_replicated
     assert synchronous.is_replicated and asynchronous.is_replicated and slave.is_replicated
     assert synchronous.is_synchronous and not asynchronous.is_synchronous
@@ -215,13 +215,13 @@ def test_delay_levels_are_rocketmqs_18() -> None:
         ("", "10.0.0.5", "10.0.0.5"),
     ],
 )
-def test_clients_are_told_what_the_operator_chose_or_what_is_bound(
+def test_clients_get_what_the_operator_chose_or_what_is_bound(
     chosen: str, bound: str, host: str
 ) -> None:
     assert advertised_host(chosen, bound, []) == host
 
 
-def test_a_broker_on_all_addresses_tells_the_one_towards_its_name_server() -> None:
+def test_a_broker_on_all_addresses_advertises_the_one_towards_its_name_server() -> None:
     assert advertised_host("", "0.0.0.0", ["127.0.0.1:9876"]) == "127.0.0.1"
 
 

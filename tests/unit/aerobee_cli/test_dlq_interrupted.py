@@ -172,13 +172,13 @@ def test_a_redrive_in_the_background_of_a_script_ends_at_sigterm(
 def test_progress_has_not_looked_at_fewer_than_it_sent(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[dict[str, int]] = []
-    monkeypatch.setattr(Progress, "update", lambda _, **numbers: told.append(numbers))
+    reported: list[dict[str, int]] = []
+    monkeypatch.setattr(Progress, "update", lambda _, **numbers: reported.append(numbers))
     assert run("redrive", "--all", "--to", "origin", "--rate", "3000") == 0
-    assert told and all(each["looked_at"] >= each["sent"] for each in told)
+    assert reported and all(each["looked_at"] >= each["sent"] for each in reported)
 
 
-def test_a_list_is_redriven_and_what_is_gone_is_told(
+def test_a_list_is_redriven_and_what_is_gone_is_reported(
     broker: MemoryBroker,
     cluster: MemoryCluster,
     tmp_path: Path,

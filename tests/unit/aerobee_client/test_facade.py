@@ -123,7 +123,7 @@ def test_stopping_the_loop_cancels_its_coroutines() -> None:
     assert ended.is_set() and future.cancelled()
 
 
-def test_a_closed_loop_drops_what_grpc_tells_late_and_nothing_else() -> None:
+def test_a_closed_loop_drops_what_grpc_reports_late_and_nothing_else() -> None:
     """gRPC tells of a cancelled call when it has ended, in the loop of any client."""
 
     async def running() -> asyncio.AbstractEventLoop:
@@ -189,14 +189,14 @@ def test_a_callback_cannot_close_or_start_its_client() -> None:
     called = threading.Event()
     with Producer("p", namesrv="127.0.0.1:1") as producer:
 
-        def tell(_: SendResult | None, __: BaseException | None) -> None:
+        def report(_: SendResult | None, __: BaseException | None) -> None:
             for method in (producer.close, producer.start):
                 with raises_code(Code.ILLEGAL_OPERATION) as caught:
                     method()
                 refused.append(caught.value)
             called.set()
 
-        producer.send_async(Message("t", b"x"), tell, timeout=timedelta(milliseconds=10))
+        producer.send_async(Message("t", b"x"), report, timeout=timedelta(milliseconds=10))
         assert called.wait(10)
         assert len(refused) == 2
         until_sync(lambda: producer.statistics().waiting == 0, "its loop runs")

@@ -67,7 +67,7 @@ async def test_the_streams_end_with_the_name_server(tables: RoutingTables) -> No
     assert [names async for names in watch.changes()] == []
 
 
-def test_members_are_told_with_the_highest_epoch(tables: RoutingTables) -> None:
+def test_members_are_reported_with_the_highest_epoch(tables: RoutingTables) -> None:
     assert tables.manager.members("broker-a") == BrokerMembers("", "broker-a")
     tables.register(version=epoch(3))
     tables.register(broker_id=1, version=epoch(4))
@@ -79,7 +79,9 @@ def test_members_are_told_with_the_highest_epoch(tables: RoutingTables) -> None:
     )
 
 
-def test_the_epoch_of_a_master_that_is_gone_is_told_with_its_slaves(tables: RoutingTables) -> None:
+def test_the_epoch_of_a_master_that_is_gone_is_reported_with_its_slaves(
+    tables: RoutingTables,
+) -> None:
     tables.register(broker_id=1, version=epoch(3))
     tables.register(version=epoch(4))
     leave(tables, 0)
@@ -137,7 +139,7 @@ def test_a_lost_master_leaves_its_topics_to_its_replicas(tables: RoutingTables) 
     assert tables.permission() == 6
 
 
-def test_routes_and_the_list_of_brokers_tell_the_epoch_too(tables: RoutingTables) -> None:
+def test_routes_and_the_list_of_brokers_have_the_epoch_too(tables: RoutingTables) -> None:
     tables.register(version=epoch(3))
     tables.register(broker_id=1, version=epoch(4))
     assert [broker.epoch for broker in tables.route().brokers] == [4]

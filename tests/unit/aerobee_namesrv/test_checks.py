@@ -59,7 +59,7 @@ def test_bad_registration_names_the_field(fields: dict[str, object], about: str)
         convert.registration(request(**fields))
 
 
-def test_absent_is_told_from_empty() -> None:
+def test_absent_is_distinguished_from_empty() -> None:
     """What the contract says of enable_acting_master, filter_servers, heartbeat_timeout_ms."""
     absent = convert.registration(request())
     assert (absent.enable_acting_master, absent.filter_servers) == (None, None)

@@ -154,7 +154,7 @@ def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_at", [0, 1])
-def test_failed_write_changes_nothing_and_is_told(path: Path, fails_at: int) -> None:
+def test_failed_write_changes_nothing_and_is_reported(path: Path, fails_at: int) -> None:
     """The disk is full at write number `fails_at` of a change: the backup's, the file's."""
     writes = iter(range(4))
 

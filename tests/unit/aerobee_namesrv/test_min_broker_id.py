@@ -27,7 +27,7 @@ def leave(tables: RoutingTables, broker_id: int) -> None:
     tables.manager.unregister([Unregistration(CLUSTER, "broker-a", broker_id, address)])
 
 
-async def test_newcomer_with_a_lower_id_is_told_to_all_others(tables: RoutingTables) -> None:
+async def test_newcomer_with_a_lower_id_is_reported_to_all_others(tables: RoutingTables) -> None:
     """§1.5: a smaller id came online: everyone except that new minimum."""
     join(tables, 2)
     join(tables, 3)
@@ -40,7 +40,7 @@ async def test_newcomer_with_a_lower_id_is_told_to_all_others(tables: RoutingTab
 
 
 @pytest.mark.parametrize(("members", "joins"), [((1,), 2), ((0, 1), 0)])
-async def test_unchanged_lowest_id_is_told_to_nobody(
+async def test_unchanged_lowest_id_is_not_reported(
     tables: RoutingTables, members: tuple[int, ...], joins: int
 ) -> None:
     """A newcomer with a higher id; the lowest that registers again."""
@@ -62,13 +62,13 @@ async def test_new_master_is_not_notified_of_itself(tables: RoutingTables) -> No
     assert await sent(second) == []
 
 
-async def test_first_member_is_told_to_nobody(tables: RoutingTables) -> None:
+async def test_first_member_is_not_reported(tables: RoutingTables) -> None:
     """§1.2 step 4: the previous minimum of an empty group is 0."""
     join(tables, 5)
     assert await sent(tables.watch(broker_id=5)) == []
 
 
-async def test_lowest_that_leaves_is_told_to_all_that_remain(tables: RoutingTables) -> None:
+async def test_lowest_that_leaves_is_reported_to_all_that_remain(tables: RoutingTables) -> None:
     """§1.5: when someone went offline all remaining members are told."""
     for broker_id in (0, 1, 2):
         join(tables, broker_id)
@@ -79,7 +79,7 @@ async def test_lowest_that_leaves_is_told_to_all_that_remain(tables: RoutingTabl
     assert await sent(second) == [notice]
 
 
-async def test_higher_one_that_leaves_is_told_to_nobody(tables: RoutingTables) -> None:
+async def test_higher_one_that_leaves_is_not_reported(tables: RoutingTables) -> None:
     for broker_id in (0, 1, 2):
         join(tables, broker_id)
     watch = tables.watch(broker_id=0)
@@ -87,7 +87,7 @@ async def test_higher_one_that_leaves_is_told_to_nobody(tables: RoutingTables) -
     assert await sent(watch) == []
 
 
-async def test_departure_is_told_only_in_groups_with_an_acting_master(
+async def test_departure_is_reported_only_in_groups_with_an_acting_master(
     tables: RoutingTables,
 ) -> None:
     """§1.5: on unregister only for groups with enableActingMaster."""
@@ -98,7 +98,7 @@ async def test_departure_is_told_only_in_groups_with_an_acting_master(
     assert await sent(watch) == []
 
 
-async def test_nothing_is_told_by_default() -> None:
+async def test_nothing_is_reported_by_default() -> None:
     """§1.5: gated by notifyMinBrokerIdChanged."""
     tables = RoutingTables()
     join(tables, 1)

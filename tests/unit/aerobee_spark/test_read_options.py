@@ -125,7 +125,7 @@ def test_a_bad_value_is_refused_with_its_option(name: str, value: str) -> None:
         ReadOptions.parse({**given, name: value})
 
 
-def test_a_misspelt_position_is_told_what_there_is() -> None:
+def test_a_misspelt_position_is_refused_with_what_there_is() -> None:
     with raises_about(OptionError, "startingOffsets") as raised:
         parse(startingOffsets="earlyest")
     assert "earliest" in raised.value.message

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from support.repository.tree import ROOT
+from support.repository.tree import docs_script
 
 ADR = "docs/adr"
-
-
-def load() -> ModuleType:
-    """Import docs/pages.py, which is a script and belongs to no package."""
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "pages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -35,7 +24,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    pages = load()
+    pages = docs_script("pages")
     monkeypatch.setattr(pages, "ROOT", root)
     assert pages.main([str(tmp_path / "site")]) == 0
     return tmp_path / "site"

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from support.repository.tree import ROOT
+from support.repository.tree import docs_script
 
-
-def load() -> ModuleType:
-    """Import docs/prose.py, which is a script and belongs to no package."""
-    spec = importlib.util.spec_from_file_location("prose", ROOT / "docs" / "prose.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-prose = load()
+prose = docs_script("prose")
 
 
 def lines_with_problems(folder: Path, name: str, text: str) -> list[int]:

@@ -29,7 +29,7 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message, check_messages
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, tell
+from aerobee_client.observing.hooks import HookedBatch, begin_send, begin_single_send, notify
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ProducerStatistics
 from aerobee_client.options.bounds import check_duration, with_settings
@@ -49,7 +49,7 @@ from aerobee_client.sending.callbacks import (
     report,
     report_on_thread,
 )
-from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend, queued_send
+from aerobee_client.sending.cross_thread_queue import CrossThreadQueue, QueuedSend, make_queued_send
 from aerobee_client.sending.order.queue_choice import QueueChoice, Selector
 from aerobee_client.sending.sender import Sender
 from aerobee_client.sending.single_sends import SingleSends
@@ -184,8 +184,8 @@ class AsyncProducer(StartedClient):
     ) -> None:
         """Notify the interceptors of a request that has ended."""
         if self._interceptors:
-            told = (topic, message_count, elapsed_s, error)
-            tell(self._interceptors, "after_send_request", *told)
+            event = (topic, message_count, elapsed_s, error)
+            notify(self._interceptors, "after_send_request", *event)
 
     def statistics(self) -> ProducerStatistics:
         """Return what this producer has counted since its start; zeros while it is not started.
@@ -621,7 +621,7 @@ class ProducerFacade(StartedFacade[C]):
         future = ThreadFuture()
         try:
             seconds = client._timeout_s if timeout is None else client._seconds(timeout)
-            queued = queued_send((message, queue, ordering, seconds, future, not accumulates))
+            queued = make_queued_send((message, queue, ordering, seconds, future, not accumulates))
             if not client._thread_queue.put(queued, self._loop.call):
                 block = block and not self._loop.is_own_thread()
                 client._thread_queue.put_later(queued, self._loop.call, block=block)

@@ -28,7 +28,7 @@ from aerobee_client.consuming.order.locked_queues import LockedQueues
 from aerobee_client.consuming.order.orderly_consumption import OrderlyConsumption
 from aerobee_client.consuming.pulled_queues import statistics_of
 from aerobee_client.consuming.puller import TopicSubscription
-from aerobee_client.consuming.send_back import Rejections, SendBack, ToldRejections
+from aerobee_client.consuming.send_back import ObservedRejections, Rejections, SendBack
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
@@ -329,7 +329,7 @@ class AsyncPushConsumer(Replier):
             consumption=consumption,
             on_failure=keeper.on_pull_failed,
             statistics=self.statistics,
-            order=LockedQueues(keeper, consumption, offsets, on_free=on_free),
+            locked_queues=LockedQueues(keeper, consumption, offsets, on_free=on_free),
             callbacks=self._callbacks(instance),
         )
         return membership
@@ -446,7 +446,7 @@ def _sent_back(
     """Return a handler that sends rejected messages back and notifies interceptors."""
     rejections: Rejections = SendBack(instance, consumer_group, options.max_reconsume_times)
     if options.interceptors:
-        rejections = ToldRejections(rejections, consumer_group, options.interceptors)
+        rejections = ObservedRejections(rejections, consumer_group, options.interceptors)
     return rejections
 
 

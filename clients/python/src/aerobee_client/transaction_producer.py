@@ -21,7 +21,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message import Message, check_message
-from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.hooks import notify
 from aerobee_client.options.producer import ProducerSettings
 from aerobee_client.producer import AsyncProducer, ProducerFacade
 from aerobee_client.runtime.clock import Clock
@@ -97,7 +97,7 @@ class AsyncTransactionProducer(AsyncProducer):
             )
 
     def _ended(self, message_id: str, resolution: str, error: BaseException | None) -> None:
-        tell(self._interceptors, "end_transaction", message_id, resolution, error)
+        notify(self._interceptors, "end_transaction", message_id, resolution, error)
 
     async def close(self) -> None:
         """Wait for sends and decisions in flight, but not for checks; unregister and disconnect."""

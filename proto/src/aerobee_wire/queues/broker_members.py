@@ -19,14 +19,14 @@ class NewestEpochs:
     """The newest epoch of each broker name. Times are milliseconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[int, int]] = {}  # epoch, time of the report
+        self._reported: dict[str, tuple[int, int]] = {}  # epoch, time of the report
 
     def believes(self, broker_name: str, epoch: int, now_ms: int) -> bool:
         """Return False if a name server recently reported a higher epoch; else store this one."""
-        newest, told_ms = self._told.get(broker_name, (0, now_ms))
-        if epoch < newest and now_ms - told_ms < FORGET_MS:
+        newest, reported_ms = self._reported.get(broker_name, (0, now_ms))
+        if epoch < newest and now_ms - reported_ms < FORGET_MS:
             return False
-        self._told[broker_name] = epoch, now_ms
+        self._reported[broker_name] = epoch, now_ms
         return True
 
 

@@ -76,8 +76,8 @@ class GroupQueues(Generic[Q]):
             self._away_since_ms.clear()
             self._set(order_topic_counts(route.order_topic_config))
             return
-        told = {data.broker_name for data in route.queues}
-        there = told & (masters(route) | being_elected(route))
+        listed = {data.broker_name for data in route.queues}
+        there = listed & (masters(route) | being_elected(route))
         away = {name: count for name, count in self._counts.items() if name not in there}
         self._away_since_ms = {name: self._away_since_ms.get(name, now_ms) for name in away}
         self._set({**away, **writable_counts(route)})

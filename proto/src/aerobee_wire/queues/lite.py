@@ -90,7 +90,7 @@ def check_name(name: str) -> None:
         )
 
 
-def line_of(parent: str, name: str) -> str:
+def lease_topic_of(parent: str, name: str) -> str:
     """Return the topic of a lite topic's leases: RocketMQ's name of a light queue."""
     return f"{_PREFIX}{parent}{_SEPARATOR}{name}"
 

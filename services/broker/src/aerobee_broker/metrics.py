@@ -34,7 +34,7 @@ _GAUGES = {
     "pop_waiting_messages": "Messages that come again, or wait for their turn.",
     "pop_blocked_message_groups": "FIFO groups that wait for a settlement.",
     "timing_messages": "Messages that wait for a time of their own.",
-    "store_read_only": "1: the store takes no writes.",
+    "store_read_only": "1: the store does not accept writes.",
     "damaged_log_ranges": "Parts of the log that are known to be damaged and are not repaired.",
     "damaged_log_bytes": "Their bytes.",
     "scrub_completed_seconds": "When the whole log was last checked, since the epoch; 0: not yet.",

@@ -220,8 +220,8 @@ def main():
             say({"seq": seq, "answer": getattr(agent, "do_" + name)(**command)})
         except Exception as error:
             code = getattr(error, "code", None)
-            told = re.match(r"response code:(\d+),", str(error))  # by 5.0.3 in the text only
-            code = int(told[1]) if told else code
+            reported = re.match(r"response code:(\d+),", str(error))  # by 5.0.3 in the text only
+            code = int(reported[1]) if reported else code
             code = code if isinstance(code, int) else None  # gRPC's errors have a method
             say({"seq": seq, "error": type(error).__name__, "code": code, "text": str(error)})
 

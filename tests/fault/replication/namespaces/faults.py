@@ -301,7 +301,7 @@ def between(one: Iterable[str], other: Sequence[str]) -> list[tuple[str, str]]:
     return [*pairs, *((target, source) for source, target in pairs)]
 
 
-def cut_off(others: str, ways: str, scene: Scene) -> End:
+def broken_link(others: str, ways: str, scene: Scene) -> End:
     """The master from a slave, or from all etcd. `ways`: "both", "to" them or "from" them."""
     hosts = ETCD if others == "etcd" else (scene.slave.host,)
     to = [(scene.master.host, host) for host in hosts]
@@ -400,8 +400,8 @@ PLAIN = (
     Fault("machine of a name server lost", namesrv_lost, "others", LONG),
     Fault("kill -9 of etcd's leader", etcd_leader_killed, "others", LONG),
     Fault("all etcd unavailable for 30 s", etcd_away, "others", (30.0, 30.0)),
-    Fault("master | slave", partial(cut_off, "slave", "both"), "others", LONG),
-    Fault("master | etcd", partial(cut_off, "etcd", "both"), "others", LONG),
+    Fault("master | slave", partial(broken_link, "slave", "both"), "others", LONG),
+    Fault("master | etcd", partial(broken_link, "etcd", "both"), "others", LONG),
 )
 # Disks and etcd go back in time, and logs are damaged.
 BACK = (
@@ -421,10 +421,10 @@ FAULTS = (
     *BACK,
     Fault("kill -9 of all three brokers", all_killed, "all"),
     *of_roles("{} back with an empty disk", disk_lost, wipes=True),
-    Fault("master → slave cut, one way", partial(cut_off, "slave", "to"), "network", LONG),
-    Fault("slave → master cut, one way", partial(cut_off, "slave", "from"), "network", LONG),
-    Fault("master → etcd cut, one way", partial(cut_off, "etcd", "to"), "network", LONG),
-    Fault("etcd → master cut, one way", partial(cut_off, "etcd", "from"), "network", LONG),
+    Fault("master → slave cut, one way", partial(broken_link, "slave", "to"), "network", LONG),
+    Fault("slave → master cut, one way", partial(broken_link, "slave", "from"), "network", LONG),
+    Fault("master → etcd cut, one way", partial(broken_link, "etcd", "to"), "network", LONG),
+    Fault("etcd → master cut, one way", partial(broken_link, "etcd", "from"), "network", LONG),
     Fault("master + clients | slaves + etcd", partial(isolated, "master"), "network", LONG),
     Fault("master | slaves + etcd + clients", partial(isolated, "others"), "network", LONG),
     *of_roles("{} gets 8 KB/s", slowed, hold_s=LONG),

@@ -20,7 +20,7 @@ from fault.replication.namespaces.group import (
     SDK_CLIENT,
     Group,
 )
-from fault.replication.namespaces.recording import LoadProcess, SdkLoad, Told
+from fault.replication.namespaces.recording import LoadProcess, Report, SdkLoad
 from fault.replication.namespaces.verdict import History, Round
 from support.clock.polling import until_sync
 from support.processes.network_namespaces import Network
@@ -74,7 +74,7 @@ class Run:
                 timeout_s=RECOVERY_S,
             )
 
-    def until_received(self, stored: Sequence[Told]) -> None:
+    def until_received(self, stored: Sequence[Report]) -> None:
         """Until each client has received what is stored of its sends."""
         for name, client in self.clients.items():
             sent = {one["key"] for one in stored if one["key"].startswith(f"{name}-")}
@@ -141,9 +141,9 @@ def lived(
             for broker in group.brokers:
                 (path / f"{broker.host}.log").write_text(broker.member.process.output)
             (path / "proxy.log").write_text(group.proxy.output)
-        told = {name: list(client.refresh()) for name, client in run.clients.items()}
+        reported = {name: list(client.refresh()) for name, client in run.clients.items()}
         behind = watch.refresh()
-    return History(mode, run.rounds, told, stored, diverged, behind, logs_differ)
+    return History(mode, run.rounds, reported, stored, diverged, behind, logs_differ)
 
 
 def clients(

@@ -30,7 +30,7 @@ from aerobee_client import (
     MqError,
 )
 from aerobee_wire.status import Code
-from fault.lease_agent import OUTAGE, tell, work
+from fault.lease_agent import OUTAGE, report, work
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except MqError as error:
-            tell("waiting", code=error.code.name, text=str(error))
+            report("waiting", code=error.code.name, text=str(error))
             await asyncio.sleep(AGAIN_S)
 
 
@@ -93,15 +93,15 @@ async def send(namesrv: str, stopped: asyncio.Event) -> None:
             except MqError as error:
                 if error.code not in FAULTS:
                     raise
-                tell("not sent", key=key, began=began, code=error.code.name)
+                report("not sent", key=key, began=began, code=error.code.name)
             else:
                 place = [*result.queue, result.queue_offset]
-                tell("acknowledged", key=key, began=began, place=place)
+                report("acknowledged", key=key, began=began, place=place)
             await asyncio.sleep(PAUSE_S)
 
     async with AsyncProducer(namesrv=namesrv) as producer:
         await asyncio.gather(*(one_after_the_other() for _ in range(SENDERS)))
-    tell("sending ended")
+    report("sending ended")
 
 
 async def lease(namesrv: str, chance: random.Random) -> None:
@@ -123,7 +123,7 @@ async def show(namesrv: str) -> None:
         consumer.assign(queues)
         while True:
             for message in await consumer.poll():
-                tell("shown", message)
+                report("shown", message)
 
 
 async def watch(namesrv: str) -> None:
@@ -135,7 +135,7 @@ async def watch(namesrv: str) -> None:
                 behind = [each.behind_ms for each in replicas if each.behind_ms is not None]
                 epochs = [each.epoch for each in replicas if each.role == "master"]
                 if epochs:
-                    tell("behind", epoch=max(epochs), behind_ms=max(behind, default=0))
+                    report("behind", epoch=max(epochs), behind_ms=max(behind, default=0))
             await asyncio.sleep(WATCH_S)
 
 
@@ -149,7 +149,7 @@ async def read(namesrv: str) -> None:
             # A name server that was away knows the new master some seconds after it is back.
             await patiently(consumer.end_offsets)
             async for message in consumer.read_to_end(timedelta(seconds=20)):
-                tell("stored", message)
+                report("stored", message)
     async with AsyncAdminClient(namesrv) as admin:
         for file in await admin.list_diverged(BROKER):
             position = 0
@@ -157,7 +157,7 @@ async def read(namesrv: str) -> None:
                 page = await admin.read_diverged(file, position)
                 for found in page.messages:
                     where = [found.topic, file.replica_id, file.name]
-                    tell("diverged", where=where, key=found.keys, missing=found.is_missing)
+                    report("diverged", where=where, key=found.keys, missing=found.is_missing)
                 if page.next_position == position:
                     break
                 position = page.next_position

@@ -25,7 +25,7 @@ LOAD = "fault.replication.namespaces.load"
 END_S = 60.0
 BETWEEN_SENDS_S = 0.1
 
-Told = dict[str, Any]
+Report = dict[str, Any]
 
 
 class LoadProcess:
@@ -34,7 +34,7 @@ class LoadProcess:
     def __init__(
         self, role: str, namesrv: str, seed: int, history: Path, prefix: Sequence[str]
     ) -> None:
-        self.told: list[Told] = []
+        self.reported: list[Report] = []
         self._role = role
         self._errors = history.with_suffix(".stderr")
         with history.open("wb") as output, self._errors.open("wb") as errors:
@@ -55,21 +55,21 @@ class LoadProcess:
         self._process.wait()
         self._lines.close()
 
-    def refresh(self) -> list[Told]:
+    def refresh(self) -> list[Report]:
         """All lines until now. Raises AssertionError when the process has failed."""
         code = self._process.poll()
         for line in self._lines.read().splitlines(keepends=True):
             if line.endswith(b"\n"):
-                self.told.append(json.loads(line))
+                self.reported.append(json.loads(line))
             else:  # the rest is about to be written
                 self._lines.seek(-len(line), os.SEEK_CUR)
         assert code in (None, 0), f"{self._role} ended with {code}: {self._errors.read_text()}"
-        return self.told
+        return self.reported
 
     def end_of_sending(self) -> None:
         self._process.send_signal(signal.SIGUSR1)
 
-    def wait(self) -> list[Told]:
+    def wait(self) -> list[Report]:
         """To its end; returns all lines."""
         self._process.wait(END_S)
         return self.refresh()
@@ -82,7 +82,7 @@ class SdkLoad:
     def __init__(
         self, official: OfficialSdk, proxy: str, home: Path, history: Path, prefix: Sequence[str]
     ) -> None:
-        self.told: list[Told] = []
+        self.reported: list[Report] = []
         self._history = history.open("w")
         self._lock = threading.Lock()
         self._stack = ExitStack()
@@ -110,17 +110,17 @@ class SdkLoad:
             thread.join()
         self._history.close()
 
-    def refresh(self) -> list[Told]:
-        return self.told
+    def refresh(self) -> list[Report]:
+        return self.reported
 
     def end_of_sending(self) -> None:
         self._sending.clear()
 
-    def _tell(self, event: str, **more: Any) -> None:
-        told = {"event": event, "at": time.monotonic(), **more}
+    def _report(self, event: str, **more: Any) -> None:
+        reported = {"event": event, "at": time.monotonic(), **more}
         with self._lock:
-            self.told.append(told)
-            self._history.write(f"{json.dumps(told)}\n")
+            self.reported.append(reported)
+            self._history.write(f"{json.dumps(reported)}\n")
 
     def _send(self) -> None:
         number = 0
@@ -129,27 +129,27 @@ class SdkLoad:
             number += 1
             try:
                 self._producer.do("send", id="p", topic=SHIPMENTS, body=key, keys=key)
-                self._tell("acknowledged", key=key, began=began)
+                self._report("acknowledged", key=key, began=began)
             except SdkError as error:
-                self._tell("not sent", key=key, began=began, code=str(error)[:200])
+                self._report("not sent", key=key, began=began, code=str(error)[:200])
             time.sleep(BETWEEN_SENDS_S)
-        self._tell("sending ended")
+        self._report("sending ended")
 
     def _receive(self) -> None:
         while not self._consumer.ended:
             try:
                 for found in self._consumer.do("receive", id="c", most=16, invisible_s=INVISIBLE_S):
-                    self._tell("received", key=found["body"], attempt=found["attempt"])
+                    self._report("received", key=found["body"], attempt=found["attempt"])
                     self._acknowledge(found)
             except SdkError as error:
                 if not self._consumer.ended:
-                    self._tell("failed", code=str(error)[:200])
+                    self._report("failed", code=str(error)[:200])
                     time.sleep(BETWEEN_SENDS_S)
 
     def _acknowledge(self, found: dict[str, Any]) -> None:
         try:
             self._consumer.do("ack", id="c", message_id=found["message_id"])
         except SdkError:
-            self._tell("in doubt", key=found["body"])
+            self._report("in doubt", key=found["body"])
             raise
-        self._tell("acked", key=found["body"])
+        self._report("acked", key=found["body"])

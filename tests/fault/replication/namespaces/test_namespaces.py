@@ -68,7 +68,7 @@ def test_nothing_that_was_acknowledged_is_lost(tmp_path: Path, campaign: Campaig
         if campaign.long:
             figures.keep(seed, counts)
         for count in counts:
-            campaign.tell(f"seed {seed}: {count}")
+            campaign.report(f"seed {seed}: {count}")
         assert list(problems(history)) == []
         assert all(count.acknowledged for count in counts)
 
@@ -88,5 +88,5 @@ def test_a_broker_that_breaks_a_rule_is_noticed(
     module = broken_broker.__name__
     history = lived(0, "SYNC_MASTER", isolated, tmp_path, None, module=module)
     found = list(problems(history))
-    campaign.tell(f"{rule}: {len(found)} problems, such as {found[:1]}")
+    campaign.report(f"{rule}: {len(found)} problems, such as {found[:1]}")
     assert found

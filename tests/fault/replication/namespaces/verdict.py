@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-Told = dict[str, Any]
+Report = dict[str, Any]
 Place = tuple[Any, ...]  # topic, broker, queue, queue offset
 
 SETTLED = ("acked", "dead-lettered")
@@ -36,18 +36,19 @@ class Round:
 
 @dataclass(frozen=True)
 class History:
-    """`told`: by each client. `stored` and `diverged`: what the reader told in the end. `behind`:
-    what masters told of their slaves. `logs_differ`: how those of the replicas do in the end."""
+    """`reported`: by each client. `stored` and `diverged`: what the reader found in the end.
+    `behind`: what masters told of their slaves. `logs_differ`: how those of the replicas do in
+    the end."""
 
     mode: str
     rounds: Sequence[Round]
-    told: Mapping[str, Sequence[Told]]
-    stored: Sequence[Told]
-    diverged: Sequence[Told] = ()
-    behind: Sequence[Told] = ()
+    reported: Mapping[str, Sequence[Report]]
+    stored: Sequence[Report]
+    diverged: Sequence[Report] = ()
+    behind: Sequence[Report] = ()
     logs_differ: str = ""
 
-    def cut(self) -> list[Told]:
+    def cut(self) -> list[Report]:
         """Of `diverged`, what producers sent: a dead letter has the key of another message."""
         topics = {one["place"][0] for one in self.stored}
         return [one for one in self.diverged if one["where"][0] in topics]
@@ -91,8 +92,8 @@ def counted(history: History) -> list[Counts]:
     copies = Counter(one["key"] for one in history.stored)
     kept = {one["key"] for one in history.cut()}
     places = {tuple(one["place"]): one["body"] for one in history.stored}
-    for client, told in history.told.items():
-        for one in told:
+    for client, reported in history.reported.items():
+        for one in reported:
             counts = found[history.round_at(one["began"] if "began" in one else one["at"])]
             if one["event"] == "acknowledged":
                 counts.acknowledged += 1
@@ -101,44 +102,48 @@ def counted(history: History) -> list[Counts]:
             if one["event"] in ("acknowledged", "not sent"):
                 counts.duplicates += max(0, copies[one["key"]] - 1)
                 counts.cut += one["key"] in kept and one["key"] not in copies
-        for one in gone(told, places):
+        for one in gone(reported, places):
             found[history.round_at(one["at"])].gone += 1
-        for settled, _ in came_again(told, copies):
+        for settled, _ in came_again(reported, copies):
             found[history.round_at(settled["at"])].came_again += 1
         for each, counts in zip(history.rounds, found, strict=True):
-            counts.gaps_s[client] = longest_gap_s(told, each)
-    lost = [one for told in history.told.values() for one in told if is_lost(one, copies)]
+            counts.gaps_s[client] = longest_gap_s(reported, each)
+    lost = [
+        one for reported in history.reported.values() for one in reported if is_lost(one, copies)
+    ]
     for number, (each, counts) in enumerate(zip(history.rounds, found, strict=True)):
         moments = [one["at"] for one in lost if history.round_at(one["began"]) == number]
         counts.lost_s = max(moments, default=0.0) - min(moments, default=0.0)
-        told_ms = (
+        reported_ms = (
             one["behind_ms"]
             for one in history.behind
             if one["epoch"] == each.epoch and each.began <= one["at"] <= each.ended
         )
-        counts.behind_s = max(told_ms, default=0) / 1_000
+        counts.behind_s = max(reported_ms, default=0) / 1_000
     return found
 
 
-def is_lost(one: Told, copies: Mapping[str, int]) -> bool:
+def is_lost(one: Report, copies: Mapping[str, int]) -> bool:
     return one["event"] == "acknowledged" and one["key"] not in copies
 
 
-def gone(told: Sequence[Told], places: dict[Place, str]) -> Iterator[Told]:
+def gone(reported: Sequence[Report], places: dict[Place, str]) -> Iterator[Report]:
     """What was shown, and is not at its place in the end."""
     topics = {place[0] for place in places}
-    for one in told:
+    for one in reported:
         is_shown = one["event"] in ("shown", "received") and one.get("place", [""])[0] in topics
         if is_shown and places.get(tuple(one["place"])) != one["body"]:
             yield one
 
 
-def came_again(told: Sequence[Told], copies: Mapping[str, int]) -> Iterator[tuple[Told, Told]]:
+def came_again(
+    reported: Sequence[Report], copies: Mapping[str, int]
+) -> Iterator[tuple[Report, Report]]:
     """What was settled, and its delivery by a later pop: the attempt is higher, or the time. An SDK
     does not tell the places of messages, and its agent acknowledges by message id: of those, what
     is stored once."""
-    settled: dict[Any, Told] = {}
-    for one in told:
+    settled: dict[Any, Report] = {}
+    for one in reported:
         if one["event"] not in (*SETTLED, "received"):
             continue
         place = tuple(one["place"]) if "place" in one else one["key"]
@@ -151,14 +156,14 @@ def came_again(told: Sequence[Told], copies: Mapping[str, int]) -> Iterator[tupl
             yield before, one
 
 
-def pop_of(one: Told) -> tuple[int, int]:
+def pop_of(one: Report) -> tuple[int, int]:
     """Of a later pop it is more."""
     return one.get("attempt", 0), one.get("popped_ms", 0)
 
 
-def longest_gap_s(told: Sequence[Told], round_: Round) -> float:
+def longest_gap_s(reported: Sequence[Report], round_: Round) -> float:
     """Between two acknowledged sends of the client, of which a part lies in the round."""
-    moments = sorted(one["at"] for one in told if one["event"] == "acknowledged")
+    moments = sorted(one["at"] for one in reported if one["event"] == "acknowledged")
     return max(
         (b - a for a, b in pairwise(moments) if b > round_.began and a < round_.ended), default=0.0
     )
@@ -167,8 +172,8 @@ def longest_gap_s(told: Sequence[Told], round_: Round) -> float:
 def undelivered(history: History) -> set[str]:
     """Keys that are stored, and that no consumer of their group has received."""
     received: defaultdict[str, set[str]] = defaultdict(set)
-    for client, told in history.told.items():
-        received[client] |= {one["key"] for one in told if one["event"] == "received"}
+    for client, reported in history.reported.items():
+        received[client] |= {one["key"] for one in reported if one["event"] == "received"}
     return {
         one["key"]
         for one in history.stored
@@ -182,17 +187,17 @@ def problems(history: History) -> Iterator[str]:
     wipes = any(each.wipes for each in history.rounds)
     stored = {one["key"] for one in history.stored}
     kept = {one["key"] for one in history.cut()}
-    for client, told in history.told.items():
-        lost = {one["key"] for one in told if one["event"] == "acknowledged"} - stored
+    for client, reported in history.reported.items():
+        lost = {one["key"] for one in reported if one["event"] == "acknowledged"} - stored
         if history.mode == "SYNC_MASTER" and lost:
             yield f"{client}: {len(lost)} acknowledged messages are lost, such as {min(lost)}"
         elif lost - kept and not wipes:
             yield f"{client}: {len(lost - kept)} are lost and kept nowhere: {min(lost - kept)}"
         places = {tuple(one["place"]): one["body"] for one in history.stored}
-        for one in list(gone(told, places))[:1]:
+        for one in list(gone(reported, places))[:1]:
             there = places.get(tuple(one["place"]))
             yield f"{client}: shown, and then {there!r} was there: {one}"
-        for settled, again in came_again(told, Counter(each["key"] for each in history.stored)):
+        for settled, again in came_again(reported, Counter(each["key"] for each in history.stored)):
             if history.mode == "SYNC_MASTER" or not history.elected_near(settled["at"]):
                 yield f"{client}: settled, and came again: {settled}, {again}"
     if missing := undelivered(history):

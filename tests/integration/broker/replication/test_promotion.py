@@ -73,7 +73,7 @@ async def test_a_slave_is_promoted_and_the_master_hands_over_without_a_send_that
     group.until_alike(one, master, two)
 
 
-async def test_a_new_master_lists_members_once_they_have_had_time_to_tell_it(
+async def test_a_new_master_lists_members_once_they_have_had_time_to_register(
     group: BrokerGroup,
 ) -> None:
     """The first master of a group waits for nobody."""
@@ -270,7 +270,7 @@ def metrics_of(member: Member) -> dict[str, float]:
     return found
 
 
-async def test_metrics_tell_of_a_promotion_and_of_what_waits_for_replicas(
+async def test_metrics_show_a_promotion_and_what_waits_for_replicas(
     group: BrokerGroup,
 ) -> None:
     exported = [setting.removeprefix("--set=") for setting in METRICS]
@@ -282,16 +282,16 @@ async def test_metrics_tell_of_a_promotion_and_of_what_waits_for_replicas(
     async with BrokerCaller(master.address) as caller:
         await caller.send(TOPIC, b"x" * 1_000)
 
-    def told(member: Member, name: str) -> float:
+    def reported(member: Member, name: str) -> float:
         return metrics_of(member).get(f"rocketmq_replica_{name}", 0.0)
 
-    await until(lambda: told(master, "wait_seconds_count") > 0, "a flush has waited")
-    await until(lambda: told(slave, "received_bytes_total") > 1_000, "the slave was sent it")
-    assert told(master, "elections_total") == 1
+    await until(lambda: reported(master, "wait_seconds_count") > 0, "a flush has waited")
+    await until(lambda: reported(slave, "received_bytes_total") > 1_000, "the slave was sent it")
+    assert reported(master, "elections_total") == 1
     with AdminClient(group.namesrv) as admin:
         await asyncio.to_thread(admin.promote_replica, BROKER, to=slave.number)
-    await until(lambda: told(slave, "elections_total") == 1, "it was promoted")
-    await until(lambda: told(master, "following") == 1, "the old master follows", timeout_s=60)
+    await until(lambda: reported(slave, "elections_total") == 1, "it was promoted")
+    await until(lambda: reported(master, "following") == 1, "the old master follows", timeout_s=60)
     await until(lambda: "rocketmq_replica_clock_offset_seconds" in metrics_of(slave), "clocks")
 
 

@@ -152,7 +152,7 @@ async def popped(caller: BrokerCaller, count: int) -> list[bytes]:
     return [record.body for record in iter_records(answer.records)]
 
 
-async def test_a_replica_that_joins_late_gets_what_the_log_no_longer_tells(
+async def test_a_replica_that_joins_late_gets_what_the_log_no_longer_has(
     group: BrokerGroup,
 ) -> None:
     """An empty one copies from where the master's log begins; one that ends before is wiped."""

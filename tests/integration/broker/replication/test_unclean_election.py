@@ -79,8 +79,8 @@ async def test_one_outside_the_set_leads_and_says_what_it_gave_up(tmp_path: Path
         )
         (old,) = (each for each in group.members if each is not new)
         assert await asyncio.to_thread(leading, [new]) is new
-        (told,) = new.events_now("elected_unclean")
-        assert told["given_up_bytes"] == "unknown" or told["given_up_bytes"] >= 0
+        (reported,) = new.events_now("elected_unclean")
+        assert reported["given_up_bytes"] == "unknown" or reported["given_up_bytes"] >= 0
 
         async with BrokerCaller(new.address) as caller:
             assert [message.body for message in await caller.read(TOPIC)] == BEFORE
@@ -110,8 +110,8 @@ async def test_where_it_is_off_the_set_is_waited_for(tmp_path: Path) -> None:
         while time.monotonic() < until:  # of the option this is the effect: nothing happens
             assert not slave.leads_now()
             await asyncio.sleep(0.1)
-        told = (await group.statuses())[slave.number]
-        assert (told.in_sync, told.in_sync_replicas) == (False, (old.number,))
+        reported = (await group.statuses())[slave.number]
+        assert (reported.in_sync, reported.in_sync_replicas) == (False, (old.number,))
         await asyncio.to_thread(old.start)
         assert await asyncio.to_thread(leading, [old]) is old
         await asyncio.to_thread(group.until_in_sync, old, slave)

@@ -217,7 +217,7 @@ async def test_a_method_that_is_not_there_is_unimplemented(channel: Channel) -> 
     assert caught.value.status == "UNIMPLEMENTED"
 
 
-async def test_bytes_that_are_no_message_are_told_so(channel: Channel) -> None:
+async def test_bytes_that_are_no_message_are_refused_as_such(channel: Channel) -> None:
     with pytest.raises(CallFailed) as caught:
         await channel.unary(SAY, b"\xff", 20)
     assert caught.value.status == "INVALID_ARGUMENT"

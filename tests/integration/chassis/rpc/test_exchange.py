@@ -140,7 +140,7 @@ async def test_a_read_that_is_cancelled_ends_the_call(channel: Channel, handlers
         assert caught.value.status == "CANCELLED"
 
 
-async def test_a_failure_is_told_to_reads_and_writes(channel: Channel) -> None:
+async def test_a_failure_is_raised_by_reads_and_writes(channel: Channel) -> None:
     async with channel.exchange(TALK) as exchange:
         await write(exchange, "refuse")
         with pytest.raises(CallFailed) as caught:

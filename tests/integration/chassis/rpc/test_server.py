@@ -88,7 +88,7 @@ async def test_handler_sees_metadata_peer_and_deadline(
     assert 0 < handlers.seen["left"] <= 30.2
 
 
-async def test_defect_is_told_without_its_details(channel: grpc.aio.Channel) -> None:
+async def test_defect_is_reported_without_its_details(channel: grpc.aio.Channel) -> None:
     with structlog.testing.capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:
         await unary(channel)(Request(service="defect"))
     assert caught.value.code() is grpc.StatusCode.INTERNAL

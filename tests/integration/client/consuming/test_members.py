@@ -117,10 +117,10 @@ def test_members_that_pull_and_pop_are_shown_with_statistics(
             assert "lag" not in described["statistics"] and described["queues"] == []
             assert member["address"] and member["version"] and "pop" in table
 
-        def told() -> Any:
+        def reported() -> Any:
             shown = aerobee_json("clients", "--group", "counted-kinds-p", namesrv=namesrv)
             return [each for each in shown if each["producer_statistics"].get("sent") == 100]
 
-        (sender,) = until_sync(told)
+        (sender,) = until_sync(reported)
         assert sender["producer_groups"] == ["counted-kinds-p"]
         assert sender["address"] and sender["version"]

@@ -18,7 +18,7 @@ from support.clock.polling import until
 
 async def test_pauses_under_load_lose_nothing(namesrv: str) -> None:
     seen: Counter[bytes] = Counter()
-    told: list[tuple[str, frozenset[MessageQueue]]] = []
+    events: list[tuple[str, frozenset[MessageQueue]]] = []
 
     async def listen(message: ReceivedMessage) -> None:
         seen[message.body] += 1
@@ -29,8 +29,8 @@ async def test_pauses_under_load_lose_nothing(namesrv: str) -> None:
             listen,
             namesrv=namesrv,
             pull_threshold_for_all=500,
-            on_assigned=lambda queues: told.append(("assigned", queues)),
-            on_revoked=lambda queues: told.append(("revoked", queues)),
+            on_assigned=lambda queues: events.append(("assigned", queues)),
+            on_revoked=lambda queues: events.append(("revoked", queues)),
         )
         consumer.subscribe("pausing")
         return consumer
@@ -63,4 +63,4 @@ async def test_pauses_under_load_lose_nothing(namesrv: str) -> None:
             await until(lambda: seen[b"last"] == 1)
     assert set(seen) == {*sent, b"last"}
     assert sum(seen.values()) - len(seen) <= 1_000, "only what a rebalance delivers again"
-    assert {name for name, _ in told} == {"assigned", "revoked"}
+    assert {name for name, _ in events} == {"assigned", "revoked"}

@@ -106,7 +106,7 @@ async def test_the_members_share_all_queues(rooms: tuple[str, ServiceProcess], n
             assert member_conflicts(described, group) == []
 
 
-async def test_members_with_different_strategies_are_told(
+async def test_members_with_different_strategies_are_reported(
     rooms: tuple[str, ServiceProcess],
 ) -> None:
     address, broker = rooms

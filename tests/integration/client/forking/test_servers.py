@@ -116,7 +116,7 @@ def test_under_a_preloading_gunicorn_a_client_made_after_the_fork_works(
         assert answer(url)["own"][0] == "done"
 
 
-def test_under_uwsgi_a_used_client_is_refused_when_python_is_told_of_the_fork(
+def test_under_uwsgi_a_used_client_is_refused_when_python_is_notified_of_the_fork(
     namesrv: str, tmp_path: Path
 ) -> None:
     (tmp_path / "app.py").write_text(HEAD + PRELOADED, encoding="utf-8")

@@ -173,7 +173,7 @@ def test_a_lite_topic_without_messages_for_its_ttl_is_gone(rocketmq: RocketMq) -
     assert "lite.topic.expiration" in str(changed)
 
 
-def test_test_control_is_told_at_every_start_and_refused_as_an_option(
+def test_test_control_is_logged_at_every_start_and_refused_as_an_option(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("suite")
@@ -210,5 +210,5 @@ def test_an_age_of_the_command_is_by_the_clock_of_the_broker(rocketmq: RocketMq)
         until_sync(lambda: len(rocketmq.dead_letters(group)) == 1, "it is dead-lettered")
     rocketmq.advance(hours=2)
     redrive = ("dlq", "redrive", group, "--all", "--to", "origin", "--dry-run", "--since")
-    told = [aerobee_json(*redrive, age, namesrv=rocketmq.namesrv) for age in ("1h", "3h")]
-    assert [each["would_send"] for each in told] == [0, 1]
+    reported = [aerobee_json(*redrive, age, namesrv=rocketmq.namesrv) for age in ("1h", "3h")]
+    assert [each["would_send"] for each in reported] == [0, 1]

@@ -151,7 +151,7 @@ def test_a_topic_that_does_not_exist_is_not_created(admin: AdminClient, send: Se
     assert numbers(stored(admin, "nowhere")) == list(range(10))
 
 
-def test_what_brokers_refuse_is_told_in_their_words(
+def test_what_brokers_refuse_is_reported_in_their_words(
     admin: AdminClient, send: Send, topic: str
 ) -> None:
     admin.update_topic(topic, permission=4)

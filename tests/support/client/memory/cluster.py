@@ -124,7 +124,7 @@ class MemoryCluster(LockRpcs, TopicRpcs):
         self.calls: list[tuple[str, str, Any]] = []
         self.dropped: list[str] = []  # addresses whose connections a client closed
         # Name server → what it tells the client that watches brokers there.
-        self.told: dict[str, asyncio.Queue[namesrv_pb2.WatchBrokersResponse]] = {}
+        self.reported: dict[str, asyncio.Queue[namesrv_pb2.WatchBrokersResponse]] = {}
 
     # ---- Transport ----
 
@@ -154,9 +154,9 @@ class MemoryCluster(LockRpcs, TopicRpcs):
     ) -> AsyncGenerator[Any, None]:
         self._check_up(address)
         if address in self.namesrvs:
-            told = self.told[address] = asyncio.Queue()
+            reported = self.reported[address] = asyncio.Queue()
             while True:
-                yield await told.get()
+                yield await reported.get()
         broker = self.brokers[address]
         notices: asyncio.Queue[client_pb2.ClientNotice | None] = asyncio.Queue()
         broker.watchers[request.client_id] = notices

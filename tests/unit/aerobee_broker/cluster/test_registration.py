@@ -128,7 +128,7 @@ async def test_announce_returns_when_all_name_servers_have_the_change() -> None:
     await cluster.registration.stop()
 
 
-async def test_name_servers_are_told_the_epoch_of_the_log() -> None:
+async def test_name_servers_are_notified_of_the_epoch_of_the_log() -> None:
     cluster = Cluster("a")
     cluster.epoch = 7
     await cluster.registration.start()

@@ -68,7 +68,7 @@ async def test_when_flushed_calls_once_after_flush_timeouts(harness: BrokerHarne
     assert outcomes == [None]
 
 
-async def test_when_flushed_tells_of_a_rollback_before_the_next_append(
+async def test_when_flushed_reports_a_rollback_before_the_next_append(
     harness: BrokerHarness, disk: BrokenDisk
 ) -> None:
     ends: list[int] = []
@@ -85,7 +85,7 @@ async def test_when_flushed_tells_of_a_rollback_before_the_next_append(
 
 
 @pytest.mark.parametrize("rollback_first", [True, False])
-async def test_a_rollback_in_the_turn_of_a_flush_timeout_is_told_once(
+async def test_a_rollback_in_the_turn_of_a_flush_timeout_is_reported_once(
     harness: BrokerHarness, disk: BrokenDisk, rollback_first: bool
 ) -> None:
     """To wait again would be to wait for the next append with these offsets."""

@@ -81,7 +81,7 @@ async def test_a_send_is_answered_and_shown_once_the_replica_has_it(
     send = asyncio.create_task(harness.send("t", b"a"))
     await run_ready_tasks()
     assert not send.done()
-    assert replicas.told[-1] == harness.store.written_offset == harness.store.end_offset
+    assert replicas.reported[-1] == harness.store.written_offset == harness.store.end_offset
     catch_up(harness, replicas)
     assert (await send)[0].queue_offset == 1
     await until_flushed(harness)
@@ -150,7 +150,9 @@ async def test_a_send_that_the_replica_does_not_get_ends_with_its_own_code(
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH"], indirect=True)
-async def test_a_disk_that_hangs_is_told_from_a_replica_that_does(harness: BrokerHarness) -> None:
+async def test_a_disk_that_hangs_is_distinguished_from_a_replica_that_does(
+    harness: BrokerHarness,
+) -> None:
     harness.flusher.hold()
     with pytest.raises(FlushTimeout) as caught:
         await harness.send("t", b"a")
@@ -230,11 +232,11 @@ async def test_a_failed_write_leaves_the_waits_for_what_is_flushed(
 ) -> None:
     first = asyncio.create_task(harness.send("t", b"a"))
     await run_ready_tasks()
-    told = list(replicas.told)
+    reported = list(replicas.reported)
     disk.write_error = errno.ENOSPC
     with pytest.raises(DiskFull):
         await harness.send("t", b"b")
-    assert replicas.told == told, "a replica hears of nothing that is rolled back"
+    assert replicas.reported == reported, "a replica hears of nothing that is rolled back"
     assert not first.done()
     catch_up(harness, replicas)
     assert (await first)[0].queue_offset == 1
@@ -246,7 +248,7 @@ async def test_a_replica_that_gathers_hears_of_a_write_too(
     replicas.ship_at_once = False
     send = asyncio.create_task(harness.send("t", b"a"))
     await run_ready_tasks()
-    assert replicas.told[-1] == harness.store.written_offset == harness.store.end_offset
+    assert replicas.reported[-1] == harness.store.written_offset == harness.store.end_offset
     catch_up(harness, replicas)
     assert (await send)[0].queue_offset == 1
 
@@ -256,11 +258,11 @@ async def test_a_replica_that_gathers_hears_of_a_write_once_it_is_synced(
     harness: BrokerHarness, replicas: ScriptedReplicas, disk: BrokenDisk
 ) -> None:
     replicas.ship_at_once = False
-    told = list(replicas.told)
+    reported = list(replicas.reported)
     disk.sync_error = errno.EIO
     with pytest.raises(StoreFlushError):
         await harness.send("t", b"a")
-    assert replicas.told == told
+    assert replicas.reported == reported
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH"], indirect=True)
@@ -270,7 +272,7 @@ async def test_a_replica_gets_what_is_written_while_the_disk_syncs(
     disk.sync_error = errno.EIO
     send = asyncio.create_task(harness.send("t", b"a"))
     await run_ready_tasks()
-    assert replicas.told[-1] == harness.store.written_offset > harness.store.flushed_offset
+    assert replicas.reported[-1] == harness.store.written_offset > harness.store.flushed_offset
     catch_up(harness, replicas)
     with pytest.raises(StoreFlushError):
         await send

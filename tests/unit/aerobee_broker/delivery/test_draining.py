@@ -42,7 +42,7 @@ async def test_producers_are_refused_and_topics_registered_without_write_permiss
     assert await harness.bodies("t", range(4)) == [b"early", b"again"]
 
 
-async def test_name_servers_that_cannot_be_told_are_named(harness: BrokerHarness) -> None:
+async def test_name_servers_that_cannot_be_notified_are_named(harness: BrokerHarness) -> None:
     harness.unreachable = ["n2:9876"]
     assert await harness.broker.draining.put(True) == (True, ["n2:9876"])
     assert await refusal(harness, "t") is Code.NO_PERMISSION

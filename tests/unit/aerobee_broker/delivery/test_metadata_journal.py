@@ -340,7 +340,7 @@ async def test_a_store_that_had_no_journal_gets_all_of_its_tables_into_one() -> 
     assert slave.own.contents()["offsets"] == {"from before@g": {"0": 4}}
 
 
-async def test_an_unreadable_record_is_told_and_left_out(
+async def test_an_unreadable_record_is_reported_and_left_out(
     master: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
     slave = Slave()

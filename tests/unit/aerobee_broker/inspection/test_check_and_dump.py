@@ -236,7 +236,7 @@ def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
     assert main(["check", str(crashed), *SETS]) == 0
 
 
-def test_of_a_replica_epochs_and_the_unconfirmed_tail_are_told(
+def test_of_a_replica_epochs_and_the_unconfirmed_tail_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tail that no queue has yet is no problem, and neither is what was cut and kept."""

@@ -98,7 +98,7 @@ def test_a_large_change_is_several_records(monkeypatch: pytest.MonkeyPatch) -> N
         [],
     ],
 )
-def test_what_is_no_record_is_told(body: object) -> None:
+def test_what_is_no_record_is_reported(body: object) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         journal_records.decode(json.dumps(body).encode())
 

@@ -60,7 +60,7 @@ def test_every_member_sees_the_members_in_one_order(clients: Clients) -> None:
     assert clients.members("unknown") == []
 
 
-def test_a_new_master_lists_no_members_before_all_could_tell_of_themselves(
+def test_a_new_master_lists_no_members_before_all_could_register(
     clients: Clients, clock: ManualClock
 ) -> None:
     """Else whoever told first would take the queues of all others."""

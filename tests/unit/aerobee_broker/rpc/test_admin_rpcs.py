@@ -145,7 +145,7 @@ async def test_the_status_counts_messages_in_and_out(handlers: Handlers) -> None
     assert status.flushed_physical_offset == status.max_physical_offset > 0
 
 
-async def test_the_status_tells_when_records_expire(handlers: Handlers) -> None:
+async def test_the_status_reports_when_records_expire(handlers: Handlers) -> None:
     await handlers.harness.send("t", b"a", b"b")
     asked = admin_pb2.GetBrokerStatusRequest(physical_offsets=[0, 0, 5])
     status = await handlers("GetBrokerStatus", asked)

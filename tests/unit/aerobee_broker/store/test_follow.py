@@ -165,7 +165,7 @@ def test_damage_is_not_shipped(two: Two) -> None:
     shipper.close()
 
 
-def test_the_crc_of_what_lies_before_a_place_tells_two_logs_apart(two: Two) -> None:
+def test_the_crc_of_what_lies_before_a_place_distinguishes_two_logs(two: Two) -> None:
     master, _, replica, other = two
     ship_all(master, replica)
     mine, theirs = master.shipper(), replica.shipper()
@@ -356,7 +356,7 @@ def test_a_full_or_failed_disk_stops_a_replica(two: Two) -> None:
     assert replica.end_offset == master.end_offset
 
 
-def test_derived_files_that_cannot_be_read_are_told(two: Two) -> None:
+def test_derived_files_that_cannot_be_read_are_reported(two: Two) -> None:
     master, _, replica, other = two
     ship_all(master, replica)
     replica.follower.confirm(replica.end_offset, 0)

@@ -183,7 +183,7 @@ def test_full_disk_keeps_no_store_closed_and_no_new_feature_is_used_on_it() -> N
     assert loaded(disk, OLD).required == {"trees"}
 
 
-def test_failing_disk_is_told_from_a_full_one() -> None:
+def test_failing_disk_is_distinguished_from_a_full_one() -> None:
     disk = new_disk()
     file = opened(disk, OLD)
     disk.fail_writes = lambda path: "format" in path.name

@@ -42,8 +42,8 @@ def described(*statuses: pb.GetReplicationStatusResponse) -> list[ReplicaDescrip
 
 
 def master(number: int, *in_sync: int, **fields: Any) -> pb.GetReplicationStatusResponse:
-    told = pb.MasterStatus(in_sync=in_sync, required_replicas=2, synchronous=True)
-    return status(number, "master", master=told, **fields)
+    reported = pb.MasterStatus(in_sync=in_sync, required_replicas=2, synchronous=True)
+    return status(number, "master", master=reported, **fields)
 
 
 def absent(
@@ -72,7 +72,7 @@ def test_a_master_that_does_not_answer_beside_another_that_is_away_is_not_named(
     assert absent({0: 0, 2: 2}, status(2)) == [(None, address(0)), (None, "")]
 
 
-def test_with_etcd_a_number_is_told_by_the_set_alone() -> None:
+def test_with_etcd_a_number_is_known_by_the_set_alone() -> None:
     given: dict[str, Any] = {"elected": True}
     assert absent({0: 7, 8: 8}, master(7, 7, 8, 9, **given), status(8, **given)) == [(9, "")]
     assert absent({0: 7, 8: 8}, master(7, 7, 8, **given), status(8, **given)) == [(None, "")]
@@ -236,7 +236,7 @@ def test_what_a_replica_that_is_away_has_to_cut_is_not_known(
 
 
 @pytest.mark.parametrize("command", [("broker", "ha-status", NAME), ("cluster", "list")])
-def test_a_group_without_a_master_is_told_with_the_next_step(
+def test_a_group_without_a_master_is_reported_with_the_next_step(
     knowing: Knowing, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     knowing({1: 1, 2: 2}, status(1), status(2))

@@ -78,16 +78,16 @@ def test_two_processes_with_one_number_are_named_once_with_addresses_and_stores(
     conflict = BrokerConflict("a", 2, "h:1", "0123456789abcdef", "h:2", "")
     (finding,) = brokers.conflicts([conflict, conflict])
     assert (finding.check, finding.subject) == ("broker", "a")
-    for told in ("brokerId 2", "h:1", "0123456789abcdef", "h:2"):
-        assert told in finding.problem
+    for reported in ("brokerId 2", "h:1", "0123456789abcdef", "h:2"):
+        assert reported in finding.problem
 
 
 def test_name_servers_that_have_a_broker_at_different_addresses_are_named() -> None:
     known = {"n1": {"a": "h:1", "b": "h:3"}, "n2": {"a": "h:2", "b": "h:3"}, "n3": {"a": "h:1"}}
     (finding,) = brokers.whereabouts(known)
     assert finding.subject == "a"
-    for told in ("h:1", "h:2", "n1", "n2"):
-        assert told in finding.problem
+    for reported in ("h:1", "h:2", "n1", "n2"):
+        assert reported in finding.problem
 
 
 def topic(**queues: tuple[int, int]) -> list[TopicDescription]:

@@ -20,8 +20,8 @@ def status(number: int, role: str, **fields: Any) -> pb.GetReplicationStatusResp
 
 def master(*in_sync: int, required: int = 2, clock_ms: int = 0) -> pb.GetReplicationStatusResponse:
     follower = pb.FollowerStatus(replica_id=1, connected=True, clock_offset_ms=clock_ms)
-    told = pb.MasterStatus(in_sync=in_sync, required_replicas=required, followers=[follower])
-    return status(0, "master", master=told)
+    reported = pb.MasterStatus(in_sync=in_sync, required_replicas=required, followers=[follower])
+    return status(0, "master", master=reported)
 
 
 def found(
@@ -41,7 +41,7 @@ def test_a_group_that_is_well_has_none() -> None:
     assert found(master(0, 1), status(1, "slave"), learner) == []
 
 
-def test_a_replica_that_does_not_answer_is_told() -> None:
+def test_a_replica_that_does_not_answer_is_reported() -> None:
     away = MqError(Code.BROKER_UNREACHABLE, "replica 1 does not answer")
     assert found(master(0, required=1), silent=(away,)) == [("replica", "a")]
 
@@ -66,24 +66,24 @@ def test_a_group_that_takes_no_messages_or_has_no_master_says_so() -> None:
         {"role": "slave"},
     ],
 )
-def test_a_replica_that_is_not_in_sync_is_told_once(fields: dict[str, Any]) -> None:
+def test_a_replica_that_is_not_in_sync_is_reported_once(fields: dict[str, Any]) -> None:
     assert found(master(0, required=1), status(1, **fields)) == [("replica", "a, replica 1")]
 
 
 @pytest.mark.parametrize(("clock_ms", "checks"), [(501, 1), (-501, 1), (500, 0)])
-def test_a_clock_that_is_off_is_told(clock_ms: int, checks: int) -> None:
+def test_a_clock_that_is_off_is_reported(clock_ms: int, checks: int) -> None:
     assert (
         found(master(0, 1, clock_ms=clock_ms), status(1, "slave"))
         == [("clock", "a, replica 1")][:checks]
     )
 
 
-def test_who_does_not_reach_etcd_is_told() -> None:
+def test_a_replica_that_does_not_reach_etcd_is_reported() -> None:
     lonely = status(1, "slave", coordinator_reachable=False)
     assert found(master(0, 1), lonely) == [("replica", "a, replica 1")]
 
 
-def test_damage_is_told_of_the_damaged_replica_alone() -> None:
+def test_damage_is_reported_of_the_damaged_replica_alone() -> None:
     damaged = status(1, "slave", damaged_bytes=300, damaged_ranges=2)
     replicas = [ReplicaDescription.of(each, None) for each in (damaged, status(2, "slave"))]
     findings = [each for each in findings_of("a", replicas, ()) if "damaged" in each.problem]

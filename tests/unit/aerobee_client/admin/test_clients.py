@@ -63,7 +63,7 @@ async def test_the_broker_that_heard_of_a_client_last_describes_it(
     )
 
 
-def test_members_that_subscribe_differently_are_told_apart() -> None:
+def test_members_that_subscribe_differently_are_distinguished() -> None:
     def member(name: str, **subscriptions: str) -> ClientDescription:
         return ClientDescription(
             client_id=name,
@@ -83,7 +83,7 @@ def test_members_that_subscribe_differently_are_told_apart() -> None:
     assert subscription_conflicts([*same, member("5", t="*")], "other") == []
 
 
-def test_members_that_consume_differently_are_told_apart() -> None:
+def test_members_that_consume_differently_are_distinguished() -> None:
     def member(name: str, **consumer: str) -> ClientDescription:
         return ClientDescription(
             client_id=name,

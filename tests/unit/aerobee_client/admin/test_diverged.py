@@ -65,7 +65,7 @@ def record(topic: str, queue_id: int = 3, **properties: str) -> Record:
         "revive log",
     ],
 )
-def test_a_record_is_told_by_where_it_lies(
+def test_a_record_is_identified_by_where_it_lies(
     stored: Record, kind: Kind, place: tuple[str, int] | None
 ) -> None:
     assert diverged.kind_of(stored) is kind

@@ -66,7 +66,7 @@ async def test_a_client_that_several_brokers_know_is_one(
 
 
 @pytest.mark.parametrize("rpc", ["ListLiteTopics", "ListLiteClients"])
-async def test_a_broker_that_does_not_answer_is_told(
+async def test_a_broker_that_does_not_answer_is_reported(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker], rpc: str
 ) -> None:
     def refuse(address: str, request: Any) -> Any:

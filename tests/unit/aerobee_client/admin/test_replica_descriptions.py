@@ -31,23 +31,23 @@ def slave(number: int, **fields: object) -> replica_pb2.GetReplicationStatusResp
 
 
 def test_what_only_its_master_knows_comes_from_there() -> None:
-    told = ReplicaDescription.of(slave(2), MASTER)
-    assert (told.in_sync, told.lag_bytes, told.behind_ms) == (True, 7, None)
-    assert (told.clock_offset_ms, told.coordinator_reachable) == (-600, None)
+    reported = ReplicaDescription.of(slave(2), MASTER)
+    assert (reported.in_sync, reported.lag_bytes, reported.behind_ms) == (True, 7, None)
+    assert (reported.clock_offset_ms, reported.coordinator_reachable) == (-600, None)
     not_yet = ReplicaDescription.of(slave(3), MASTER)
     assert (not_yet.in_sync, not_yet.clock_offset_ms) == (False, None)
     own = ReplicaDescription.of(MASTER, MASTER)
     assert (own.clock_offset_ms, own.coordinator_reachable) == (0, False)
-    assert (own.in_sync_replicas, told.in_sync_replicas) == ((1, 2), None)
+    assert (own.in_sync_replicas, reported.in_sync_replicas) == ((1, 2), None)
     alone = ReplicaDescription.of(slave(2), None)
     assert (alone.in_sync, alone.lag_bytes, alone.clock_offset_ms) == (None, None, None)
 
 
 def test_without_a_master_each_says_whom_it_has_read_to_be_in_sync() -> None:
-    told = ReplicaDescription.of(slave(2, set_at_coordinator=[1, 2]), None)
-    assert (told.in_sync, told.in_sync_replicas) == (True, (1, 2))
-    told = ReplicaDescription.of(slave(3, set_at_coordinator=[1, 2]), None)
-    assert (told.in_sync, told.in_sync_replicas) == (False, (1, 2))
+    reported = ReplicaDescription.of(slave(2, set_at_coordinator=[1, 2]), None)
+    assert (reported.in_sync, reported.in_sync_replicas) == (True, (1, 2))
+    reported = ReplicaDescription.of(slave(3, set_at_coordinator=[1, 2]), None)
+    assert (reported.in_sync, reported.in_sync_replicas) == (False, (1, 2))
     led = ReplicaDescription.of(slave(3, set_at_coordinator=[3]), MASTER)
     assert (led.in_sync, led.in_sync_replicas) == (False, None), "the master knows better"
 
@@ -59,5 +59,7 @@ def test_without_a_master_each_says_whom_it_has_read_to_be_in_sync() -> None:
 def test_how_much_of_its_masters_log_it_has_copied(
     copying: bool, master_end: int, percent: int | None
 ) -> None:
-    told = ReplicaDescription.of(slave(2, copying=copying, master_end_offset=master_end), MASTER)
-    assert told.copied_percent == percent
+    reported = ReplicaDescription.of(
+        slave(2, copying=copying, master_end_offset=master_end), MASTER
+    )
+    assert reported.copied_percent == percent

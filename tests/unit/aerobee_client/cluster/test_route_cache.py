@@ -159,7 +159,9 @@ async def test_an_unknown_topic_without_a_default_is_refused() -> None:
         await routes.publish_info("new")
 
 
-async def test_a_topic_whose_brokers_are_away_is_told_from_one_that_does_not_exist() -> None:
+async def test_a_topic_whose_brokers_are_away_is_distinguished_from_one_that_does_not_exist() -> (
+    None
+):
     """One name server knows, and one does not, whichever is asked first."""
     cluster = MemoryCluster(MemoryBroker("a", "10.0.0.9:10911"), namesrvs=NAMESRVS)
     away = MqError(Code.TOPIC_NOT_EXIST, "b has gone", retryable=True)

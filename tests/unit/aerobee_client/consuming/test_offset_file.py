@@ -112,6 +112,6 @@ def test_what_a_child_has_inherited_keeps_no_lock(tmp_path: Path) -> None:
     os.close(inherited)
 
 
-def test_a_directory_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with raises_code(Code.INVALID_PARAMETER):
         OffsetFile(tmp_path / "nowhere" / "offsets.json").open()

@@ -39,23 +39,23 @@ def elect(cluster: MemoryCluster) -> MemoryBroker:
     return new
 
 
-def tell(cluster: MemoryCluster, epoch: int, addresses: dict[int, str]) -> None:
-    told = namesrv_pb2.BrokerMembers(broker_name="broker-a", epoch=epoch, addresses=addresses)
-    cluster.told[NAMESRV].put_nowait(namesrv_pb2.WatchBrokersResponse(brokers=[told]))
+def report(cluster: MemoryCluster, epoch: int, addresses: dict[int, str]) -> None:
+    reported = namesrv_pb2.BrokerMembers(broker_name="broker-a", epoch=epoch, addresses=addresses)
+    cluster.reported[NAMESRV].put_nowait(namesrv_pb2.WatchBrokersResponse(brokers=[reported]))
 
 
 async def sending(cluster: MemoryCluster) -> AsyncProducer:
     started = producer(cluster, clock=LoopClock())
     await started.start()
     await started.send(Message(TOPIC, b"first"))
-    await until(lambda: NAMESRV in cluster.told)
+    await until(lambda: NAMESRV in cluster.reported)
     return started
 
 
 async def test_sends_go_to_the_new_master_and_the_old_one_is_left(cluster: MemoryCluster) -> None:
     started = await sending(cluster)
     new = elect(cluster)
-    tell(cluster, 2, {0: NEW})
+    report(cluster, 2, {0: NEW})
     await until(lambda: cluster.dropped)
     assert cluster.dropped == [OLD]
     failed = len([call for call in cluster.calls if call[0] == OLD])
@@ -71,10 +71,10 @@ async def test_the_new_master_hears_of_its_clients_at_once(cluster: MemoryCluste
     consumer = AsyncPushConsumer("g", listen, namesrv=NAMESRV, transport=cluster, clock=LoopClock())
     consumer.subscribe(TOPIC)
     await consumer.start()
-    await until(lambda: NAMESRV in cluster.told)
+    await until(lambda: NAMESRV in cluster.reported)
     new = elect(cluster)
     began = asyncio.get_running_loop().time()
-    tell(cluster, 2, {0: NEW})
+    report(cluster, 2, {0: NEW})
     await until(lambda: new.members("g"))
     assert asyncio.get_running_loop().time() - began < 1
     await consumer.close()
@@ -83,8 +83,8 @@ async def test_the_new_master_hears_of_its_clients_at_once(cluster: MemoryCluste
 async def test_a_name_server_that_is_behind_is_not_believed(cluster: MemoryCluster) -> None:
     started = await sending(cluster)
     elect(cluster)
-    tell(cluster, 2, {0: NEW})
-    tell(cluster, 1, {0: OLD})
+    report(cluster, 2, {0: NEW})
+    report(cluster, 1, {0: OLD})
     await until(lambda: cluster.dropped)
     await asyncio.sleep(0.1)
     assert cluster.dropped == [OLD]
@@ -101,7 +101,7 @@ async def test_the_routes_get_the_address_without_being_asked_for(cluster: Memor
         await started.send(Message(f"topic-{number}", b"first"))
     new = elect(cluster)
     asked = len(cluster.requests("GetTopicRoute"))
-    tell(cluster, 2, {0: NEW})
+    report(cluster, 2, {0: NEW})
     await until(lambda: cluster.dropped)
     for number in range(20):
         await started.send(Message(f"topic-{number}", b"second"))
@@ -117,7 +117,7 @@ async def test_a_route_of_a_name_server_that_is_behind_keeps_the_new_address(
     behind = cluster._namesrv_GetTopicRoute(namesrv_pb2.GetTopicRouteRequest(topic=TOPIC))
     behind.route.brokers[0].epoch = 1
     new = elect(cluster)
-    tell(cluster, 2, {0: NEW})
+    report(cluster, 2, {0: NEW})
     await until(lambda: cluster.dropped)
     cluster.answers["GetTopicRoute"] = lambda address, request: behind
     instance = started._instance
@@ -133,8 +133,8 @@ async def test_a_broker_that_this_client_has_nothing_to_do_with_is_not_kept(
     cluster: MemoryCluster,
 ) -> None:
     instance = ClientInstance(NAMESRV, transport=cluster, clock=LoopClock())
-    told = namesrv_pb2.BrokerMembers(broker_name="broker-z", epoch=1, addresses={0: NEW})
-    assert instance.routes.learn(told) is None
+    reported = namesrv_pb2.BrokerMembers(broker_name="broker-z", epoch=1, addresses={0: NEW})
+    assert instance.routes.learn(reported) is None
     with pytest.raises(MqError):
         instance.routes.address_of("broker-z")
     await instance.close()

@@ -118,7 +118,9 @@ async def test_the_newest_client_of_an_exclusive_group_takes_over(exclusive: Lit
     assert former.lite_topics == {"y"} and newest.lite_topics == {"x"} and evicted == ["x"]
 
 
-async def test_who_was_evicted_may_take_it_back_before_it_was_told(exclusive: LiteLeasing) -> None:
+async def test_an_evicted_client_may_take_it_back_before_it_was_notified(
+    exclusive: LiteLeasing,
+) -> None:
     evicted: list[str] = []
     former = await exclusive.lite_started("x", on_evicted=evicted.extend)
     newest = await exclusive.lite_started("x")
@@ -166,7 +168,7 @@ async def test_brokers_forget_a_client_whose_process_dies(two: LiteLeasing) -> N
     assert two.held() == {"a": set(), "b": set()}
 
 
-async def test_a_broker_that_restarted_is_told_before_the_next_pop(two: LiteLeasing) -> None:
+async def test_a_broker_that_restarted_is_notified_before_the_next_pop(two: LiteLeasing) -> None:
     consumer = await two.lite_started("x")
     client_id = consumer._running()._instance.client_id
     waiting = asyncio.create_task(consumer.receive(32, LEASE, seconds(25)))
@@ -182,7 +184,7 @@ async def test_a_broker_that_restarted_is_told_before_the_next_pop(two: LiteLeas
     assert bodies(await waiting) == [b"x0"]
 
 
-async def test_a_broker_that_lost_it_unseen_is_told_by_the_next_synchronisation(
+async def test_a_broker_that_lost_it_unseen_gets_it_with_the_next_synchronisation(
     leasing: LiteLeasing,
 ) -> None:
     consumer = await leasing.lite_started("x")

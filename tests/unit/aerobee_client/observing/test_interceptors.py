@@ -27,12 +27,12 @@ from support.codes import raises_code
 class Recorder(Interceptor):
     """Notes what it is told, in a list that others may share."""
 
-    def __init__(self, name: str = "", told: list[tuple[Any, ...]] | None = None) -> None:
+    def __init__(self, name: str = "", events: list[tuple[Any, ...]] | None = None) -> None:
         self.name = name
-        self.told = [] if told is None else told
+        self.events = [] if events is None else events
 
     def before_send(self, message: Message) -> Message | None:
-        self.told.append((self.name, "before", message.body))
+        self.events.append((self.name, "before", message.body))
         return message.with_properties({f"by{self.name}": "yes"})
 
     def after_send(
@@ -40,10 +40,10 @@ class Recorder(Interceptor):
     ) -> None:
         assert f"by{self.name}" in message.properties
         outcome = getattr(error, "code", None) if result is None else "stored"
-        self.told.append((self.name, outcome, message.body))
+        self.events.append((self.name, outcome, message.body))
 
     def before_consume(self, consumer_group: str, messages: Sequence[ReceivedMessage]) -> None:
-        self.told.append((self.name, consumer_group, threading.current_thread().name))
+        self.events.append((self.name, consumer_group, threading.current_thread().name))
 
     def after_consume(
         self,
@@ -51,7 +51,7 @@ class Recorder(Interceptor):
         messages: Sequence[ReceivedMessage],
         failures: Sequence[Failure | None],
     ) -> None:
-        self.told.append((self.name, [each.body for each in messages], list(failures)))
+        self.events.append((self.name, [each.body for each in messages], list(failures)))
 
     def after_rebalance(
         self,
@@ -59,7 +59,7 @@ class Recorder(Interceptor):
         acquired: frozenset[MessageQueue],
         released: frozenset[MessageQueue],
     ) -> None:
-        self.told.append((self.name, {q.topic for q in acquired}, {q.topic for q in released}))
+        self.events.append((self.name, {q.topic for q in acquired}, {q.topic for q in released}))
 
 
 class Refuser(Interceptor):
@@ -85,11 +85,11 @@ class Broken(Interceptor):
         raise ValueError("after_rebalance")
 
 
-async def test_every_way_of_sending_is_told_in_order(
+async def test_every_way_of_sending_is_notified_in_order(
     cluster: MemoryCluster, broker: MemoryBroker
 ) -> None:
-    told: list[tuple[Any, ...]] = []
-    interceptors = [Recorder("a", told), Recorder("b", told)]
+    events: list[tuple[Any, ...]] = []
+    interceptors = [Recorder("a", events), Recorder("b", events)]
     async with producer(cluster, interceptors=interceptors) as sender:
         message = Message(TOPIC, b"x")
         for send in (
@@ -101,15 +101,15 @@ async def test_every_way_of_sending_is_told_in_order(
         ):
             await send()
             await asyncio.sleep(0)
-            assert told == [
+            assert events == [
                 ("a", "before", b"x"),
                 ("b", "before", b"x"),
                 ("b", "stored", b"x"),
                 ("a", "stored", b"x"),
             ]
-            told.clear()
+            events.clear()
         await sender.send_oneway(message)
-        assert told[2:] == [("b", None, b"x"), ("a", None, b"x")]
+        assert events[2:] == [("b", None, b"x"), ("a", None, b"x")]
     assert message.properties == {}  # the caller's own is as it was
     stored = [ReceivedMessage(record) for record in broker.messages(TOPIC)]
     assert len(stored) == 6
@@ -147,7 +147,7 @@ async def test_a_property_travels_with_the_message_however_it_is_sent(
             await sender.send_async(message)
             await sender.send_oneway(message)
             assert message.properties == properties
-    outcomes = Counter(each[1] for each in recorder.told)
+    outcomes = Counter(each[1] for each in recorder.events)
     assert outcomes == {"before": 12, "stored": 10, None: 2}
     stored = [ReceivedMessage(record) for record in broker.messages(TOPIC)]
     assert len(stored) == 12
@@ -184,11 +184,11 @@ async def test_what_before_send_raises_refuses_the_send(
                 await future
             with raises_code(Code.NO_PERMISSION):
                 await sender.send_oneway(refused, accumulate=accumulate)
-        assert recorder.told == [("", "before", b"1"), ("", Code.NO_PERMISSION, b"1")] * 6
+        assert recorder.events == [("", "before", b"1"), ("", Code.NO_PERMISSION, b"1")] * 6
         with raises_code(Code.NO_PERMISSION) as caught:
             await sender.send_batch(messages(3))
         assert "message 1 of the batch" in caught.value.message
-        assert recorder.told[-4:] == [
+        assert recorder.events[-4:] == [
             ("", "before", b"0"),
             ("", "before", b"1"),
             ("", Code.NO_PERMISSION, b"1"),
@@ -197,7 +197,7 @@ async def test_what_before_send_raises_refuses_the_send(
     assert broker.messages(TOPIC) == [] and len(called) == 2
 
 
-async def test_whoever_does_not_follow_a_message_is_not_told_of_its_end(
+async def test_an_interceptor_that_does_not_follow_a_message_is_not_notified_of_its_end(
     cluster: MemoryCluster,
 ) -> None:
     class Picky(Recorder):
@@ -215,8 +215,8 @@ async def test_whoever_does_not_follow_a_message_is_not_told_of_its_end(
             else:
                 await sender.send(message)
         await sender.send_batch([messages(1)[0], messages(3)[2]])
-    assert [each[1:] for each in picky.told if each[1] != "before"] == [("stored", b"0")] * 2
-    assert [each[1:] for each in thorough.told if each[1] != "before"] == [
+    assert [each[1:] for each in picky.events if each[1] != "before"] == [("stored", b"0")] * 2
+    assert [each[1:] for each in thorough.events if each[1] != "before"] == [
         ("stored", b"0"),
         (Code.NO_PERMISSION, b"1"),
         ("stored", b"2"),
@@ -225,20 +225,20 @@ async def test_whoever_does_not_follow_a_message_is_not_told_of_its_end(
     ]
 
 
-async def test_each_request_is_told_once_for_all_its_messages(cluster: MemoryCluster) -> None:
+async def test_each_request_is_notified_once_for_all_its_messages(cluster: MemoryCluster) -> None:
     class Requests(Interceptor):
         def __init__(self) -> None:
-            self.told: list[tuple[str, int, object]] = []
+            self.events: list[tuple[str, int, object]] = []
 
         def after_send_request(
             self, topic: str, message_count: int, elapsed_s: float, error: BaseException | None
         ) -> None:
             assert elapsed_s >= 0
-            self.told.append((topic, message_count, getattr(error, "code", None)))
+            self.events.append((topic, message_count, getattr(error, "code", None)))
 
         def ended(self) -> list[tuple[str, int, object]]:
-            told, self.told = self.told, []
-            return told
+            events, self.events = self.events, []
+            return events
 
     requests = Requests()
     async with producer(cluster, interceptors=[requests], retries=0) as sender:
@@ -251,10 +251,10 @@ async def test_each_request_is_told_once_for_all_its_messages(cluster: MemoryClu
         await sender.send_batch(messages(7), queue=(await sender.queues(TOPIC))[0])
         assert requests.ended() == [(TOPIC, 7, None)]
         await sender.send_oneway(messages(1)[0], accumulate=False)
-        await until(lambda: requests.told)
+        await until(lambda: requests.events)
         assert requests.ended() == [(TOPIC, 1, None)]
         await sender.send_oneway(messages(1)[0])
-        await until(lambda: requests.told)
+        await until(lambda: requests.events)
         assert requests.ended() == [(TOPIC, 1, None)]
         cluster.answers["Send"] = refused = MqError(Code.NO_PERMISSION, "refused by this test")
         for send in (
@@ -266,7 +266,7 @@ async def test_each_request_is_told_once_for_all_its_messages(cluster: MemoryClu
                 await send()
             assert requests.ended() == [(TOPIC, 1, refused.code)]
         await sender.send_oneway(messages(1)[0], accumulate=False)
-        await until(lambda: requests.told)
+        await until(lambda: requests.events)
         assert requests.ended() == [(TOPIC, 1, refused.code)]
         with raises_code(Code.MESSAGE_ILLEGAL):
             await sender.send(Message(TOPIC, bytes(5 << 20)))
@@ -279,7 +279,7 @@ async def test_of_a_batch_each_message_has_its_own_outcome(cluster: MemoryCluste
         stored = Message(TOPIC, b"stored")
         with pytest.raises(PartialSend):
             await sender.send_batch([stored, Message("absent", b"refused"), stored])
-    assert recorder.told[3:] == [
+    assert recorder.events[3:] == [
         ("", "stored", b"stored"),
         ("", Code.TOPIC_NOT_EXIST, b"refused"),
         ("", "stored", b"stored"),
@@ -287,7 +287,7 @@ async def test_of_a_batch_each_message_has_its_own_outcome(cluster: MemoryCluste
 
 
 @pytest.mark.parametrize("accumulate", [True, False])
-async def test_a_plain_producer_tells_on_the_thread_of_its_caller(
+async def test_a_plain_producer_notifies_on_the_thread_of_its_caller(
     cluster: MemoryCluster, accumulate: bool
 ) -> None:
     threads: list[str] = []
@@ -312,7 +312,7 @@ async def test_a_plain_producer_tells_on_the_thread_of_its_caller(
 
 
 @pytest.mark.parametrize("is_coroutine", [True, False])
-async def test_a_consumer_tells_of_messages_and_rebalances(
+async def test_a_consumer_notifies_of_messages_and_rebalances(
     cluster: MemoryCluster, is_coroutine: bool
 ) -> None:
     def listen(message: ReceivedMessage) -> None:
@@ -336,23 +336,23 @@ async def test_a_consumer_tells_of_messages_and_rebalances(
         with raises_code(Code.ILLEGAL_OPERATION):
             consumer.add_interceptor(Recorder())
         await sender.send_batch(messages(2))
-        await until(lambda: len([each for each in recorder.told if each[1] == "g"]) == 3)
-    assert ("", {TOPIC, "%RETRY%g"}, set()) in recorder.told
-    consumed = [each[1:] for each in recorder.told if isinstance(each[1], list)]
+        await until(lambda: len([each for each in recorder.events if each[1] == "g"]) == 3)
+    assert ("", {TOPIC, "%RETRY%g"}, set()) in recorder.events
+    consumed = [each[1:] for each in recorder.events if isinstance(each[1], list)]
     assert sorted(consumed, key=str) == [
         ([b"0"], [None]),
         ([b"1"], [Failure("LookupError", "no arrival")]),
         ([b"1"], [None]),
     ]
-    threads = {each[2] for each in recorder.told if each[1] == "g"}
+    threads = {each[2] for each in recorder.events if each[1] == "g"}
     assert all(name.startswith("listener-") for name in threads) != is_coroutine
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_consumer_tells_what_became_of_a_message(
+async def test_a_consumer_notifies_of_what_became_of_a_message(
     cluster: MemoryCluster, broker: MemoryBroker, orderly: bool
 ) -> None:
-    told: list[tuple[Any, ...]] = []
+    events: list[tuple[Any, ...]] = []
 
     class Settlements(Interceptor):
         def after_settle(
@@ -363,7 +363,7 @@ async def test_a_consumer_tells_what_became_of_a_message(
             elapsed_s: float,
             error: BaseException | None,
         ) -> None:
-            told.append((consumer_group, operation, [each.body for each in messages], error))
+            events.append((consumer_group, operation, [each.body for each in messages], error))
 
     def listen(message: ReceivedMessage) -> ConsumeResult:
         return ConsumeResult.DEAD_LETTER
@@ -379,8 +379,8 @@ async def test_a_consumer_tells_what_became_of_a_message(
     consumer.subscribe(TOPIC)
     async with producer(cluster) as sender, consumer:
         await sender.send(Message(TOPIC, b"x"))
-        await until(lambda: told)
-    assert told == [("g", "send_back", [b"x"], None)]
+        await until(lambda: events)
+    assert events == [("g", "send_back", [b"x"], None)]
     assert len(broker.messages("%DLQ%g")) == 1
 
 
@@ -390,5 +390,5 @@ async def test_what_fails_in_an_interceptor_changes_nothing(
     recorder = Recorder()
     async with producer(cluster, interceptors=[recorder, Broken()]) as sender:
         await sender.send(Message(TOPIC, b"x"))
-    assert [each[1] for each in recorder.told] == ["before", "stored"]
+    assert [each[1] for each in recorder.events] == ["before", "stored"]
     assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -69,8 +69,12 @@ async def test_a_consumer_counts_what_its_listener_does(
         assert (found.waiting, found.waiting_bytes, found.lag) == (0, 0, 0)
         assert consumer._instance is not None
         await consumer._instance.announce()  # a heartbeat
-        told = broker.clients[consumer._instance.client_id].consumers[0]
-        assert (told.statistics.consumed, told.statistics.failed, told.strategy) == (24, 1, "AVG")
+        reported = broker.clients[consumer._instance.client_id].consumers[0]
+        assert (reported.statistics.consumed, reported.statistics.failed, reported.strategy) == (
+            24,
+            1,
+            "AVG",
+        )
 
 
 async def test_a_broadcasting_consumer_counts_what_it_passes_over(
@@ -121,8 +125,8 @@ async def test_a_producer_counts_what_it_sends(
         assert producer.statistics().failed == 4
         assert producer._instance is not None
         await producer._instance.announce()
-        (told,) = broker.clients.values()
-        assert (told.producer_statistics.sent, told.producer_statistics.failed) == (101, 4)
+        (reported,) = broker.clients.values()
+        assert (reported.producer_statistics.sent, reported.producer_statistics.failed) == (101, 4)
 
 
 def never(message: ReceivedMessage) -> TransactionResolution:
@@ -168,8 +172,8 @@ async def test_a_pull_consumer_counts_what_earlier_polls_returned(
         assert (found.consumed, found.waiting, found.lag) == (24, 0, 0)
         instance = consumer._running().instance
         await instance.announce()  # a heartbeat
-        told = broker.clients[instance.client_id].consumers[0].statistics
-        assert (told.consumed, told.queues) == (24, 4)
+        reported = broker.clients[instance.client_id].consumers[0].statistics
+        assert (reported.consumed, reported.queues) == (24, 4)
         cluster.refuse("Pull", broker.address, Code.NO_PERMISSION)
         fill(broker, 1)
         await broker.wake()

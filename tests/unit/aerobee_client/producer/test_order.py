@@ -379,7 +379,7 @@ async def test_close_drains_what_waits_in_line(
     assert bodies(broker, "g") == numbers(700)
 
 
-# ---- queues that take no more messages ----
+# ---- queues that no longer accept messages ----
 
 
 @pytest.mark.parametrize("max_pending_messages", [50, 65_536])

@@ -26,7 +26,7 @@ from support.clock.polling import until_sync
 from support.codes import raises_code
 
 
-def queued_send(timeout_s: float = 5.0) -> QueuedSend:
+def make_queued_send(timeout_s: float = 5.0) -> QueuedSend:
     return QueuedSend(Message("t", b"x"), None, None, timeout_s, Future())
 
 
@@ -48,13 +48,13 @@ class ThreadQueues:
 
 def test_many_sends_cost_one_wake_up() -> None:
     given = ThreadQueues(Budget(1_000, 1_000))
-    sends = [queued_send() for _ in range(100)]
+    sends = [make_queued_send() for _ in range(100)]
     for send in sends:
         given.put(send, block=True)
     assert (given.wake_ups, given.accepted) == (1, [])
     given.queue.empty()
     assert given.accepted == sends
-    given.put(queued_send(), block=True)
+    given.put(make_queued_send(), block=True)
     assert given.wake_ups == 2
 
 
@@ -62,7 +62,7 @@ def test_a_send_without_a_loop_is_refused_and_the_next_one_wakes_it() -> None:
     """As before the start, or after the close, of a plain producer that starts again."""
     budget = Budget(1, 1_000)
     given = ThreadQueues(budget)
-    refused = queued_send()
+    refused = make_queued_send()
 
     def no_loop(function: Any) -> None:
         raise MqError(Code.ILLEGAL_OPERATION, "not running")
@@ -71,7 +71,7 @@ def test_a_send_without_a_loop_is_refused_and_the_next_one_wakes_it() -> None:
         given.queue.put(refused, no_loop)
     assert refused.future.done()
     assert budget.taken() == (0, 0)
-    sent = queued_send()
+    sent = make_queued_send()
     given.put(sent, block=False)
     assert given.wake_ups == 1
     given.queue.empty()
@@ -81,8 +81,8 @@ def test_a_send_without_a_loop_is_refused_and_the_next_one_wakes_it() -> None:
 @pytest.mark.parametrize(("block", "timeout_s"), [(False, 60.0), (True, 0.01)])
 def test_without_room_a_send_fails(block: bool, timeout_s: float) -> None:
     given = ThreadQueues(Budget(1, 1_000))
-    given.put(queued_send(), block=True)
-    late = queued_send(timeout_s)
+    given.put(make_queued_send(), block=True)
+    late = make_queued_send(timeout_s)
     given.put(late, block=block)
     with raises_code(Code.FLOW_CONTROL):
         late.future.result()
@@ -144,14 +144,14 @@ def test_a_future_of_a_send_does_what_futures_do(
         future = kind()
         if is_waited_for:  # so that it has its condition
             assert isinstance(outcome(future), TimeoutError)
-        told[id(future)] = 0
-        future.add_done_callback(tell)
+        reported[id(future)] = 0
+        future.add_done_callback(report)
         return future
 
-    def tell(future: Future[SendResult]) -> None:
-        told[id(future)] += 1
+    def report(future: Future[SendResult]) -> None:
+        reported[id(future)] += 1
 
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     stored, failed, cancelled = new(), new(), new()
     assert [each.done() for each in (stored, failed, cancelled)] == [False] * 3
     assert stored.set_running_or_notify_cancel()
@@ -168,9 +168,9 @@ def test_a_future_of_a_send_does_what_futures_do(
     assert [type(outcome(each)) for each in (failed, cancelled)] == [KeyError, CancelledError]
     with pytest.raises(CancelledError):
         cancelled.exception()
-    assert list(told.values()) == [1, 1, 1]
-    stored.add_done_callback(tell)
-    assert list(told.values()) == [2, 1, 1]
+    assert list(reported.values()) == [1, 1, 1]
+    stored.add_done_callback(report)
+    assert list(reported.values()) == [2, 1, 1]
     for each in (stored, failed, cancelled):
         with pytest.raises(InvalidStateError):
             each.set_result(RESULT)

@@ -119,7 +119,7 @@ async def test_what_was_not_taken_of_an_interrupted_call_is_lent_again(
     assert take(await lend(consumer, 5), 5) == [0, 1, 2, 3, 4]
 
 
-async def test_who_is_told_of_polls_is_told_of_each_message_before_it_is_taken(
+async def test_interceptors_of_polls_are_notified_of_each_message_before_it_is_taken(
     broker: MemoryBroker, cluster: MemoryCluster
 ) -> None:
     class Seen(Interceptor):

@@ -201,7 +201,7 @@ async def test_a_commit_names_what_is_committed(assigned: AsyncPullConsumer) -> 
         assert await consumer.committed([other]) == {other: None}
 
 
-async def test_a_commit_that_a_broker_refuses_is_told(
+async def test_a_commit_that_a_broker_refuses_is_reported(
     assigned: AsyncPullConsumer, broker: MemoryBroker, cluster: MemoryCluster
 ) -> None:
     async with assigned as consumer:

@@ -59,7 +59,7 @@ async def test_a_poll_waits_for_a_message(broker: MemoryBroker, join: Join) -> N
     assert [message.body for message in await waiting] == [b"0"]
 
 
-async def test_interceptors_are_told_what_polls_return(
+async def test_interceptors_are_notified_of_what_polls_return(
     broker: MemoryBroker, cluster: MemoryCluster
 ) -> None:
     class Seen(Interceptor):
@@ -297,7 +297,7 @@ async def test_a_refusal_that_stays_is_raised(
         await consumer.poll(timeout=timedelta(seconds=20))
 
 
-async def test_an_assigned_queue_that_is_not_there_is_told(
+async def test_an_assigned_queue_that_is_not_there_is_reported(
     broker: MemoryBroker, cluster: MemoryCluster, reader: AsyncPullConsumer
 ) -> None:
     fill(broker, 4)

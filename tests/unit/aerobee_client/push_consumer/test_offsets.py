@@ -43,7 +43,7 @@ async def test_a_group_resumes_at_its_committed_offsets(broker: MemoryBroker, jo
         (ConsumeFromWhere.TIMESTAMP, 7),
     ],
 )
-async def test_a_group_without_offsets_starts_where_it_is_told(
+async def test_a_group_without_offsets_starts_at_the_given_position(
     broker: MemoryBroker, join: Join, where: ConsumeFromWhere, first: int
 ) -> None:
     broker.create("single", 1)

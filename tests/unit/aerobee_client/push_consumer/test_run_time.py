@@ -187,31 +187,33 @@ async def test_concurrency_grows_and_shrinks_in_threads(broker: MemoryBroker, jo
 # ---- callbacks ----
 
 
-async def test_callbacks_are_told_before_and_after(broker: MemoryBroker, join: Join) -> None:
-    told: list[tuple[str, frozenset[MessageQueue]]] = []
+async def test_callbacks_are_called_before_and_after(broker: MemoryBroker, join: Join) -> None:
+    events: list[tuple[str, frozenset[MessageQueue]]] = []
     fill(broker, 4)
     at_first: list[int] = []
 
     def on_assigned(queues: frozenset[MessageQueue]) -> None:
-        told.append(("assigned", queues))
+        events.append(("assigned", queues))
         assert threading.current_thread() is not threading.main_thread()
 
     async def on_revoked(queues: frozenset[MessageQueue]) -> None:
-        told.append(("revoked", queues))
+        events.append(("revoked", queues))
 
     first = await join(
-        lambda _: at_first.append(len(told)), on_assigned=on_assigned, on_revoked=on_revoked
+        lambda _: at_first.append(len(events)), on_assigned=on_assigned, on_revoked=on_revoked
     )
     await until(lambda: len(at_first) == 4)
     assert min(at_first) > 0, "no message comes before the call"
     everything = frozenset(MessageQueue(TOPIC, "a", n) for n in range(4))
-    assert told == [("assigned", everything)], "nothing of the retry topic"
+    assert events == [("assigned", everything)], "nothing of the retry topic"
     second = await join(print)
-    await until(lambda: len(owned(first)) == len(owned(second)) == 2 and len(told) == 2)
-    assert told[1] == ("revoked", everything - first.queues)
+    await until(lambda: len(owned(first)) == len(owned(second)) == 2 and len(events) == 2)
+    assert events[1] == ("revoked", everything - first.queues)
     await first.close()
-    assert {name for name, _ in told[2:]} == {"revoked"}
-    assert frozenset().union(*(queues for name, queues in told if name == "revoked")) == everything
+    assert {name for name, _ in events[2:]} == {"revoked"}
+    assert (
+        frozenset().union(*(queues for name, queues in events if name == "revoked")) == everything
+    )
 
 
 async def test_a_callback_that_fails_changes_nothing(broker: MemoryBroker, join: Join) -> None:

@@ -37,7 +37,7 @@ def expressions(cluster: MemoryCluster, topic: str = TOPIC) -> set[tuple[str, in
     return {(each.expression, each.expression_type) for each in given if each.topic == topic}
 
 
-async def test_the_broker_is_told_the_condition(
+async def test_the_broker_gets_the_condition(
     broker: MemoryBroker, cluster: MemoryCluster, join: Join
 ) -> None:
     seen: list[ReceivedMessage] = []

@@ -100,7 +100,7 @@ async def test_a_request_gets_its_reply(
     ],
     ids=["delayed", "large body", "large properties", "a topic of the system"],
 )
-async def test_what_is_wrong_with_a_request_is_told_before_any_call(
+async def test_what_is_wrong_with_a_request_is_reported_before_any_call(
     producer: AsyncProducer, cluster: MemoryCluster, wrong: Message, code: Code
 ) -> None:
     before = len(cluster.calls)

@@ -221,16 +221,16 @@ async def test_a_dead_letter_has_its_reason(leasing: Leasing) -> None:
     assert not bodies(await consumer.receive(32, LEASE, seconds(15)))
 
 
-async def test_interceptors_are_told_of_receives_and_settlements(leasing: Leasing) -> None:
+async def test_interceptors_are_notified_of_receives_and_settlements(leasing: Leasing) -> None:
     class Recorder(Interceptor):
         def __init__(self) -> None:
-            self.told: list[tuple[str, list[bytes], object]] = []
+            self.events: list[tuple[str, list[bytes], object]] = []
 
         def after_receive(
             self, consumer_group: str, messages: Sequence[ReceivedMessage], elapsed_s: float
         ) -> None:
             assert consumer_group == GROUP and elapsed_s >= 0
-            self.told.append(("receive", [each.body for each in messages], None))
+            self.events.append(("receive", [each.body for each in messages], None))
 
         def after_settle(
             self,
@@ -242,7 +242,7 @@ async def test_interceptors_are_told_of_receives_and_settlements(leasing: Leasin
         ) -> None:
             assert elapsed_s >= 0
             code = getattr(error, "code", None)
-            self.told.append((operation, [each.body for each in messages], code))
+            self.events.append((operation, [each.body for each in messages], code))
 
     recorder = Recorder()
     consumer = await leasing.started(interceptors=[recorder])
@@ -254,7 +254,7 @@ async def test_interceptors_are_told_of_receives_and_settlements(leasing: Leasin
     await asyncio.sleep(LEASE.total_seconds() + 1)
     with raises_code(Code.INVALID_RECEIPT_HANDLE):
         await consumer.ack(c)
-    assert recorder.told == [
+    assert recorder.events == [
         ("receive", [b"a", b"b", b"c"], None),
         ("ack", [b"a"], None),
         ("dead_letter", [b"b"], None),

@@ -77,17 +77,17 @@ async def test_its_own_error_counts_when_the_rollback_fails_too(
     assert halves.open
 
 
-async def test_interceptors_are_told_how_it_ended(
+async def test_interceptors_are_notified_of_how_it_ended(
     cluster: MemoryCluster, halves: HalfMessages
 ) -> None:
     class Recorder(Interceptor):
         def __init__(self) -> None:
-            self.told: list[tuple[str, str, object]] = []
+            self.events: list[tuple[str, str, object]] = []
 
         def end_transaction(
             self, message_id: str, resolution: str, error: BaseException | None
         ) -> None:
-            self.told.append((message_id, resolution, getattr(error, "code", None)))
+            self.events.append((message_id, resolution, getattr(error, "code", None)))
 
     recorder = Recorder()
     async with AsyncTransactionProducer(
@@ -104,7 +104,7 @@ async def test_interceptors_are_told_how_it_ended(
         with raises_code(Code.TOPIC_NOT_EXIST):
             async with producer.transaction(Message(TOPIC, b"z")) as third:
                 pass
-    assert recorder.told == [
+    assert recorder.events == [
         (first.message_id, "COMMIT", None),
         (second.message_id, "ROLLBACK", None),
         (later.message_id, "UNKNOWN", None),

@@ -52,7 +52,7 @@ class Group:
     def __init__(self) -> None:
         self.addresses = {0: OLD, 1: NEW}
         self.alive = {OLD, ELSEWHERE}
-        self.told: asyncio.Queue[WatchBrokersResponse] = asyncio.Queue()
+        self.reported: asyncio.Queue[WatchBrokersResponse] = asyncio.Queue()
         self.others: list[str] = []  # names of brokers that have a master at ELSEWHERE
         self.cluster = Cluster()
         self.transport = self.cluster.transport
@@ -89,15 +89,15 @@ class Group:
 
     async def watch(self, address: str, request: Any) -> AsyncIterator[WatchBrokersResponse]:
         while True:
-            yield await self.told.get()
+            yield await self.reported.get()
 
-    def tell(self, *changed: BrokerMembers) -> None:
-        self.told.put_nowait(WatchBrokersResponse(brokers=changed))
+    def report(self, *changed: BrokerMembers) -> None:
+        self.reported.put_nowait(WatchBrokersResponse(brokers=changed))
 
     def elect(self, epoch: int = 2) -> None:
         self.addresses = {0: NEW}
         self.alive.add(NEW)
-        self.tell(members(epoch, self.addresses))
+        self.report(members(epoch, self.addresses))
 
     def lose_the_master(self) -> None:
         self.addresses = {1: NEW}
@@ -197,7 +197,7 @@ async def test_a_new_master_gets_the_calls_and_the_old_one_is_left(group: Group)
     ]
 
 
-async def test_a_new_master_is_told_of_every_client_at_once(group: Group) -> None:
+async def test_a_new_master_is_notified_of_every_client_at_once(group: Group) -> None:
     settings = d.Settings(
         client_type=d.ClientType.SIMPLE_CONSUMER,
         subscription=d.Subscription(group=d.Resource(name="billing")),
@@ -213,22 +213,22 @@ async def test_a_new_master_is_told_of_every_client_at_once(group: Group) -> Non
     with group.watching():
         group.elect()
         await asyncio.sleep(0.1)
-    told = [
+    reported = [
         (address, each.consumers[0].consumer_group)
         for address, method, each in group.transport.calls
         if method == "Heartbeat"
     ]
-    assert told == [(OLD, "billing"), (NEW, "billing")]
+    assert reported == [(OLD, "billing"), (NEW, "billing")]
 
 
 class Stream:
     """Keeps what the client is told."""
 
     def __init__(self) -> None:
-        self.told: list[s.TelemetryCommand] = []
+        self.reported: list[s.TelemetryCommand] = []
 
     def offer(self, command: s.TelemetryCommand) -> None:
-        self.told.append(command)
+        self.reported.append(command)
 
 
 class LiteClient:
@@ -257,7 +257,7 @@ class LiteClient:
         assert answer.status.code == d.Code.OK
 
 
-async def test_a_new_master_is_told_what_lite_clients_hold(group: Group) -> None:
+async def test_a_new_master_is_notified_of_what_lite_clients_hold(group: Group) -> None:
     """As one complete set; not what they have lost to others."""
     lost: dict[str, list[str]] = {OLD: [], NEW: ["b"]}
     group.transport.answers[LITE_SYNC] = lambda address, _: SyncLiteTopicsResponse(
@@ -271,23 +271,23 @@ async def test_a_new_master_is_told_what_lite_clients_hold(group: Group) -> None
     with group.watching():
         group.elect()
         await asyncio.sleep(0.1)
-        (command,) = client.stream.told
+        (command,) = client.stream.reported
         assert command.notify_unsubscribe_lite_command.lite_topic == "b"
         lost[NEW] = []
         group.addresses = {0: OLD}
-        group.tell(members(3, {0: OLD}))
+        group.report(members(3, {0: OLD}))
         await asyncio.sleep(0.1)
-    told = [
+    reported = [
         (address, each.client_id, each.action, [*each.lite_topics])
         for address, method, each in group.transport.calls[before:]
         if method == LITE_SYNC
     ]
     replace = LITE_SYNC_REPLACE
     client_id = client.session.client_id
-    assert told == [(NEW, client_id, replace, ["b", "c"]), (OLD, client_id, replace, ["c"])]
+    assert reported == [(NEW, client_id, replace, ["b", "c"]), (OLD, client_id, replace, ["c"])]
 
 
-async def test_a_broker_that_was_away_is_told_what_lite_clients_hold(group: Group) -> None:
+async def test_a_broker_that_was_away_is_notified_of_what_lite_clients_hold(group: Group) -> None:
     """Once it answers: its process may be a new one, which knows no client."""
     group.transport.answers[LITE_SYNC] = lambda *_: SyncLiteTopicsResponse()
     client = LiteClient(group)
@@ -302,11 +302,11 @@ async def test_a_broker_that_was_away_is_told_what_lite_clients_hold(group: Grou
         await beat()
         await asyncio.sleep(0.1)
     calls = group.transport.calls[before:]
-    (told,) = [request for _, method, request in calls if method == LITE_SYNC]
-    assert (told.action, [*told.lite_topics]) == (LITE_SYNC_REPLACE, ["a"])
+    (reported,) = [request for _, method, request in calls if method == LITE_SYNC]
+    assert (reported.action, [*reported.lite_topics]) == (LITE_SYNC_REPLACE, ["a"])
 
 
-async def test_of_a_client_without_a_complete_set_a_new_master_is_told_what_it_added(
+async def test_of_a_client_without_a_complete_set_a_new_master_is_notified_of_what_it_added(
     group: Group,
 ) -> None:
     """Not as a complete set: the client would give up what it holds by another proxy."""
@@ -316,21 +316,21 @@ async def test_of_a_client_without_a_complete_set_a_new_master_is_told_what_it_a
     await client.sync("PARTIAL_REMOVE", "a")
     await emptied.sync("PARTIAL_ADD", "a")
     await emptied.sync("PARTIAL_REMOVE", "a")
-    told = await told_the_new_master(group)
-    assert [(each.action, [*each.lite_topics]) for each in told] == [(LITE_SYNC_KEEP, ["b"])]
+    reported = await sent_to_the_new_master(group)
+    assert [(each.action, [*each.lite_topics]) for each in reported] == [(LITE_SYNC_KEEP, ["b"])]
 
 
-async def test_of_lite_clients_that_are_gone_a_new_master_is_told_nothing(group: Group) -> None:
+async def test_of_lite_clients_that_are_gone_a_new_master_is_not_notified(group: Group) -> None:
     group.transport.answers[LITE_SYNC] = lambda *_: SyncLiteTopicsResponse()
     left, cut = (LiteClient(group, client_id) for client_id in ("c2", "c3"))
     for client in (left, cut):
         await client.sync("COMPLETE_ADD", "a")
     await left.sync("COMPLETE_REMOVE")
     cut.session.streams.clear()
-    assert not await told_the_new_master(group)
+    assert not await sent_to_the_new_master(group)
 
 
-async def told_the_new_master(group: Group) -> list[Any]:
+async def sent_to_the_new_master(group: Group) -> list[Any]:
     """Of lite topics, once it is elected."""
     with group.watching():
         group.elect()

@@ -179,7 +179,7 @@ async def test_long_poll_goes_on_when_the_broker_is_back() -> None:
 
 
 class Brokers:
-    """`away`: addresses of brokers that do not answer. `refusal`: why broker a takes no messages.
+    """`away`: addresses of brokers that do not answer. `refusal`: why broker a refuses messages.
     `stored`: body → address of its broker."""
 
     def __init__(self, *names: str) -> None:

@@ -80,7 +80,7 @@ async def test_a_message_group_stays_with_its_broker(brokers: TwoBrokers) -> Non
     assert codes == {d.Code.OK, d.Code.HA_NOT_AVAILABLE}
 
 
-async def test_with_no_other_broker_the_sender_is_told(brokers: TwoBrokers) -> None:
+async def test_with_no_other_broker_the_sender_is_notified(brokers: TwoBrokers) -> None:
     brokers.names = ["broker-a"]
     assert await brokers.send_one() == d.Code.HA_NOT_AVAILABLE
     assert len(brokers.sent) == 1

@@ -23,8 +23,8 @@ from support.lite.proxy_client import (
     lite_message,
     lite_settings,
     make_lite,
+    reported,
     send,
-    told,
 )
 from support.proxy.whole_cluster import WholeCluster
 
@@ -52,7 +52,7 @@ async def test_sent_and_received(cluster: WholeCluster) -> None:
     sent = await send(cluster, lite_message("a", b"0"), lite_message("b", b"0"))
     assert sent.status.code == OK
     got = await client.receive()
-    assert told(got) == [("a", b"0", 1)]
+    assert reported(got) == [("a", b"0", 1)]
     assert got[0].topic.name == PARENT
     assert got[0].system_properties.message_type == d.MessageType.LITE
     assert await client.ack(*got) == OK
@@ -145,7 +145,7 @@ async def test_both_kinds_of_lite_clients_are_served(cluster: WholeCluster, kind
     await client.open(lite_settings(kind))
     await client.sync("PARTIAL_ADD", ["a"])
     await send(cluster, lite_message("a", b"0"))
-    assert told(await client.receive()) == [("a", b"0", 1)]
+    assert reported(await client.receive()) == [("a", b"0", 1)]
 
 
 async def test_a_simple_consumer_gets_the_messages_of_every_broker(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_a_simple_consumer_gets_the_messages_of_every_broker(tmp_path: Pat
     got = await receiving
     while more := await client.receive(poll_s=1):
         got += more
-    assert sorted(told(got)) == [(name, b"0", 1) for name in names]
+    assert sorted(reported(got)) == [(name, b"0", 1) for name in names]
     handles = [decode(message.system_properties.receipt_handle) for message in got]
     assert {handle.broker_name for handle in handles} == {"broker-a", "broker-b"}
     assert await client.ack(*got) == OK
@@ -207,7 +207,7 @@ async def test_a_proxy_that_has_not_seen_the_client_gives_it_its_lite_topics(
     assert await elsewhere.receive() == []
     await send(cluster, lite_message("a", b"1"), lite_message("b", b"1"))
     got = await elsewhere.receive()
-    assert told(got) == [("a", b"1", 1)]
+    assert reported(got) == [("a", b"1", 1)]
     assert await elsewhere.ack(*got) == OK
 
 
@@ -219,11 +219,11 @@ async def test_a_receive_wakes_through_any_proxy(cluster: WholeCluster) -> None:
     await asyncio.sleep(1)
     before = asyncio.get_running_loop().time()
     await send(cluster.another_proxy(), lite_message("a", b"0"))
-    assert told(await waiting) == [("a", b"0", 1)]
+    assert reported(await waiting) == [("a", b"0", 1)]
     assert asyncio.get_running_loop().time() - before < 0.1
 
 
-async def test_the_former_client_of_an_exclusive_lite_topic_is_told(tmp_path: Path) -> None:
+async def test_the_former_client_of_an_exclusive_lite_topic_is_notified(tmp_path: Path) -> None:
     """Also where it is a client of another proxy."""
     cluster = await WholeCluster.begin(tmp_path)
     await make_lite(cluster, **{"lite.sub.model": "Exclusive"})
@@ -254,7 +254,7 @@ async def test_a_client_whose_stream_is_cut_leaves_its_messages_to_others(
     await send(cluster, lite_message("a", b"0"))
     await other.sync("PARTIAL_ADD", ["a"])
     await gone.cut()
-    assert told(await other.receive()) == [("a", b"0", 1)]
+    assert reported(await other.receive()) == [("a", b"0", 1)]
 
 
 async def test_the_clients_of_a_proxy_that_stops_keep_their_subscriptions(
@@ -266,7 +266,7 @@ async def test_the_clients_of_a_proxy_that_stops_keep_their_subscriptions(
     cluster.proxy.telemetry.close()
     await asyncio.sleep(0.1)
     await send(cluster, lite_message("a", b"0"))
-    assert told(await LiteClient(cluster.another_proxy()).receive()) == [("a", b"0", 1)]
+    assert reported(await LiteClient(cluster.another_proxy()).receive()) == [("a", b"0", 1)]
 
 
 async def test_a_client_that_terminates_is_gone(cluster: WholeCluster) -> None:
@@ -322,10 +322,10 @@ async def test_redelivery_begins_with_the_first_that_was_not_acknowledged(
     held = await client.receive()
     await send(cluster, lite_message("a", b"3"), lite_message("b", b"0"))
     other = await client.receive()
-    assert told(other) == [("b", b"0", 1)]
+    assert reported(other) == [("b", b"0", 1)]
     assert await client.ack(held[0], *other) == OK
     again = await client.receive(poll_s=15)
-    assert told(again) == [("a", b"1", 2), ("a", b"2", 2), ("a", b"3", 1)]
+    assert reported(again) == [("a", b"1", 2), ("a", b"2", 2), ("a", b"3", 1)]
     ids = [message.system_properties.message_id for message in (*held, *again)]
     assert ids == ["ID-a-0", "ID-a-1", "ID-a-2", "ID-a-1", "ID-a-2", "ID-a-3"]
 
@@ -338,7 +338,7 @@ async def test_a_suspended_batch_comes_again_whole_and_uncounted(cluster: WholeC
     await send(cluster, lite_message("a", b"0"), lite_message("a", b"1"))
     for suspend, attempt in ((True, 1), (True, 1), (False, 1), (False, 2)):
         batch = await client.receive(poll_s=5)
-        assert told(batch) == [("a", b"0", attempt), ("a", b"1", attempt)]
+        assert reported(batch) == [("a", b"0", attempt), ("a", b"1", attempt)]
         for message in batch[:1] if suspend else batch:
             assert await client.change(message, seconds=1, suspend=suspend) == OK
 
@@ -351,12 +351,12 @@ async def test_the_actions_on_a_subscription(cluster: WholeCluster) -> None:
     assert await client.sync("COMPLETE_ADD", ["b", "c"]) == OK
     assert await client.sync("PARTIAL_REMOVE", ["b", "unknown"]) == OK
     await send(cluster, *(lite_message(name, b"0") for name in "abc"))
-    assert told(await client.receive()) == [("c", b"0", 1)]
+    assert reported(await client.receive()) == [("c", b"0", 1)]
     assert await client.sync("COMPLETE_REMOVE") == OK
     await send(cluster, lite_message("c", b"1"))
     assert await client.receive() == []
     assert await other.sync("COMPLETE_ADD", ["c"]) == OK
-    assert told(await other.receive(poll_s=15)) == [("c", b"0", 2), ("c", b"1", 1)]
+    assert reported(await other.receive(poll_s=15)) == [("c", b"0", 2), ("c", b"1", 1)]
 
 
 async def test_a_wildcard_group_gets_every_lite_topic(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ async def test_a_wildcard_group_gets_every_lite_topic(tmp_path: Path) -> None:
     assert await client.sync("PARTIAL_ADD", ["a"]) == d.Code.BAD_REQUEST
     assert await client.sync("COMPLETE_ADD") == OK
     await send(cluster, *(lite_message(name, b"0") for name in "abc"))
-    assert sorted(told(await client.receive())) == [(name, b"0", 1) for name in "abc"]
+    assert sorted(reported(await client.receive())) == [(name, b"0", 1) for name in "abc"]
     await cluster.end()
 
 
@@ -387,7 +387,7 @@ async def test_a_message_that_is_given_up_is_a_dead_letter(cluster: WholeCluster
     )
     (answer,) = await client.ask("ForwardMessageToDeadLetterQueue", request)
     assert answer.status.code == OK
-    assert told(await client.receive(poll_s=1)) == [("a", b"1", 1)]
+    assert reported(await client.receive(poll_s=1)) == [("a", b"1", 1)]
     (dead,) = await cluster.broker.read(f"%DLQ%{GROUP}")
     assert (dead.body, dead.properties["__LITE_TOPIC"]) == (b"0", "a")
 

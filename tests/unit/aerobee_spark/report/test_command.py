@@ -145,7 +145,7 @@ def test_a_failure_is_one_line_and_exits_with_one(
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (OSError(28, "No space left on device"), "error: No space left on device\n"),
         (PermissionError(13, "Permission denied", "r"), "error: r: Permission denied\n"),
@@ -157,14 +157,14 @@ def test_an_error_of_the_system_is_one_line_and_exits_with_one(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: OSError,
-    told: str,
+    reported: str,
 ) -> None:
     def fail(request: ReportRequest, on_step: Any) -> None:
         raise error
 
     monkeypatch.setattr(job, "run", fail)
     assert call() == 1
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == reported
 
 
 @pytest.mark.parametrize(

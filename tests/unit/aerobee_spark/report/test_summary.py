@@ -115,7 +115,7 @@ def previous(tmp_path: Path, **changes: Any) -> PreviousReport:
     return PreviousReport.read(path, "g")
 
 
-def test_an_earlier_report_tells_its_queues_and_how_far_it_read(tmp_path: Path) -> None:
+def test_an_earlier_report_has_its_queues_and_how_far_it_read(tmp_path: Path) -> None:
     found = previous(tmp_path)
     assert found.queues((DLQ,)) == {Q0}
     assert found.queues((RETRY,)) == frozenset()

@@ -129,7 +129,7 @@ def test_random_runs_have_each_message_once(files: FactsFiles) -> None:
     assert rows_of(files) == Counter((*key, run) for key, run in newest.items())
 
 
-def test_what_was_gone_before_it_was_landed_is_told(files: FactsFiles) -> None:
+def test_what_was_gone_before_it_was_landed_is_reported(files: FactsFiles) -> None:
     land(files, "one", 0, range(3, 10))
     land(files, "one", 1, range(14, 20), start=10)
     (span,) = spans(files.commits())
@@ -292,7 +292,7 @@ def test_a_commit_without_all_of_its_files_is_no_shorter_table(files: FactsFiles
     assert [commit.run for commit in files.commits()] == ["r"] * 4
 
 
-def test_a_reader_that_two_compactions_overtake_is_told(files: FactsFiles) -> None:
+def test_a_reader_that_two_compactions_overtake_is_reported(files: FactsFiles) -> None:
     for batch in range(3):
         land(files, "r", batch, range(batch * 5, batch * 5 + 5))
     snapshot = files.snapshot()

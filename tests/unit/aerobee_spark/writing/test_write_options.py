@@ -27,7 +27,7 @@ def test_defaults() -> None:
     assert (options.max_message_size, options.send_timeout_ms) == (4_194_304, 30_000)
 
 
-def test_options_of_a_write_are_those_that_are_told_apart() -> None:
+def test_options_of_a_write_are_those_that_are_distinguished() -> None:
     assert set(OPTIONS) == {*SHARED, *WRITE_ONLY}
     assert set(OPTIONS) & set(READ_OPTIONS) == set(SHARED)
 

@@ -20,7 +20,7 @@ ROUTE = TopicRoute(
 )
 
 
-def test_an_epoch_below_the_newest_is_not_believed_until_nobody_tells_of_that_any_more() -> None:
+def test_an_epoch_below_the_newest_is_not_believed_until_that_is_no_longer_reported() -> None:
     epochs = NewestEpochs()
     assert epochs.believes("a", 2, 0)
     assert not epochs.believes("a", 1, 10)

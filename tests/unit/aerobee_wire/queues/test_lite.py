@@ -12,7 +12,7 @@ from aerobee_wire.status import Code, MqError
 @pytest.mark.parametrize("name", ["a", "A-b_9", "x" * 64])
 def test_legal_names(name: str) -> None:
     lite.check_name(name)
-    assert lite.lite_topic_of(lite.line_of("parent", name)) == LiteTopic("parent", name)
+    assert lite.lite_topic_of(lite.lease_topic_of("parent", name)) == LiteTopic("parent", name)
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a$b", "a%b", "a.b", "a/b", "ä", "x" * 65, "a\n"])

@@ -91,7 +91,7 @@ def _rows(
             "address": address,
             "last_update_timestamp_ms": heartbeats.get(address, 0),
             "answers": address not in absent,
-            **_told(replicas.get(address)),
+            **_replica_fields(replicas.get(address)),
         }
         for broker_id, address in broker.addresses.items()
     ]
@@ -111,7 +111,7 @@ def _rows(
     ]
 
 
-def _told(replica: ReplicaDescription | None) -> dict[str, Any]:
+def _replica_fields(replica: ReplicaDescription | None) -> dict[str, Any]:
     """Return the fields of a replica; empty ones if the broker keeps one copy or is silent."""
     if replica is None:
         return {"role": "", "epoch": None, "in_sync": None, "lag_bytes": None}

@@ -84,9 +84,9 @@ def whereabouts(known: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
     `known`: name server → broker name → address of its master.
     """
     for name in sorted({name for there in known.values() for name in there}):
-        told = {namesrv: there[name] for namesrv, there in known.items() if name in there}
-        if len(set(told.values())) > 1:
-            places = ", ".join(f"{address} ({namesrv})" for namesrv, address in told.items())
+        addresses = {namesrv: there[name] for namesrv, there in known.items() if name in there}
+        if len(set(addresses.values())) > 1:
+            places = ", ".join(f"{address} ({namesrv})" for namesrv, address in addresses.items())
             yield Finding(
                 "broker",
                 name,

@@ -62,7 +62,7 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
         scheme=d.AddressScheme.DOMAIN_NAME,
         addresses=[d.Address(host=host.strip("[]"), port=int(port))],
     )
-    found, told = Diagnosis(), set[tuple[str, int]]()
+    found, targets = Diagnosis(), set[tuple[str, int]]()
     with grpc.insecure_channel(address, (("grpc.enable_http_proxy", 0),)) as channel:
         stub = service_pb2_grpc.MessagingServiceStub(channel)
         for topic in topics:
@@ -77,16 +77,16 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
                     f"the proxy at {address} answers signed calls only: {answer.status.message}"
                 )
             found.findings += _of_answer(topic, answer)
-            told |= {
+            targets |= {
                 (each.host, each.port)
                 for queue in answer.message_queues
                 for each in queue.broker.endpoints.addresses
             }
     found.looked_at += [
         counted(len(topics), "topic"),
-        f"addresses that clients get: {len(told)}",
+        f"addresses that clients get: {len(targets)}",
     ]
-    for target in sorted(told):
+    for target in sorted(targets):
         problem = _unreachable(*target)
         if problem:
             found.findings.append(

@@ -71,8 +71,8 @@ class Assignment:
     """The queues that this member owns.
 
     `pull(process_queue, queue_offset)` fills a process queue until it is dropped.
-    `request_rebalance` is called when a queue was lost between two rebalances. With `order`, queues
-    are locked before they are pulled, and released as LockedQueues does.
+    `request_rebalance` is called when a queue was lost between two rebalances. With
+    `locked_queues`, queues are locked before they are pulled, and released as LockedQueues does.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Assignment:
         *,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
         request_rebalance: Callable[[], None],
-        order: LockedQueues | None = None,
+        locked_queues: LockedQueues | None = None,
         callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self._instance = instance
@@ -99,13 +99,13 @@ class Assignment:
         self._pull = pull
         self._request_rebalance = request_rebalance
         self._handovers = Handovers(instance.clock)
-        self._order = order
+        self._locked_queues = locked_queues
         # Whether a broker, when last asked, did not list this client among the members.
         self.unregistered = False
         self._owned: dict[MessageQueue, _Owned] = {}
         self._paused: set[str | MessageQueue] = set()  # topics and queues
         self._callbacks = callbacks or AssignmentCallbacks()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._for_all = _allowance(
             options.pull_threshold_for_all, options.pull_threshold_size_for_all
         )
@@ -180,8 +180,8 @@ class Assignment:
                 self._handovers.end_others(topic, share)
                 await self._release(owned.difference(share))
                 wanted = [queue for queue in share if queue not in owned]
-                if self._order is not None:
-                    locked = await self._order.lock(wanted)
+                if self._locked_queues is not None:
+                    locked = await self._locked_queues.lock(wanted)
                     complete = complete and len(locked) == len(wanted)
                     wanted = [queue for queue in wanted if queue in locked]
                 complete = await self._acquire(wanted) and complete
@@ -190,8 +190,8 @@ class Assignment:
                 complete = False
                 await self._instance.routes.refresh_soon(topic)
         self._joined_ms = self._joined_ms or self._instance.clock.now_ms()
-        if self._order is not None:
-            await self._order.unlock_others(self._owned)
+        if self._locked_queues is not None:
+            await self._locked_queues.unlock_others(self._owned)
         return complete
 
     def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
@@ -240,7 +240,7 @@ class Assignment:
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.discard(queue)
-        self._tell_of_loss(queue)
+        self._notify_of_loss(queue)
         self._request_rebalance()
 
     def on_lock_lost(self, queue: MessageQueue) -> None:
@@ -254,13 +254,13 @@ class Assignment:
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.forget(queue)
-        self._tell_of_loss(queue)
+        self._notify_of_loss(queue)
         self._request_rebalance()
 
-    def _tell_of_loss(self, queue: MessageQueue) -> None:
-        telling = asyncio.create_task(self._callbacks.revoked([queue]))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+    def _notify_of_loss(self, queue: MessageQueue) -> None:
+        notifying = asyncio.create_task(self._callbacks.revoked([queue]))
+        self._notifying.add(notifying)
+        notifying.add_done_callback(self._notifying.discard)
 
     async def on_lock_regained(self, queue: MessageQueue) -> None:
         """Continue with a queue whose lock was free for a while. Raises MqError.
@@ -298,8 +298,8 @@ class Assignment:
 
     async def release_all(self) -> None:
         await self._release(self.queues())
-        if self._order is not None:
-            await self._order.until_released()
+        if self._locked_queues is not None:
+            await self._locked_queues.until_released()
         await self._offsets.commit()  # also for queues that a cancelled rebalance had released
 
     async def _share(
@@ -356,12 +356,12 @@ class Assignment:
         for queue in released:
             owned = self._owned.pop(queue)
             owned.pulling.cancel()
-            if self._order is not None:
-                self._order.release(owned.process_queue)
+            if self._locked_queues is not None:
+                self._locked_queues.release(owned.process_queue)
             else:
                 owned.process_queue.drop()
         await self._callbacks.revoked(released)
-        if self._order is None:
+        if self._locked_queues is None:
             await self._offsets.release(released)
 
     async def _acquire(self, queues: list[MessageQueue]) -> bool:

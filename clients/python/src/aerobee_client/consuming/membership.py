@@ -44,7 +44,8 @@ class Membership(Generic[C]):
 
     `subscriptions`: by topic; the caller may change them while the membership lasts. `offsets`: the
     offsets of messages that `consumption` has processed. `on_failure` is called with each pull that
-    fails. `statistics` returns what each heartbeat reports. `order`, `callbacks`: see Assignment.
+    fails. `statistics` returns what each heartbeat reports. `locked_queues`, `callbacks`: see
+    Assignment.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Membership(Generic[C]):
         consume_type: client_pb2.ConsumeType = client_pb2.PUSH,
         on_failure: OnFailure = ignore_failure,
         statistics: Callable[[], ConsumerStatistics],
-        order: LockedQueues | None = None,
+        locked_queues: LockedQueues | None = None,
         callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self._consumer_group = consumer_group
@@ -79,12 +80,12 @@ class Membership(Generic[C]):
             consumption=consumption,
             request_rebalance=self.request_rebalance,
             on_failure=on_failure,
-            order=order,
+            locked_queues=locked_queues,
             callbacks=callbacks,
         )
         self.assignment = self.pulled.assignment
         self._on_rebalance = rebalance_listener(options.interceptors, consumer_group)
-        self._order = order
+        self._locked_queues = locked_queues
         self._statistics = statistics
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,15 +103,15 @@ class Membership(Generic[C]):
         self._instance.start(
             self._heartbeat,
             self._on_notice,
-            on_link=ignore_link if self._order is None else self._order.on_link,
+            on_link=ignore_link if self._locked_queues is None else self._locked_queues.on_link,
             on_routes=self.request_rebalance,
         )
         await self._find_routes()
         for subscription in list(self._subscriptions.values()):
             await self.check(subscription)
         await self._instance.announce()
-        if self._order is not None:
-            await self._order.start()
+        if self._locked_queues is not None:
+            await self._locked_queues.start()
         self.consumption.start()
         await self._divide()
         self._tasks = [
@@ -128,8 +129,8 @@ class Membership(Generic[C]):
         async with AsyncExitStack() as steps:  # they run in reverse order
             steps.push_async_callback(self._offsets.close)
             steps.push_async_callback(self._instance.close)
-            if self._order is not None:
-                steps.push_async_callback(self._order.close)
+            if self._locked_queues is not None:
+                steps.push_async_callback(self._locked_queues.close)
             steps.push_async_callback(self.assignment.release_all)
             steps.push_async_callback(self.consumption.close, timeout_s)
             steps.push_async_callback(self.assignment.stop_pulling)

@@ -39,7 +39,8 @@ class PulledQueues:
 
     `subscriptions`: by topic; the caller may change them. `consumption` gets the messages.
     `on_failure` is called with each pull that fails, and `request_rebalance` when a queue was lost
-    between two rebalances. `order` and `callbacks`: see Assignment. `failures` counts failed pulls.
+    between two rebalances. `locked_queues` and `callbacks`: see Assignment. `failures` counts
+    failed pulls.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class PulledQueues:
         consumption: Consumption,
         request_rebalance: Callable[[], None],
         on_failure: OnFailure = ignore_failure,
-        order: LockedQueues | None = None,
+        locked_queues: LockedQueues | None = None,
         callbacks: AssignmentCallbacks | None = None,
     ) -> None:
         self.failures = 0
@@ -66,7 +67,7 @@ class PulledQueues:
             options,
             pull=self._pull,
             request_rebalance=request_rebalance,
-            order=order,
+            locked_queues=locked_queues,
             callbacks=callbacks,
         )
         self._puller = Puller(

@@ -21,7 +21,7 @@ from aerobee.broker.v1 import client_pb2, message_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.hooks import notify
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
@@ -89,7 +89,7 @@ class Rejections(ABC):
         """Wait until no message is pending."""
 
 
-class ToldRejections(Rejections):
+class ObservedRejections(Rejections):
     """Notifies interceptors of what `rejections` reported to the broker."""
 
     def __init__(
@@ -113,8 +113,8 @@ class ToldRejections(Rejections):
         if done.cancelled() or not done.result():
             error = MqError(Code.SYSTEM_ERROR, "the broker did not take the message back")
         elapsed_s = asyncio.get_running_loop().time() - began_s
-        told = (self._consumer_group, "send_back", [message], elapsed_s, error)
-        tell(self._interceptors, "after_settle", *told)
+        event = (self._consumer_group, "send_back", [message], elapsed_s, error)
+        notify(self._interceptors, "after_settle", *event)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

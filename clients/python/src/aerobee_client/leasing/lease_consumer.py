@@ -16,7 +16,7 @@ from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.receiving.pops import Receive
 from aerobee_client.leasing.renewal import Renewal
 from aerobee_client.leasing.settlements import Leased, Settlements
-from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.hooks import notify
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import check_duration
@@ -119,8 +119,8 @@ class LeaseConsumer(Replier, Generic[M]):
         if renew and messages:
             member.settlements.renew(Renewal(messages))
         if messages:
-            told = (self.consumer_group, messages, now_s() - began_s)
-            tell(self._interceptors, "after_receive", *told)
+            event = (self.consumer_group, messages, now_s() - began_s)
+            notify(self._interceptors, "after_receive", *event)
         return messages
 
     def _take_back(self, messages: Sequence[LeasedMessage]) -> None:
@@ -228,9 +228,9 @@ class LeaseConsumer(Replier, Generic[M]):
             raise
         finally:
             given = [messages] if isinstance(messages, str | LeasedMessage) else messages
-            if told := [message for message in given if isinstance(message, LeasedMessage)]:
-                details = (self.consumer_group, operation, told, now_s() - began_s, error)
-                tell(self._interceptors, "after_settle", *details)
+            if leased := [message for message in given if isinstance(message, LeasedMessage)]:
+                details = (self.consumer_group, operation, leased, now_s() - began_s, error)
+                notify(self._interceptors, "after_settle", *details)
 
     @contextmanager
     def renewing(self, messages: LeasedMessage | Sequence[LeasedMessage]) -> Iterator[Renewal]:

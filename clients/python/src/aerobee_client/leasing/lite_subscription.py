@@ -50,7 +50,7 @@ class LiteSubscription:
         self._consumer_group = consumer_group
         self._on_evicted = on_evicted
         self._names: dict[str, int] = {}  # name → number of the change that added it
-        self._told: set[str] = set()  # addresses of brokers that know the names
+        self._synced: set[str] = set()  # addresses of brokers that know the names
         self._changing = asyncio.Lock()
         self._sync_now = asyncio.Event()
         self._syncing: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class LiteSubscription:
         begin = {option.begin: option.value} if option.begin else {}
         async with self._changing:
             self.changes += 1
-            await self._tell_all(self._request(lite_pb2.LITE_SYNC_ADD, names, **begin))
+            await self._send_change(self._request(lite_pb2.LITE_SYNC_ADD, names, **begin))
             self._names |= dict.fromkeys(names, self.changes)
 
     async def remove(self, names: Collection[str]) -> None:
@@ -92,16 +92,16 @@ class LiteSubscription:
         async with self._changing:
             for name in names:
                 self._names.pop(name, None)
-            await self._tell_all(self._request(lite_pb2.LITE_SYNC_REMOVE, names))
+            await self._send_change(self._request(lite_pb2.LITE_SYNC_REMOVE, names))
 
     # ---- brokers that do not know ----
 
     async def ensure(self, broker_name: str) -> None:
         """Ensure that a broker knows the names. Raises MqError."""
-        if self._address(broker_name) not in self._told:
-            await self.tell(broker_name)
+        if self._address(broker_name) not in self._synced:
+            await self.report(broker_name)
 
-    async def tell(self, broker_name: str) -> None:
+    async def report(self, broker_name: str) -> None:
         """Report all names to a broker. Raises MqError."""
         async with self._changing:
             [failure] = await self._sync([broker_name])
@@ -111,11 +111,11 @@ class LiteSubscription:
     def doubt(self, broker_name: str) -> None:
         """Note that a call has failed: the broker may have restarted."""
         with suppress(MqError):
-            self._told.discard(self._address(broker_name))
+            self._synced.discard(self._address(broker_name))
 
     def on_link(self, address: str, is_up: bool) -> None:
         """Note a change of a link: a broker forgets a client when the link to it breaks."""
-        self._told.discard(address)
+        self._synced.discard(address)
         if is_up:
             self._sync_now.set()
 
@@ -160,20 +160,20 @@ class LiteSubscription:
             since = self.changes
             try:
                 address = self._address(broker_name)
-                self._told.discard(address)
+                self._synced.discard(address)
                 answer = await self._instance.call_broker(
                     broker_name, rpcs.SYNC_LITE_TOPICS, request, timeout_s=SYNC_TIMEOUT_S
                 )
             except MqError as error:
                 log.warning("broker %s does not know the lite topics: %s", broker_name, error)
                 return error
-            self._told.add(address)
+            self._synced.add(address)
             self.lost(answer.lost, since)
             return None
 
         return await asyncio.gather(*map(sync, broker_names))
 
-    async def _tell_all(self, request: lite_pb2.SyncLiteTopicsRequest) -> None:
+    async def _send_change(self, request: lite_pb2.SyncLiteTopicsRequest) -> None:
         """Send a change to all brokers, with retries while one is unavailable.
 
         Raises the first MqError.
@@ -193,7 +193,7 @@ class LiteSubscription:
             else:
                 self.lost(answer.response.lost, since)
         if failure is not None:
-            self._told.clear()
+            self._synced.clear()
             self._sync_now.set()
             raise failure
 

@@ -33,24 +33,24 @@ class AssignmentCallbacks:
     async def assigned(self, queues: Iterable[MessageQueue]) -> None:
         """Notify of acquired queues, before they are pulled."""
         if self._on_assigned:
-            await _tell(self._on_assigned, queues)
+            await _notify(self._on_assigned, queues)
 
     async def revoked(self, queues: Iterable[MessageQueue]) -> None:
         """Notify of lost queues, after pulling has stopped and, if possible, before the commit."""
         if self._on_revoked:
-            await _tell(self._on_revoked, queues)
+            await _notify(self._on_revoked, queues)
 
 
-async def _tell(functions: Sequence[OnQueues], queues: Iterable[MessageQueue]) -> None:
-    told = frozenset(queue for queue in queues if not is_retry(queue.topic))
-    for function in functions if told else ():
+async def _notify(functions: Sequence[OnQueues], queues: Iterable[MessageQueue]) -> None:
+    visible = frozenset(queue for queue in queues if not is_retry(queue.topic))
+    for function in functions if visible else ():
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                await _call(function, told)
+                await _call(function, visible)
         except TimeoutError:
             log.error("%r takes more than %.0f s: the rebalance goes on", function, TIMEOUT_S)
         except Exception:
-            log.exception("%r failed on %s", function, told)
+            log.exception("%r failed on %s", function, visible)
 
 
 async def _call(function: OnQueues, queues: frozenset[MessageQueue]) -> None:

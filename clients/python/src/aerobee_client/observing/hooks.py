@@ -30,20 +30,20 @@ def guarded(interceptor: Interceptor, method: str, *arguments: object) -> None:
 class HookedSend:
     """A message in flight whose interceptors observe its end.
 
-    `told`: these interceptors in order, each with the message that it was notified of.
+    `notified`: these interceptors in order, each with the message that it was notified of.
     """
 
-    __slots__ = ("_told",)
+    __slots__ = ("_notified",)
 
-    def __init__(self, told: Sequence[tuple[Interceptor, Message]]) -> None:
-        self._told = told
+    def __init__(self, notified: Sequence[tuple[Interceptor, Message]]) -> None:
+        self._notified = notified
 
     def stored(self, result: SendResult) -> SendResult:
         self.end(result, None)
         return result
 
     def end(self, result: SendResult | None, error: BaseException | None) -> None:
-        for interceptor, message in reversed(self._told):
+        for interceptor, message in reversed(self._notified):
             try:
                 interceptor.after_send(message, result, error)
             except Exception:
@@ -69,7 +69,7 @@ def begin_single_send(
 
     That saves a copy of the message. The message may have a property of the same name.
     """
-    told: list[tuple[Interceptor, Message]] | None = None
+    notified: list[tuple[Interceptor, Message]] | None = None
     added: AddedProperty | None = None
     for interceptor in interceptors:
         if added is not None:
@@ -77,7 +77,7 @@ def begin_single_send(
         try:
             given = interceptor.before_send(message)
         except BaseException as error:
-            HookedSend(told or ()).end(None, error)
+            HookedSend(notified or ()).end(None, error)
             raise
         if isinstance(given, AddedProperty):
             added = given
@@ -86,11 +86,11 @@ def begin_single_send(
             message = given
         try:
             if interceptor.follows_send(message):
-                told = told or []  # for most sends there are none: these are not sampled
-                told.append((interceptor, message))
+                notified = notified or []  # for most sends there are none: these are not sampled
+                notified.append((interceptor, message))
         except Exception:
             log.exception("follows_send of the interceptor %r failed", interceptor)
-    return message, added, None if told is None else HookedSend(told)
+    return message, added, None if notified is None else HookedSend(notified)
 
 
 class HookedBatch:
@@ -133,7 +133,7 @@ class HookedBatch:
 def before_consume(
     interceptors: Sequence[Interceptor], group: str, messages: Sequence[ReceivedMessage]
 ) -> None:
-    tell(interceptors, "before_consume", group, messages)
+    notify(interceptors, "before_consume", group, messages)
 
 
 def after_consume(
@@ -142,10 +142,10 @@ def after_consume(
     messages: Sequence[ReceivedMessage],
     failures: Sequence[Failure | None],
 ) -> None:
-    tell(interceptors[::-1], "after_consume", group, messages, failures)
+    notify(interceptors[::-1], "after_consume", group, messages, failures)
 
 
-def tell(interceptors: Sequence[Interceptor], method: str, *arguments: object) -> None:
+def notify(interceptors: Sequence[Interceptor], method: str, *arguments: object) -> None:
     """Notify each interceptor of an event."""
     for interceptor in interceptors:
         guarded(interceptor, method, *arguments)
@@ -160,6 +160,6 @@ def rebalance_listener(interceptors: Sequence[Interceptor], group: str) -> OnReb
         return None
 
     def changed(acquired: frozenset[MessageQueue], released: frozenset[MessageQueue]) -> None:
-        tell(interceptors, "after_rebalance", group, acquired, released)
+        notify(interceptors, "after_rebalance", group, acquired, released)
 
     return changed

@@ -39,6 +39,9 @@ from aerobee_client.observing.trace_context import (
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
+    from aerobee_client.message import Message, ReceivedMessage
+    from aerobee_client.send_result import SendResult
+
 log = logging.getLogger(__name__)
 
 try:
@@ -49,11 +52,6 @@ except ImportError as error:
     raise ImportError(
         f"OpenTelemetry is not installed ({error}): pip install 'aerobee-client[otel]'"
     ) from None
-
-if TYPE_CHECKING:
-    from aerobee_client.message import Message, ReceivedMessage
-    from aerobee_client.send_result import SendResult
-
 
 # Seconds, as the conventions require; the default of OpenTelemetry is for milliseconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

@@ -79,10 +79,11 @@ class ConsumerOptions(ReadingOptions):
     suspend_time: timedelta = SUSPEND_TIME
     # With `orderly`, False: only `commit` commits what the listener has consumed.
     auto_commit: bool = True
-    # Functions or coroutine functions that accept a frozenset of message queues. They are called
-    # before this member pulls acquired queues, and when it has stopped pulling lost ones. A
-    # rebalance waits up to 30 s for them. A plain function is called in a thread.
+    # A function or coroutine function that accepts a frozenset of message queues. It is called
+    # before this member pulls acquired queues. A rebalance waits up to 30 s for it. A plain
+    # function is called in a thread.
     on_assigned: OnQueues | None = None
+    # The same for lost queues. It is called when this member has stopped pulling them.
     on_revoked: OnQueues | None = None
 
     def __post_init__(self) -> None:
@@ -158,8 +159,9 @@ class PullConsumerOptions(ReadingOptions):
     """The options of pull consumers, with RocketMQ's defaults, and its names without "millis"."""
 
     pulls_empty_queues: ClassVar[bool] = True
-    # Whether to commit what earlier polls returned every auto_commit_interval and at close.
+    # Whether to commit what earlier polls returned, every auto_commit_interval and at close.
     auto_commit: bool = True
+    # With auto_commit: the time between two commits.
     auto_commit_interval: timedelta = timedelta(seconds=5)
 
     # Unlike in ReadingOptions, this limit is set by default.

@@ -75,10 +75,11 @@ class ProducerOptions:
         (timedelta(milliseconds=latency), timedelta(milliseconds=pause))
         for latency, pause in NOT_AVAILABLE_MS
     )
-    # Whether to probe unreachable brokers every detect_interval. A broker that answers within
-    # detect_timeout is used again at once.
+    # Whether to probe unreachable brokers. A broker that answers is used again at once.
     latency_detector: bool = False
+    # With latency_detector: the time between two probes of a broker.
     detect_interval: timedelta = timedelta(seconds=2)
+    # With latency_detector: how long a probe waits for the answer.
     detect_timeout: timedelta = timedelta(milliseconds=200)
     # Whether single sends that arrive while a request is in flight leave together in the next one.
     accumulate: bool = True
@@ -91,10 +92,10 @@ class ProducerOptions:
     compress_over: int = 4_096
     # 1 (fast) to 9 (small), with zstd to 22. lz4 ignores it.
     compression_level: int = 5
-    # Limits for messages without an answer yet, for all kinds of sends: their number, and the bytes
-    # of their bodies and properties. Only the requests in flight of a batch count. At a limit,
-    # sends wait.
+    # The maximum number of messages without an answer yet, for all kinds of sends. Of a batch, only
+    # the requests in flight count. At the limit, sends wait.
     max_pending_messages: int = 65_536
+    # The same limit in bytes, of their bodies and properties.
     max_pending_bytes: int = 32 * MIB
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ class ConsumeFromWhere(Enum):
     # Behind the newest message. As in RocketMQ, at the first message if retention has not deleted
     # any, so that a group misses no message of a topic as new as itself.
     LAST_OFFSET = client_pb2.CONSUME_FROM_LAST_OFFSET
+    # At the oldest message of the queue.
     FIRST_OFFSET = client_pb2.CONSUME_FROM_FIRST_OFFSET
     # At the first message stored at or after consume_timestamp_ms.
     TIMESTAMP = client_pb2.CONSUME_FROM_TIMESTAMP
@@ -75,8 +76,9 @@ class ReadingOptions:
 
     # The maximum number of messages of one pull. A pull costs the same for 32 as for 128.
     pull_batch_size: int = 128
+    # Where the group starts in a queue in which it has no offset.
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    # Milliseconds since the epoch. None: half an hour before the start.
+    # With TIMESTAMP: milliseconds since the epoch. None: half an hour before the start.
     consume_timestamp_ms: int | None = None
     # A function of `rebalance`, the RocketMQ name of one, or a function with the same signature.
     # All members of a group must use the same strategy.
@@ -84,14 +86,17 @@ class ReadingOptions:
     # The location of this member, for strategies that divide by rooms; brokers are named
     # "room@name". It becomes part of the client id.
     machine_room: str = ""
-    # Pulling a message queue pauses while more messages or bytes than this wait to be consumed.
+    # Pulling a message queue pauses while more of its messages than this wait to be consumed.
     pull_threshold_for_queue: int = 1_000
+    # The same limit in bytes.
     pull_threshold_size_for_queue: int = 100 * MIB
-    # The same limits for all queues of a topic together, and for all queues together. None: no
-    # limit.
+    # The maximum number of messages for all queues of a topic together. None: no limit.
     pull_threshold_for_topic: int | None = None
+    # The same limit in bytes.
     pull_threshold_size_for_topic: int | None = None
+    # The maximum number of messages for all queues together. None: no limit.
     pull_threshold_for_all: int | None = None
+    # The same limit in bytes.
     pull_threshold_size_for_all: int | None = None
     # Pulling a message queue also pauses while its largest pulled queue offset minus the smallest
     # exceeds this. The committed offset cannot pass one slow message, and messages consumed above

@@ -17,7 +17,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.pulled_queues import statistics_of
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.observing.hooks import tell
+from aerobee_client.observing.hooks import notify
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
@@ -43,7 +43,7 @@ class Reader:
         self.unread = UnreadMessages(
             self.offsets,
             instance.clock,
-            partial(tell, options.interceptors, "after_receive", consumer_group)
+            partial(notify, options.interceptors, "after_receive", consumer_group)
             if options.interceptors
             else None,
         )

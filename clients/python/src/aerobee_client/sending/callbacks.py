@@ -73,11 +73,11 @@ class ThreadFuture(Future[SendResult]):
     def set_result(self, result: SendResult) -> None:
         with self._lock:
             # without a condition, no thread waits
-            told = self._made is None and self._state in _OPEN
-            if told:
+            is_direct = self._made is None and self._state in _OPEN
+            if is_direct:
                 self._result = result
                 self._state = states.FINISHED
-        if not told:
+        if not is_direct:
             super().set_result(result)
             return
         for callback in self._done_callbacks:

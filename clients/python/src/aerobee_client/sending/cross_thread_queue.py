@@ -35,7 +35,7 @@ class QueuedSend(NamedTuple):
 
 
 # Makes a QueuedSend from an iterable of its fields, without running Python code.
-queued_send = partial(tuple.__new__, QueuedSend)
+make_queued_send = partial(tuple.__new__, QueuedSend)
 # Schedules a function on the event loop. Raises if there is no loop.
 Wake = Callable[[Callable[[], None]], None]
 

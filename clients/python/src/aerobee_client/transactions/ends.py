@@ -164,7 +164,7 @@ class TransactionEnds:
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if self._on_end is not None:
-            future.add_done_callback(partial(self._tell, half, resolution))
+            future.add_done_callback(partial(self._notify, half, resolution))
         if self._closed:
             future.set_exception(ClientClosed("producer"))
             return future
@@ -181,7 +181,7 @@ class TransactionEnds:
         if self._on_end is not None:
             self._on_end(half.transaction_id, TransactionResolution.UNKNOWN.name, None)
 
-    def _tell(
+    def _notify(
         self, half: HalfMessage, resolution: TransactionResolution, done: asyncio.Future[None]
     ) -> None:
         assert self._on_end is not None

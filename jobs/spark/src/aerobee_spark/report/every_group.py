@@ -48,9 +48,9 @@ def run(request: ReportRequest, on_step: job.ProgressSink) -> GroupsSummary:
     """
     publishing.check_groups_target(request.out)
     with_topics, without = _groups(request)
-    lines = [_report(request, group, on_step) for group in with_topics]
+    groups = [_report(request, group, on_step) for group in with_topics]
     now_ms = round(time.time() * 1000)
-    summary = summarize(request, lines, without, now_ms=now_ms)
+    summary = summarize(request, groups, without, now_ms=now_ms)
     on_step("writing the overview page")
     _write(request.out, summary)
     return summary
@@ -77,8 +77,8 @@ def _report(request: ReportRequest, group: str, on_step: job.ProgressSink) -> di
         made = job.run(replace(request, consumer_group=group, out=folder), on_step)
     except MqError as error:
         on_step(f"{group}: {error.message}")
-        return failed_line(group, error.message)
-    return line(made, f"{publishing.GROUPS}/{group}/{publishing.PAGE}")
+        return failed_group(group, error.message)
+    return group_summary(made, f"{publishing.GROUPS}/{group}/{publishing.PAGE}")
 
 
 def _write(out: Path, summary: GroupsSummary) -> None:
@@ -97,7 +97,7 @@ def _write(out: Path, summary: GroupsSummary) -> None:
 # ---- summary.json: docs/spark.md describes the keys ----
 
 
-def line(summary: Summary, page: str) -> dict[str, Any]:
+def group_summary(summary: Summary, page: str) -> dict[str, Any]:
     """Summarize one group. `page` is the path of its report, relative to the overview."""
     expires = summary["expires"] or {}
     return {
@@ -112,7 +112,7 @@ def line(summary: Summary, page: str) -> dict[str, Any]:
     }
 
 
-def failed_line(group: str, problem: str) -> dict[str, Any]:
+def failed_group(group: str, problem: str) -> dict[str, Any]:
     """Return the entry of a group whose report failed."""
     nothing = dict.fromkeys(FIGURES) | dict.fromkeys(
         ("expire_within_24h", "oldest_goes_at", "retries", "page")
@@ -122,7 +122,7 @@ def failed_line(group: str, problem: str) -> dict[str, Any]:
 
 def summarize(
     request: ReportRequest,
-    lines: Sequence[Mapping[str, Any]],
+    groups: Sequence[Mapping[str, Any]],
     without: Sequence[str],
     *,
     now_ms: int,
@@ -133,11 +133,11 @@ def summarize(
         "kinds": list(request.kinds),
         "generated_at": iso(now_ms),
         "generated_timestamp_ms": now_ms,
-        "complete": all(each["complete"] for each in lines),
+        "complete": all(each["complete"] for each in groups),
         "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
-        "dead_letters": _sum(each["dead_letters"] for each in lines),
-        "new_dead_letters": _sum(each["new_dead_letters"] for each in lines),
-        "groups": sorted(lines, key=lambda each: -(each["dead_letters"] or 0)),
+        "dead_letters": _sum(each["dead_letters"] for each in groups),
+        "new_dead_letters": _sum(each["new_dead_letters"] for each in groups),
+        "groups": sorted(groups, key=lambda each: -(each["dead_letters"] or 0)),
         "groups_without_topics": list(without),
     }
 

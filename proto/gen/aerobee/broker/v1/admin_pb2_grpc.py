@@ -196,7 +196,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetDraining(self, request, context):
-        """Begins or ends draining: a broker that drains takes no messages of producers, and its topics are
+        """Begins or ends draining: a broker that drains does not accept messages of producers, and its topics are
         registered without write permission; consumers, retries, delayed messages and transactions that
         have begun go on. Durable, also through restarts, when it is answered.
         """

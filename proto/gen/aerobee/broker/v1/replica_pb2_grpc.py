@@ -92,7 +92,7 @@ class ReplicaServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def HandOver(self, request, context):
-        """Between replicas. A master takes no more messages, until another replica is master or for a few seconds, and
+        """Between replicas. A master does not accept messages until another replica is master or for a few seconds, and
         answers once its whole in-sync set has everything.
         ILLEGAL_OPERATION (604): the successor is not in the in-sync set.
         SERVICE_NOT_AVAILABLE (14): this is not the master of that epoch.

@@ -45,11 +45,11 @@ class BrokerRpcs:
             return pb.RegisterBrokerResponse(rejected=True, in_use=in_use)
         if registered.rejected:
             return pb.RegisterBrokerResponse(rejected=True)
-        tell_order = self.options.now.return_order_topic_config_to_broker
+        with_order = self.options.now.return_order_topic_config_to_broker
         return pb.RegisterBrokerResponse(
             master_address=registered.master_address,
             ha_server_address=registered.ha_server_address,
-            order_topic_config=self.kv_config.order_topic_config() if tell_order else {},
+            order_topic_config=self.kv_config.order_topic_config() if with_order else {},
         )
 
     async def unregister_broker(

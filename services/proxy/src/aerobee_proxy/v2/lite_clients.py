@@ -57,7 +57,7 @@ def check_binding(settings: Settings, policy: GroupPolicy) -> None:
             )
 
 
-def tell_lost(session: Session, names: Sequence[str]) -> None:
+def notify_lost(session: Session, names: Sequence[str]) -> None:
     """Notify a client, on each of its streams, that another client took over lite topics."""
     session.lite_topics.lost(names)
     for name in names:
@@ -78,7 +78,7 @@ async def repeat_lite_topics(
     """
 
     async def repeat(session: Session) -> None:
-        tell_lost(session, await subscriptions.repeat(broker_name, session.lite_topics))
+        notify_lost(session, await subscriptions.repeat(broker_name, session.lite_topics))
 
     for first in range(0, len(sessions), _REPEATED_AT_ONCE):
         await asyncio.gather(*map(repeat, sessions[first : first + _REPEATED_AT_ONCE]))

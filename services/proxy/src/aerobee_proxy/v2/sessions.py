@@ -68,7 +68,7 @@ class Session:
     user: str = ""  # the user that signs its calls; empty without authentication
     heartbeat: HeartbeatRequest | None = None  # the last one sent to brokers
     lite_topics: HeldLiteTopics = field(default_factory=HeldLiteTopics)
-    _told_fifo: bool | None = None
+    _answered_fifo: bool | None = None
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
     _published_of: Settings | None = None  # the settings that `_published` was computed from
     _published: dict[str, Resource] = field(default_factory=dict)
@@ -84,15 +84,15 @@ class Session:
         It does if the proxy has answered that its subscription is FIFO. None before its settings
         arrived.
         """
-        return self._told_fifo
+        return self._answered_fifo
 
-    def tell_fifo(self, fifo: bool, *, first_counts: bool) -> None:
+    def answer_fifo(self, fifo: bool, *, first_counts: bool) -> None:
         """Register that settings with this `fifo` are sent to the client.
 
         `first_counts`: the client uses only the first answer to its settings, as push consumers do.
         """
-        if self._told_fifo is None or not first_counts:
-            self._told_fifo = fifo
+        if self._answered_fifo is None or not first_counts:
+            self._answered_fifo = fifo
 
     @property
     def consumer_group(self) -> str:

@@ -159,7 +159,7 @@ async def master(path: Path) -> AsyncIterator[Master]:
 async def following(slave: Parts, address: str) -> AsyncIterator[asyncio.Task[None]]:
     """The task fails with what ends the stream."""
     caller = Caller(unreachable(Code.BROKER_UNREACHABLE, "master"))
-    follower = ReplicationReceiver(
+    receiver = ReplicationReceiver(
         slave.store,
         lambda: Hello(slave.describe()),
         slave.epochs,
@@ -173,9 +173,9 @@ async def following(slave: Parts, address: str) -> AsyncIterator[asyncio.Task[No
     async def follow() -> None:
         async with caller.exchange(address, FOLLOW) as conversation:
             link = MasterCall(conversation)
-            hello = await follower.hello()
+            hello = await receiver.hello()
             await link.open(hello)
-            await follower.follow(link, hello)
+            await receiver.follow(link, hello)
 
     task = asyncio.create_task(follow())
     try:

@@ -157,7 +157,9 @@ async def test_the_newest_client_of_an_exclusive_group_takes_over(begin: Begin) 
     assert await newest.sync(ADD, "a") == []
 
 
-async def test_who_was_evicted_before_it_received_is_told_at_once(begin: Begin) -> None:
+async def test_a_client_that_was_evicted_before_it_received_is_notified_at_once(
+    begin: Begin,
+) -> None:
     harness = await ready_broker(begin, model="Exclusive")
     former, newest = LiteConsumer(harness, "c1"), LiteConsumer(harness, "c2")
     await former.sync(ADD, "a", "b")

@@ -29,7 +29,7 @@ def holders(subscriptions: Subscriptions, name: str, group: str = "g") -> list[s
     return list(subscriptions.holders(group, code(name)))
 
 
-def told(change: Change) -> list[tuple[str, str]]:
+def reported(change: Change) -> list[tuple[str, str]]:
     return [(eviction.client.client_id, eviction.name) for eviction in change.evicted]
 
 
@@ -43,7 +43,7 @@ def test_a_lite_topic_may_have_several_holders_in_a_shared_group() -> None:
     first = subscriptions.add("g", "c1", SHARED, ["a", "b"], 0)
     assert first.added == [code("a"), code("b")]
     assert subscriptions.add("g", "c1", SHARED, ["b", "c"], 1).added == [code("c")]
-    assert told(subscriptions.add("g", "c2", SHARED, ["b"], 2)) == []
+    assert reported(subscriptions.add("g", "c2", SHARED, ["b"], 2)) == []
     assert subscriptions.add("h", "c3", SHARED, ["b"], 2).added == [code("b")]
     assert holders(subscriptions, "b") == ["c1", "c2"]
     assert holders(subscriptions, "b", "h") == ["c3"]
@@ -56,7 +56,7 @@ def test_a_lite_topic_may_have_several_holders_in_a_shared_group() -> None:
 def test_the_newest_holds_a_lite_topic_of_an_exclusive_group() -> None:
     subscriptions = Subscriptions()
     subscriptions.add("g", "c1", EXCLUSIVE, ["a", "b"], 0)
-    assert told(subscriptions.add("g", "c2", EXCLUSIVE, ["a"], 1)) == [("c1", "a")]
+    assert reported(subscriptions.add("g", "c2", EXCLUSIVE, ["a"], 1)) == [("c1", "a")]
     assert holders(subscriptions, "a") == ["c2"]
     assert names(subscriptions, "c1") == {"b"}
 
@@ -65,17 +65,17 @@ def test_nobody_evicts_itself() -> None:
     subscriptions = Subscriptions()
     subscriptions.add("g", "c1", EXCLUSIVE, ["a"], 0)
     change = subscriptions.add("g", "c1", EXCLUSIVE, ["a"], 1)
-    assert (told(change), change.added) == ([], [])
+    assert (reported(change), change.added) == ([], [])
     assert holders(subscriptions, "a") == ["c1"]
 
 
-def test_who_missed_the_notice_is_told_again_and_does_not_take_it_back() -> None:
+def test_a_client_that_missed_the_notice_is_notified_again_and_does_not_take_it_back() -> None:
     subscriptions = Subscriptions()
     subscriptions.add("g", "c1", EXCLUSIVE, ["a", "b"], 0)
     subscriptions.add("g", "c2", EXCLUSIVE, ["a"], 1)
     for _ in range(2):
         change = subscriptions.replace("g", "c1", EXCLUSIVE, ["a", "b"], 2)
-        assert told(change) == [("c1", "a")]
+        assert reported(change) == [("c1", "a")]
         assert holders(subscriptions, "a") == ["c2"]
         assert names(subscriptions, "c1") == {"b"}
     subscriptions.leave("g", "c2")
@@ -152,7 +152,7 @@ def test_what_a_client_held_elsewhere_comes_to_it_unless_another_has_taken_it_ov
     subscriptions.add("g", "c2", EXCLUSIVE, ["a"], 0)
     subscriptions.add("g", "c1", EXCLUSIVE, ["b"], 0)
     change = subscriptions.keep("g", "c1", EXCLUSIVE, ["a", "b", "c"], 1)
-    assert (change.added, told(change)) == ([code("c")], [("c1", "a")])
+    assert (change.added, reported(change)) == ([code("c")], [("c1", "a")])
     assert names(subscriptions, "c1") == {"b", "c"}
     assert holders(subscriptions, "a") == ["c2"]
     assert subscriptions.keep("g", "c3", SHARED, ["a"], 1).added == [code("a")]

@@ -203,7 +203,7 @@ async def parked(harness: BrokerHarness, **fields: Any) -> asyncio.Task[bool]:
 
 @pytest.mark.parametrize("order", [ConsumeOrder.OFF, ConsumeOrder.ON])
 @pytest.mark.parametrize("fields", [{}, {"tags": "a"}])
-async def test_tells_of_a_message_and_leases_nothing(
+async def test_peek_finds_a_message_and_leases_nothing(
     harness: BrokerHarness, consumer: PopConsumer, order: ConsumeOrder, fields: dict[str, Any]
 ) -> None:
     await harness.group(GROUP, consume_order=order)

@@ -1,4 +1,4 @@
-"""Whole brokers of a group, in a virtual loop: one was cut off, has failed, or is empty."""
+"""Whole brokers of a group, in a virtual loop: one was isolated, has failed, or is empty."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
 ALONE_TOO = {**STRICT, "enableAutoInSyncReplicas": True}
 
 
-def cut_off(cluster: SimulatedCluster, number: int) -> None:
+def isolate(cluster: SimulatedCluster, number: int) -> None:
     for other in (NAMESRV, *(node.number for node in cluster.nodes)):
         if other != number:
             cluster.network.cut(number, other)
@@ -33,26 +33,26 @@ def cut_off(cluster: SimulatedCluster, number: int) -> None:
 
 
 async def begun_with_a_tail(cluster: SimulatedCluster) -> SimulatedClient:
-    """Three without etcd: their master is cut off, and has a message that no other has."""
+    """Three without etcd: their master is isolated, and has a message that no other has."""
     await cluster.begin(3, STRICT, elected=False)
     await cluster.settle()
     client = SimulatedClient(cluster)
     await client.put_topic("orders")
     await cluster.settle()
-    cut_off(cluster, cluster.nodes[0].number)
+    isolate(cluster, cluster.nodes[0].number)
     with raises_code(Code.FLUSH_SLAVE_TIMEOUT):
         await client.send("orders", b"on one disk alone")
     return client
 
 
-def test_a_master_that_was_cut_off_during_a_promotion_finds_its_successor() -> None:
+def test_a_master_that_was_isolated_during_a_promotion_finds_its_successor() -> None:
     """Nobody follows it that would tell it, and the name servers have another one."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         await cluster.begin(3, STRICT, elected=False)
         await cluster.settle()
         old, new, _ = cluster.nodes
-        cut_off(cluster, old.number)
+        isolate(cluster, old.number)
         await asyncio.sleep(130)  # its streams end, and the name server has forgotten it
         assert await cluster.promote(new) is None
         assert (old.epoch_as_master, new.epoch_as_master) == (1, PROMOTION_STEP)
@@ -288,7 +288,7 @@ def test_log_files_that_a_slow_slave_lacks_are_kept_until_the_disk_is_about_to_b
         await client.put_topic("orders")
         await cluster.settle()
         master, slave = cluster.nodes
-        cut_off(cluster, slave.number)
+        isolate(cluster, slave.number)
         for _ in range(40):
             await client.send("orders", bytes(8_000))
         await asyncio.sleep(5)

@@ -49,7 +49,7 @@ def part(cluster: SimulatedCluster, one: BrokerNode, other: BrokerNode) -> None:
     cluster.network.cut(other.number, one.number)
 
 
-def is_cut_off(node: BrokerNode) -> bool:
+def is_isolated(node: BrokerNode) -> bool:
     return node.roles is not None and node.roles.is_isolated
 
 
@@ -70,7 +70,7 @@ def test_a_master_on_the_wrong_side_of_a_partition_sends_its_clients_away() -> N
         assert old.roles is not None and not old.roles.serves
         cluster.heal()
         cluster.check_alike(await cluster.settle())
-        assert not old.epoch_as_master and not is_cut_off(old)
+        assert not old.epoch_as_master and not is_isolated(old)
 
     simulate(3, scenario)
 
@@ -144,10 +144,10 @@ def test_a_replica_that_may_not_be_elected_is_found_and_promoted_all_the_same() 
         slave.start()
         await asyncio.sleep(20)
         request = namesrv_pb2.GetClusterInfoRequest()
-        told = await cluster.client.spawn(
+        reported = await cluster.client.spawn(
             cluster.caller.call(NAMESRV_ADDRESS, rpcs.GET_CLUSTER_INFO, request, timeout_s=3)
         )
-        (broker,) = told.brokers
+        (broker,) = reported.brokers
         assert list(broker.addresses.values()) == [slave.address] and 0 not in broker.addresses
         assert await cluster.promote(slave, unclean=True) is None
         assert slave.epoch_as_master
@@ -170,7 +170,7 @@ def test_a_master_that_cannot_have_been_replaced_goes_on(what: str) -> None:
             cluster.etcd.go_away()
         for _ in range(60):
             await asyncio.sleep(0.5)
-            assert not is_cut_off(master)
+            assert not is_isolated(master)
         client.address = master.address
         assert await client.topics() == {TOPIC}
         cluster.heal()
@@ -185,12 +185,12 @@ def test_a_master_that_is_heard_again_serves_again_in_its_epoch() -> None:
         cluster.etcd.go_away()
         part(cluster, master, slaves[0])
         await asyncio.sleep(20)
-        assert is_cut_off(master)
+        assert is_isolated(master)
         with raises_code(Code.SERVICE_NOT_AVAILABLE):
             await client.topics()
         cluster.network.heal()
         await asyncio.sleep(15)
-        assert not is_cut_off(master), "its slave follows it, and etcd is away"
+        assert not is_isolated(master), "its slave follows it, and etcd is away"
         client.address = master.address
         assert await client.topics() == {TOPIC}
         cluster.heal()

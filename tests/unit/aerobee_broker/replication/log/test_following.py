@@ -158,7 +158,7 @@ async def test_a_synchronous_send_waits_for_a_slave_whose_disk_is_slow() -> None
     assert group.acknowledged
 
 
-async def test_a_master_tells_how_long_it_waits_for_slaves_and_how_their_clocks_go() -> None:
+async def test_a_master_reports_how_long_it_waits_for_slaves_and_how_their_clocks_go() -> None:
     group = await begun(SYNC_2)
     master, slave = group.replicas
     leader = master.leader
@@ -189,7 +189,7 @@ async def test_an_asynchronous_send_is_acknowledged_alone_and_shown_with_the_sla
     assert len(group.shown) == 3
 
 
-async def test_an_asynchronous_master_that_is_cut_off_soon_acknowledges_nothing() -> None:
+async def test_an_isolated_asynchronous_master_soon_acknowledges_nothing() -> None:
     group = await begun(ASYNC)
     group.coordinator.away = True
     group.network.cut(0, 1)

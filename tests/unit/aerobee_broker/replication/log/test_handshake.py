@@ -44,12 +44,12 @@ def test_random_histories_of_five_replicas_with_retention(data: st.DataObject) -
             if data.draw(st.booleans(), label="follows"):
                 assert_agreed(log, master)
                 try:
-                    _, follower = log.follow(master)
+                    _, prepared = log.follow(master)
                 except ReplicaRefused:
                     continue
-                missing = master.end - follower.end
+                missing = master.end - prepared.end
                 copied = data.draw(st.integers(0, max(0, missing)), label="copied")
-                group[log.number] = follower.copy(master, copied)
+                group[log.number] = prepared.copy(master, copied)
 
 
 def test_no_clean_election_takes_back_what_was_confirmed() -> None:
@@ -73,7 +73,7 @@ def test_a_log_from_before_replication_is_copied_and_not_cut() -> None:
         agree(other.describe(), master.describe())
 
 
-def test_a_master_of_an_older_epoch_than_the_slave_knows_is_told() -> None:
+def test_a_master_of_an_older_epoch_than_the_slave_knows_is_reported() -> None:
     master = LetterLog(0).lead(3, 1)
     slave = LetterLog(1).describe(epoch=4, history=EpochHistory((), 4))
     with pytest.raises(MasterOutdated) as raised:

@@ -101,12 +101,12 @@ async def chunks_of(
     await group.settle()
     sent, send = [], End.send
 
-    async def told(end: End, message: object) -> None:
+    async def reported(end: End, message: object) -> None:
         if isinstance(message, LogChunk) and message.data:
             sent.append(message)
         await send(end, message)
 
-    monkeypatch.setattr(End, "send", told)
+    monkeypatch.setattr(End, "send", reported)
     for _ in range(20):
         group.send(1)
         await asyncio.sleep(0.01)

@@ -76,7 +76,7 @@ async def test_a_file_that_no_snapshot_has_is_refused(pieces: Pieces) -> None:
         (snapshot.DELETED_TOPICS, {"t": "x"}),
     ],
 )
-def test_what_is_no_table_is_told(name: str, content: dict[str, Any]) -> None:
+def test_what_is_no_table_is_reported(name: str, content: dict[str, Any]) -> None:
     found = Snapshot(0, {**taken().files, name: encode(content)})
     with pytest.raises(StreamBroken):
         assert found.fronts and found.deleted_topics

@@ -31,13 +31,13 @@ def in_sync_set() -> InSyncSet:
     return found
 
 
-def test_a_master_tells_what_each_replica_lacks() -> None:
-    told = master_status(in_sync_set(), 100, 3_000, {replica_of(1): -7})
-    assert (told.synchronous, told.required) == (True, 2)
-    assert told.in_sync == {replica_of(0), replica_of(1)}
-    one, *others = told.followers
+def test_a_master_reports_what_each_replica_lacks() -> None:
+    reported = master_status(in_sync_set(), 100, 3_000, {replica_of(1): -7})
+    assert (reported.synchronous, reported.required) == (True, 2)
+    assert reported.in_sync == {replica_of(0), replica_of(1)}
+    one, *others = reported.followers
     assert (one.replica, one.in_sync, one.lag_bytes, one.behind_ms) == (replica_of(1), True, 0, 0)
-    assert [each.clock_offset_ms for each in told.followers] == [-7, None]
+    assert [each.clock_offset_ms for each in reported.followers] == [-7, None]
     never = next(each for each in others if each.replica == replica_of(3))
     assert (never.learner, never.lag_bytes, never.behind_ms) == (True, 100, -1)
 
@@ -82,7 +82,7 @@ def test_a_status_travels_as_it_is() -> None:
         assert status_of(status_message(status)) == status
 
 
-def test_metrics_tell_a_role_and_what_slaves_lack_until_there_is_another() -> None:
+def test_metrics_show_a_role_and_what_slaves_lack_until_there_is_another() -> None:
     registry = CollectorRegistry()
     metrics = ReplicaMetrics(registry, "c", "b", 0)
     node = {"cluster": "c", "node_type": "broker", "node_id": "b", "replica_id": "0"}

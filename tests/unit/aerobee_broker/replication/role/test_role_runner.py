@@ -61,7 +61,7 @@ class FakeSwitch:
         self.serve(but)
 
 
-async def test_a_master_that_is_cut_off_serves_its_slaves_alone_until_it_is_heard_again() -> None:
+async def test_an_isolated_master_serves_its_slaves_alone_until_it_is_heard_again() -> None:
     switch: Any = FakeSwitch()
     roles = roles_over(switch=switch)
     master: Any = SimpleNamespace(for_slaves=["follow"])

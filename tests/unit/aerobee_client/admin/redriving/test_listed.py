@@ -86,7 +86,7 @@ async def test_what_is_not_at_its_place_is_missing(
     assert ids(each for each in found if not isinstance(each, Missing)) == ["A", "C"]
 
 
-async def test_two_brokers_with_the_same_queue_ids_are_told_apart(
+async def test_two_brokers_with_the_same_queue_ids_are_distinguished(
     brokers: list[MemoryBroker], admin: AsyncAdminClient, tmp_path: Path
 ) -> None:
     for broker in brokers:

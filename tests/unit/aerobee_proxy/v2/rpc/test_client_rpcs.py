@@ -100,7 +100,7 @@ async def test_heartbeat_before_settings(cluster: Cluster, kind: d.ClientType, c
     assert answer.status.code == code
 
 
-async def test_heartbeats_tell_brokers_who_calls_from_where(cluster: Cluster) -> None:
+async def test_heartbeats_report_to_brokers_who_calls_from_where(cluster: Cluster) -> None:
     cluster.transport.answers["Heartbeat"] = HeartbeatResponse()
     proxy = cluster.proxy()
     call = FakeCall(
@@ -113,7 +113,7 @@ async def test_heartbeats_tell_brokers_who_calls_from_where(cluster: Cluster) ->
     assert [consumer.consumer_group for consumer in asked.consumers] == ["g"]
 
 
-async def test_a_producer_s_heartbeat_tells_brokers_its_topics(cluster: Cluster) -> None:
+async def test_a_producer_s_heartbeat_reports_its_topics_to_brokers(cluster: Cluster) -> None:
     cluster.transport.answers["Heartbeat"] = HeartbeatResponse()
     cluster.transport.answers["UnregisterClient"] = UnregisterClientResponse()
     proxy = cluster.proxy()

@@ -78,17 +78,17 @@ async def test_attempt_id_counts_for_fifo_groups_only(broker: LeasingBroker, pro
     assert (fifo.fifo, fifo.attempt_id) == (True, "x")
 
 
-@pytest.mark.parametrize("told", [None, False, True])
-async def test_only_who_was_told_to_keep_order_gets_several_messages_of_a_message_group(
-    broker: LeasingBroker, proxy: Proxy, told: bool | None
+@pytest.mark.parametrize("reported", [None, False, True])
+async def test_only_a_client_with_fifo_settings_gets_several_messages_of_a_message_group(
+    broker: LeasingBroker, proxy: Proxy, reported: bool | None
 ) -> None:
     broker.routes["orders"] = route(message_type="FIFO")
-    if told is not None:
-        proxy.sessions.touch(CLIENT_ID, 0).tell_fifo(told, first_counts=True)
-        proxy.sessions.touch(CLIENT_ID, 0).tell_fifo(not told, first_counts=True)
+    if reported is not None:
+        proxy.sessions.touch(CLIENT_ID, 0).answer_fifo(reported, first_counts=True)
+        proxy.sessions.touch(CLIENT_ID, 0).answer_fifo(not reported, first_counts=True)
     await receive(proxy, attempt_id="x")
     (asked,) = broker.transport.requests(POP)
-    assert asked.fifo is bool(told), "the first answer counts"
+    assert asked.fifo is bool(reported), "the first answer counts"
     assert (asked.attempt_id, asked.client_id) == ("x", CLIENT_ID)
 
 

@@ -155,7 +155,7 @@ async def test_push_consumer_is_answered_once_the_group_policy_is_known() -> Non
     ("types", "fifo"),
     [(["FIFO"], True), (["FIFO", "FIFO"], True), (["FIFO", "NORMAL"], False), ([], False)],
 )
-async def test_consumer_is_told_fifo_when_all_its_topics_are(types: list[str], fifo: bool) -> None:
+async def test_consumer_gets_fifo_when_all_its_topics_are(types: list[str], fifo: bool) -> None:
     cluster = Cluster()
     command = consumer()
     del command.settings.subscription.subscriptions[:]

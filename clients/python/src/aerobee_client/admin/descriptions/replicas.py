@@ -224,5 +224,6 @@ def _seen_by(
 
 
 def _clock_offset(seen: replica_pb2.FollowerStatus | None) -> int | None:
-    told = seen is not None and seen.HasField("clock_offset_ms")
-    return seen.clock_offset_ms if seen is not None and told else None
+    if seen is None or not seen.HasField("clock_offset_ms"):
+        return None
+    return seen.clock_offset_ms

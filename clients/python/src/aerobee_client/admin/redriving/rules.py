@@ -153,8 +153,8 @@ def message_id_of(properties: Mapping[str, str], offset_message_id: str) -> str:
 
 def redrive_times(properties: Mapping[str, str]) -> int:
     """Return the number of redrives of a message. An invalid number counts as 0."""
-    told = properties.get(names.REDRIVE_TIMES)  # nearly always absent
-    return max(0, names.whole_number(told) or 0) if told else 0
+    times = properties.get(names.REDRIVE_TIMES)  # nearly always absent
+    return max(0, names.whole_number(times) or 0) if times else 0
 
 
 def properties_for(

@@ -373,9 +373,9 @@ class Redrive:
                 run.result()  # raises what is not an MqError
         outcomes = flight.window.outcomes()
         not_sent = () if self._settings.dry_run else flight.sends[len(flight.futures) :]
-        told = [send.result for send in flight.window.sends if send.result is not None]
-        told += [send.outcome(Status.FAILED) for send in not_sent]
-        interruption = self._finish(told) or interruption
+        results = [send.result for send in flight.window.sends if send.result is not None]
+        results += [send.outcome(Status.FAILED) for send in not_sent]
+        interruption = self._finish(results) or interruption
         self.tally.add(outcomes)
         if len(outcomes) == len(flight.window.entries):
             self.last = flight.window.last or self.last

@@ -15,7 +15,7 @@ from aerobee_client.leasing.lite_subscription import LiteSubscription
 from aerobee_client.leasing.receiving.answers import Answer, Batch, Source
 from aerobee_client.leasing.receiving.receive_waiters import RETRY_S
 from aerobee_wire import rpcs
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 
@@ -222,7 +222,7 @@ class LitePops:
         self, source: Source, asked: Receive, *, hold_s: float, answer_s: float
     ) -> bool:
         """Check whether a source that failed accepts the client's subscriptions."""
-        await self._subscription.tell(source.broker_name)
+        await self._subscription.report(source.broker_name)
         return True
 
     async def is_repeated(self, source: Source, attempt_id: str) -> bool:
@@ -232,7 +232,7 @@ class LitePops:
     def _batch(self, source: Source, batch: lite_pb2.LiteMessages) -> Batch:
         asked = pop_pb2.PopRequest(
             consumer_group=self._consumer_group,
-            topic=line_of(source.topic, batch.lite_topic),
+            topic=lease_topic_of(source.topic, batch.lite_topic),
             fifo=True,
         )
         return Batch(asked, batch.messages)

@@ -348,7 +348,7 @@ class OrderedSends:
             if topic not in self._moves:
                 return info
 
-    # ---- queues that take no more messages ----
+    # ---- queues that no longer accept messages ----
 
     async def move(self, batch: Batch, refusal: MqError) -> None:
         """Move sends of message groups to other queues after their queue refused them.

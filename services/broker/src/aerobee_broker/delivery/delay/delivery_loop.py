@@ -28,6 +28,11 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
+BATCH_MESSAGES = 256
+BATCH_BYTES = 4 * 1024 * 1024
+RETRY_AFTER_FAILURE_S = 10.0  # frequent retries do not help a full or broken disk
+STOP_S = 5.0  # the time limit of a flush; a replica that is down may never confirm
+
 
 class DueCopies:
     """The messages that replace waiting messages in their topics when they are due."""
@@ -80,12 +85,6 @@ def full_copy(record: Record, topic: str, queue_id: int, properties: dict[str, s
     message = NewMessage.copy_of(record, topic, queue_id, properties)
     message.prepared_transaction_offset = record.prepared_transaction_offset
     return message
-
-
-BATCH_MESSAGES = 256
-BATCH_BYTES = 4 * 1024 * 1024
-RETRY_AFTER_FAILURE_S = 10.0  # frequent retries do not help a full or broken disk
-STOP_S = 5.0  # the time limit of a flush; a replica that is down may never confirm
 
 
 class Batch(NamedTuple):

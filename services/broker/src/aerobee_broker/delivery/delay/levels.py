@@ -1,4 +1,8 @@
-"""The queues of SCHEDULE_TOPIC_XXXX, in which messages wait for a delay. No clock, no loop.
+"""Messages that wait in a system topic, and the queues of SCHEDULE_TOPIC_XXXX. No clock, no loop.
+
+`redirected` gives a message the system topic and keeps its destination in two properties;
+`destination_in` reads it. Timers and half messages use both too (`timer_format.py`,
+`transaction/half_messages.py`). The rest is about the messages that wait for a delay.
 
 Each queue has one delay, so its messages are in the order of their deliver times. Queue n is delay
 level n + 1. The queues from 18 on have the groups' own retry delays. Each message contains such a
@@ -14,6 +18,16 @@ from aerobee_broker.config import MAX_DELAY_LEVELS
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
+
+RETRY_DELAY_MS = "RETRY_DELAY_MS"
+_RETRY_DELAY_NAME = b"RETRY_DELAY_MS\x01"
+_DELAY_NAME = b"DELAY\x01"
+
+FIRST_OWN_QUEUE = MAX_DELAY_LEVELS
+MAX_OWN_QUEUES = 64
+UNKNOWN_LEVEL_DELAY_MS = 1_000  # RocketMQ's delay for a level that the table no longer has
+# Properties of waiting messages only; the delivered copy does not have them.
+_WAITING = (props.REAL_TOPIC, props.REAL_QUEUE_ID, RETRY_DELAY_MS)
 
 
 def redirected(
@@ -33,17 +47,6 @@ def destination_in(properties: Mapping[str, str]) -> tuple[str, int] | None:
     topic = properties.get(props.REAL_TOPIC, "")
     queue_id = props.whole_number(properties.get(props.REAL_QUEUE_ID, ""))
     return (topic, queue_id) if topic and queue_id is not None and queue_id >= 0 else None
-
-
-RETRY_DELAY_MS = "RETRY_DELAY_MS"
-_RETRY_DELAY_NAME = b"RETRY_DELAY_MS\x01"
-_DELAY_NAME = b"DELAY\x01"
-
-FIRST_OWN_QUEUE = MAX_DELAY_LEVELS
-MAX_OWN_QUEUES = 64
-UNKNOWN_LEVEL_DELAY_MS = 1_000  # RocketMQ's delay for a level that the table no longer has
-# Properties of waiting messages only; the delivered copy does not have them.
-_WAITING = (props.REAL_TOPIC, props.REAL_QUEUE_ID, RETRY_DELAY_MS)
 
 
 class DelayQueues:

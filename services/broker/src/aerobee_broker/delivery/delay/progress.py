@@ -22,6 +22,7 @@ from aerobee_wire.status import MqError
 
 PROGRESS_QUEUE = 0
 READ_BACK_RECORDS = 16  # number of records to try if the newest ones are damaged
+_UPDATES_PER_VERSION = 200
 
 
 def progress_record(topic: str, progress: Mapping[Any, Any], now_ms: int) -> NewMessage:
@@ -52,9 +53,6 @@ def newest_record(store: MessageStore, topic: str, queue_id: int) -> Record | No
                 reason=error.message,
             )
     return None
-
-
-_UPDATES_PER_VERSION = 200
 
 
 class DelayOffsets(Table):

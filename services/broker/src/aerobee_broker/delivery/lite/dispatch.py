@@ -23,7 +23,7 @@ from aerobee_broker.delivery.pop.lease_journal_format import ResetRecord
 from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.lite.lite_queue import NO_CODE
 from aerobee_broker.store.messages import Arrival
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.status import MqError
 
 _CAUGHT_UP_UNITS = 4_096  # units of a queue whose arrival failed: about 40 ms
@@ -76,7 +76,7 @@ class LiteDispatch:
         client = change.client
         for eviction in change.evicted:
             if eviction.client is not client:
-                lost = line(line_of(client.parent, eviction.name))
+                lost = line(lease_topic_of(client.parent, eviction.name))
                 self._withdraw(eviction.client, lost.code)
         for code in change.removed:
             self._withdraw(client, code)
@@ -132,7 +132,7 @@ class LiteDispatch:
         """
         records = []
         for name, places in offsets.items():
-            topic = line_of(parent, name)
+            topic = lease_topic_of(parent, name)
             records += [
                 ResetRecord(consumer_group, topic, queue_id, offset)
                 for queue_id, offset in places.items()
@@ -177,7 +177,9 @@ class LiteDispatch:
         except StoreReadError:
             self._unread[consumer_group, parent, ready] = None
             return
-        if name is not None and self._has_messages(consumer_group, line_of(parent, name), ready):
+        if name is None:
+            return
+        if self._has_messages(consumer_group, lease_topic_of(parent, name), ready):
             self.ready.offer(consumer_group, ready, holders)
 
     def _has_messages(self, consumer_group: str, topic: str, ready: ReadyLine) -> bool:

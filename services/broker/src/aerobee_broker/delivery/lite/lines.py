@@ -1,7 +1,7 @@
 """Lines: lite topics as pop sees them, each one a queue with an offset for each group.
 
-A line is identified by the topic name of its leases (`aerobee_wire.queues.lite.line_of`) and its
-parent's queue id. Its offsets are a subset of that queue's offsets. `LiteLines` follows the
+A line is identified by the topic name of its leases (`aerobee_wire.queues.lite.lease_topic_of`) and
+its parent's queue id. Its offsets are a subset of that queue's offsets. `LiteLines` follows the
 parents' queues, and reads a line in the way in which `MessageStore` reads a queue.
 """
 

@@ -21,7 +21,7 @@ from aerobee_broker.delivery.pop.selector import PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metrics import BrokerMetrics
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 
 _EVERYTHING = Filter("TAG", "*")
 _MAX_ATTEMPTS = 10_000  # named receives that are remembered
@@ -151,7 +151,7 @@ class LitePop:
     ) -> _Selected:
         pop = PopRequest(
             consumer_group=request.consumer_group,
-            topic=line_of(request.parent, name),
+            topic=lease_topic_of(request.parent, name),
             queue_id=ready.queue_id,
             max_messages=messages,
             max_bytes=max(1, size),
@@ -172,7 +172,7 @@ class LitePop:
             return []
         repeated = []
         for name, ready in known:
-            topic = line_of(request.parent, name)
+            topic = lease_topic_of(request.parent, name)
             group = self.leases.table.group(request.consumer_group, topic)
             attempt = group.attempts.get(request.attempt_id)
             if attempt is not None and group.still_leased(attempt):

@@ -20,7 +20,7 @@ from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.clock import Clock
 from aerobee_wire.queues import lite
-from aerobee_wire.queues.lite import LiteGroup, line_of
+from aerobee_wire.queues.lite import LiteGroup, lease_topic_of
 from aerobee_wire.status import Code, MqError
 
 
@@ -191,7 +191,7 @@ class Syncing:
         A lite topic without messages is omitted: it starts with its first message in any case.
         """
         begin = begin or Begin(Start.FIRST)
-        code = line(line_of(parent, name)).code
+        code = line(lease_topic_of(parent, name)).code
         queue_ids = set(self.dispatch.lines.queue_ids(parent, code))
         return {
             queue_id: self._offset(parent, queue_id, code, begin)

@@ -222,7 +222,8 @@ class SlavePull:
         topic = self.access.topic(request.topic, request.queue_id)
         if request.filter is None and not request.browse:
             raise SubscriptionNotExist(
-                "a slave takes no heartbeats, so it knows no subscriptions: give one with the pull"
+                "a slave does not accept heartbeats, so it knows no subscriptions: give one "
+                "with the pull"
             )
         wanted = request.filter or Filter("TAG", "*")
         self.access.check_filter(wanted)

@@ -20,6 +20,10 @@ DEFAULT_MESSAGES = 32
 DEFAULT_BYTES = 262_144
 MAX_BYTES = 16 * 1024 * 1024
 MAX_SUSPEND_MS = 30_000
+MASTER_ID = 0
+WHEN_SLOW_ID = 1  # for a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
+# Returns the ids of the readable slaves that have the log at a physical offset.
+SlavesAt = Callable[[int], Collection[int]]
 
 
 @dataclass(slots=True)
@@ -96,14 +100,6 @@ def _matching(wanted: Filter, result: ReadResult) -> ReadResult:
         records=b"".join(records),
         message_count=len(records),
     )
-
-
-MASTER_ID = 0
-WHEN_SLOW_ID = 1  # for a reader without a group: RocketMQ's default of whichBrokerWhenConsumeSlowly
-
-
-# Returns the ids of the readable slaves that have the log at a physical offset.
-SlavesAt = Callable[[int], Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class Admission:
         """Raise NoPermission if rejectTransactionMessage is on."""
         if not self._takes_transactions:
             raise NoPermission(
-                "this broker takes no transactional messages (rejectTransactionMessage): send to "
-                "another",
+                "this broker does not accept transactional messages (rejectTransactionMessage): "
+                "send to another",
                 "rejectTransactionMessage",
             )
 

@@ -153,4 +153,4 @@ def _check(batch: SendBatch, max_body_size: int) -> None:
 
 
 def _no_transactions() -> NoPermission:
-    return NoPermission("a batch takes no transactional messages: send them one by one")
+    return NoPermission("a batch does not accept transactional messages: send them one by one")

@@ -71,9 +71,9 @@ def check_enough(found: Sequence[ReplicaStatus], options: BrokerOptions) -> None
     if len(counted) < needed:
         names = ", ".join(sorted(str(each.log.replica.replica_id) for each in counted))
         verb = "answers" if len(counted) == 1 else "answer"
-        told = f" ({names})" if names else ""
+        listed = f" ({names})" if names else ""
         raise NotElectable(
-            f"the master cannot be reached, and {len(counted)} of {total} replicas {verb}{told}; "
+            f"the master cannot be reached, and {len(counted)} of {total} replicas {verb}{listed}; "
             f"{needed} must: a message that was acknowledged with {required} of them may be on "
             f"none of these. Bring others back, {GIVE_UP}"
         )

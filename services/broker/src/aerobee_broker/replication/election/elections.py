@@ -59,7 +59,7 @@ from aerobee_wire.status import Code, MqError
 AGAIN_S = 1.0  # seconds after a role could not be taken
 COORDINATOR_PAUSE_S = 0.2  # seconds after the coordinator did not answer
 CANDIDACY_S = 1.0  # seconds between two announcements of this replica's candidacy
-CONTACT_S = 0.5  # seconds between two checks of whether a master is cut off
+CONTACT_S = 0.5  # seconds between two checks of whether a master is isolated
 ASK_AGAIN_MS = 300  # milliseconds until the other replicas are asked again how far their logs go
 CLAIMS = 5  # attempts of a promotion: the in-sync set may change between a read and a claim
 
@@ -563,7 +563,7 @@ class Elections(Member):
                 await self._resign(coordinator, keeper.mastership)
 
     async def _look_for_contact(self, coordinator: Coordinator, role: MasterRole) -> None:
-        """Cut the master off if its lease has ended and an in-sync replica is silent.
+        """Isolate the master if its lease has ended and an in-sync replica is silent.
 
         Another master may have been elected then.
         """

@@ -178,7 +178,7 @@ class ManualFailover(Member):
     async def _until_known_elsewhere(self, role: MasterRole) -> None:
         """Return when other replicas or name servers know a higher epoch.
 
-        A master that was cut off during a promotion has no slave that would report it.
+        A master that was isolated during a promotion has no slave that would report it.
         """
         while True:
             await asyncio.sleep(self._options.ha_housekeeping_interval / 1000)

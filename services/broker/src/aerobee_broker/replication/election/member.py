@@ -69,15 +69,15 @@ class Member(Component):
 
         Without its store this replica takes no role and does not stand for election.
         """
-        told = ""
+        logged = ""
         while True:
             try:
                 await self._roles.own.reopen()
                 return
             except (MqError, OSError) as error:
-                if str(error) != told:
+                if str(error) != logged:
                     structlog.get_logger().error("store_not_opened", reason=str(error))
-                told = str(error)
+                logged = str(error)
             await asyncio.sleep(REOPEN_S)
 
     async def hand_over(self, epoch: int, successor: Replica) -> int:

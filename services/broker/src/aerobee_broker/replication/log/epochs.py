@@ -1,7 +1,7 @@
 """Keep the epochs of a log: which master wrote which part of it.
 
 A master takes a new epoch at each start: the next number. A promotion by an operator takes the next
-multiple of PROMOTION_STEP, which no master reaches by its own starts. So a master that was cut off
+multiple of PROMOTION_STEP, which no master reaches by its own starts. So a master that was isolated
 meanwhile stays below its successor, however often it starts.
 
 An entry says where its part of the log begins. The part ends where the next entry begins, or with

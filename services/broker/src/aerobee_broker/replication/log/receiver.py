@@ -114,7 +114,7 @@ class ReplicationReceiver:
         self._clock = clock
         self._on_arrivals = on_arrivals
         self._on_current = on_current
-        self._told_confirmed: int | None = None  # as reported by the master of this stream
+        self._reported_confirmed: int | None = None  # by the master of this stream
         self._unwritten = asyncio.Event()  # set when something was appended
         self._written = asyncio.Event()  # set when something was written since the last wait
         self._confirmed = asyncio.Event()  # set when the master has reported a confirm offset
@@ -135,7 +135,7 @@ class ReplicationReceiver:
         Raises ReplicaRefused, MasterOutdated, StreamBroken, OSError, and what the store and the
         link raise.
         """
-        self._told_confirmed = None
+        self._reported_confirmed = None
         welcome = await self._receive(link)
         if not isinstance(welcome, Welcome):
             raise StreamBroken("the master's first message is not a welcome")
@@ -208,7 +208,7 @@ class ReplicationReceiver:
                     await self._written.wait()
             self.lowest_of_master, self.end_of_master = chunk.lowest, chunk.end
             store.follower.confirm(chunk.confirmed, self._clock.monotonic_ms())
-            self._told_confirmed = chunk.confirmed
+            self._reported_confirmed = chunk.confirmed
             self._look_whether_current(epoch)
             self._confirmed.set()
 
@@ -249,7 +249,7 @@ class ReplicationReceiver:
         await link.send(Report(epoch, store.end_offset, store.flushed_offset, time_ms))
 
     def _look_whether_current(self, epoch: int) -> None:
-        confirmed = self._told_confirmed
+        confirmed = self._reported_confirmed
         if confirmed is not None and self._store.flushed_offset >= confirmed:
             self._on_current(epoch)
 

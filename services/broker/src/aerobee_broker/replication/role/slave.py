@@ -174,7 +174,7 @@ class SlaveRole:
         return await fetch_snapshot(self._caller, address, epoch, log_begin, silence_s)
 
     async def _follow_always(self) -> None:
-        pause_s, told = FIRST_PAUSE_S, ""
+        pause_s, logged = FIRST_PAUSE_S, ""
         while True:
             self.master_address = await self._find_master()
             reason = "no master is known"
@@ -185,13 +185,13 @@ class SlaveRole:
                 self._on_broken()
                 lasted_ms = self._own.environment.clock.monotonic_ms() - began_ms
                 if lasted_ms > LONGEST_PAUSE_S * 1000:
-                    pause_s, told = FIRST_PAUSE_S, ""
-            if reason != told:
+                    pause_s, logged = FIRST_PAUSE_S, ""
+            if reason != logged:
                 log = structlog.get_logger()
                 (log.error if self.refusal else log.warning)(
                     "not_following", master=self.master_address, reason=reason
                 )
-                told = reason
+                logged = reason
             self.trouble = reason
             waits_longer = self.refusal or self._is_full
             await asyncio.sleep(REFUSED_PAUSE_S if waits_longer else pause_s)

@@ -37,7 +37,7 @@ from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.handles.leases import handles_of, invisible_change, key_of
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.rpcs import LITE_POP, NOTIFICATION, POP, Rpc
 from aerobee_wire.status import Code, MqError
 
@@ -450,7 +450,7 @@ def _leased(
     for batch in answer.batches:
         asked = PopRequest(
             consumer_group=request.consumer_group,
-            topic=line_of(request.parent, batch.lite_topic),
+            topic=lease_topic_of(request.parent, batch.lite_topic),
             fifo=True,
         )
         handles += handles_of(asked, batch.messages)

@@ -20,7 +20,7 @@ from aerobee_chassis.background import Background
 from aerobee_proxy.cluster.leasing.lite_subscriptions import LiteSubscriptions
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.heartbeats import ClientHeartbeats
-from aerobee_proxy.v2.lite_clients import LiteDepartures, tell_lost
+from aerobee_proxy.v2.lite_clients import LiteDepartures, notify_lost
 from aerobee_proxy.v2.resources import group_name, stored_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.sessions import Sessions
@@ -139,7 +139,7 @@ async def sync_lite_subscription(
         if error.code is BrokerCode.INVALID_PARAMETER and error.about == _ABOUT_TOPIC:
             raise Refused(Code.ILLEGAL_TOPIC, error.message) from None
         raise
-    tell_lost(caller.session, lost)
+    notify_lost(caller.session, lost)
     return SyncLiteSubscriptionResponse(status=status())
 
 

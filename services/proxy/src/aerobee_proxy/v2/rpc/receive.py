@@ -31,7 +31,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.receive import Receiver
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.lite_clients import is_lite, tell_lost
+from aerobee_proxy.v2.lite_clients import is_lite, notify_lost
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.settings import PUSH_CONSUMERS
@@ -41,7 +41,7 @@ from aerobee_proxy.v2.validation import filter_of, polling_ms, receive_duration_
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.handles.leases import handle_encoder, handle_for
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.queues.lite import line_of
+from aerobee_wire.queues.lite import lease_topic_of
 from aerobee_wire.record import Record, iter_records
 
 _OK = ReceiveMessageResponse(status=status()).SerializeToString()
@@ -113,12 +113,12 @@ async def _pop_lite(
         )
     everywhere = session.settings is None or session.settings.client_type not in PUSH_CONSUMERS
     answer = await receiver.pop_lite(request.message_queue.broker.name, pop, everywhere=everywhere)
-    tell_lost(session, answer.lost)
+    notify_lost(session, answer.lost)
     return [
         _Batch.of(
             PopRequest(
                 consumer_group=pop.consumer_group,
-                topic=line_of(pop.parent, batch.lite_topic),
+                topic=lease_topic_of(pop.parent, batch.lite_topic),
                 fifo=True,
             ),
             batch.messages,

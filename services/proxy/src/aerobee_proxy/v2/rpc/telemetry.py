@@ -199,7 +199,7 @@ class Telemetry:
             check_binding(settings, policy)
         answer = negotiate(settings, self._options, policy, fifo=fifo)
         self._sessions.set_settings(caller.session, answer)
-        caller.session.tell_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)
+        caller.session.answer_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)
         stream.offer_twice(TelemetryCommand(status=status(), settings=answer))
         self._check_conflicts(caller)
         return True

@@ -67,7 +67,7 @@ async def claim_late(cluster: SimulatedEtcd, replica: EtcdCoordinator) -> View:
     return view
 
 
-async def test_an_election_that_is_carried_out_late_is_told_by_a_view(
+async def test_an_election_that_is_carried_out_late_is_in_a_view(
     cluster: SimulatedEtcd, group: Group
 ) -> None:
     first = await group.join(0)

@@ -57,7 +57,7 @@ async def test_a_write_that_fails_is_unknown_until_one_succeeds() -> None:
     assert coordinator(disk.after_power_cut(2)).state == State(1, replica_of(0), ALONE)
 
 
-async def test_a_damaged_file_is_told() -> None:
+async def test_a_damaged_file_is_reported() -> None:
     disk = SimulatedDisk(1)
     await coordinator(disk).begin(1, replica_of(0))
     file = disk.open(FILE)

@@ -133,7 +133,7 @@ class Etcd(Protocol):
         Several changes may be yielded as the last of them. Raises WatchCompacted, and EtcdNoAnswer
         when the stream breaks.
 
-        A member of etcd that is cut off from the others may stay silent without an end.
+        A member of etcd that is isolated from the others may stay silent without an end.
         """
 
 

@@ -85,18 +85,18 @@ class MastershipKeeper:
 
         After a cancellation nothing more is written.
         """
-        told = False
+        is_logged = False
         while True:
             self._asked.clear()
             try:
                 current = await (self._news() if self.is_settled else self._write())
             except (CoordinatorAway, CoordinatorDamaged) as error:
-                if not told:
+                if not is_logged:
                     structlog.get_logger().warning("mastership_not_written", reason=str(error))
-                told = True
+                is_logged = True
                 await asyncio.sleep(RETRY_S)
                 continue
-            told = False
+            is_logged = False
             if current is None:
                 return
             self._take(current)

@@ -11,7 +11,7 @@ from typing import Any
 Place = tuple[Any, int]
 
 
-class LiteTold:
+class LiteObserved:
     """`acked`: acknowledged. `settled`: with all before it, and when. `in_doubt`: how many
     acknowledgements of it are not answered."""
 
@@ -21,8 +21,8 @@ class LiteTold:
         self.settled: dict[Place, float] = {}
         self.in_doubt: Counter[Place] = Counter()
 
-    def copy(self) -> LiteTold:
-        other = LiteTold()
+    def copy(self) -> LiteObserved:
+        other = LiteObserved()
         for line, delivered in self.delivered.items():
             other.delivered[line] = delivered.copy()
         other.acked = self.acked.copy()

@@ -43,7 +43,7 @@ def test_an_unknown_option_is_refused(kind: Any) -> None:
         (TRANSACTIONS, "send_timout", "send_timeout"),
     ],
 )
-def test_the_nearest_name_is_told(kind: Any, given: str, meant: str) -> None:
+def test_the_nearest_name_is_reported(kind: Any, given: str, meant: str) -> None:
     with pytest.raises(MqError) as caught:
         kind("g", **{given: 1})
     assert caught.value.about == given

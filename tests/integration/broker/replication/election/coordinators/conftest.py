@@ -1,0 +1,21 @@
+"""Runs every test here once on each transport: the loop of a test decides which one it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from aerobee_chassis.rpc.completion_queue.loop import new_completion_queue_loop
+from support.etcd.etcd_process import EtcdMember, etcd_members
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"aio": asyncio.new_event_loop, "queue": new_completion_queue_loop}
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
+    with etcd_members(tmp_path_factory.mktemp("etcd")) as [only]:
+        yield only
