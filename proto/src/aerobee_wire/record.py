@@ -249,9 +249,12 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
         if check_crc and crc_tail(zlib.crc32(buffer[position:tail_at])) != tail:
             raise CorruptRecord("the record does not match its CRC", "__CRC32#")
         end = tail_at
-    elif check_crc and len(tail) == CRC_TAIL_BYTES:
-        if is_damaged_tail(tail, zlib.crc32(buffer[position:tail_at])):
-            raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
+    elif (
+        check_crc
+        and len(tail) == CRC_TAIL_BYTES
+        and is_damaged_tail(tail, zlib.crc32(buffer[position:tail_at]))
+    ):
+        raise CorruptRecord(DAMAGED_TAIL, "__CRC32#")
     result.raw_properties = bytes(buffer[properties_at:end])
     return result
 

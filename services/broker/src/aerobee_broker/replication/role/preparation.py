@@ -1,7 +1,7 @@
 """Prepare the store of a slave before it follows a master.
 
-It truncates the log where it differs from the master's, or begins a log where the master's log begins. Then it takes
-over the tables of the master.
+It truncates the log where it differs from the master's, or begins a log where the master's log
+begins. Then it takes over the tables of the master.
 
     unfinished.json → cut, or wipe → snapshot → begin, tables saved → unfinished.json
 
