@@ -56,8 +56,20 @@ CLEAN = (
 )
 # word or phrase → what to write instead
 PHRASES = {
-    "told": "notified, logged, returned or reported",
+    "tell": "notify, log, return or report",
+    "telling": "notifying, logging, returning or reporting",
     "tells": "notifies, logs, returns or reports",
+    "told": "notified, logged, returned or reported",
+    "go on": "continue or resume",
+    "goes on": "continues or resumes",
+    "going on": "continuing or resuming",
+    "went on": "continued or resumed",
+    "try again": "retry",
+    "tries again": "retries",
+    "tried again": "retried",
+    "is away": "'is unavailable' or 'is missing'",
+    "are away": "'are unavailable' or 'are missing'",
+    "is not there": "'is missing' or 'does not exist'",
     "nobody": "the name of the part, such as 'no client'",
     "somebody": "the name of the part, such as 'a client'",
     "whoever": "the name of the part, such as 'the caller'",

@@ -64,7 +64,7 @@ ROWS = {
     " itself takes the type of its first message",
     "F24": "limits of body, properties, tag; the largest body arrives",
     "F25": "credentials and permissions",
-    "F26": "consuming goes on after `kill -9` of the proxy, and of the broker",
+    "F26": "consuming continues after `kill -9` of the proxy, and of the broker",
     "F27": "priority topics; Node.js takes the priority 0 for none",
     "F28": "lite topics: names, codes and suspensions, for which no SDK has a call; the rest is"
     " L1 to L20",
@@ -79,20 +79,20 @@ ROWS = {
     " offset, and one that consumed everything",
     "L9": "a client closes, and the next one gets what is sent from then on, once",
     "L10": "redelivery begins with the first message that was not acknowledged, with the attempt"
-    " of each; other lite topics go on",
+    " of each; other lite topics continue",
     "L11": "after the maximum of attempts a message is a dead letter with its lite topic, and the"
-    " next goes on",
+    " next continues",
     "L15": "500 and 10,000 lite topics of one client: each message once",
     "L16": "a listener works for longer than a lease: nothing comes again",
     "L17": "a lite topic that had no message for the TTL of its parent is gone; its subscribers get"
     " what is sent later",
     "L18": "a wildcard group gets every lite topic",
-    "L19": "`kill -9` of proxies and brokers: consumers of lite topics go on, in order; nothing is"
-    " lost, and nothing acknowledged comes again",
+    "L19": "`kill -9` of proxies and brokers: consumers of lite topics continue, in order; nothing"
+    " is lost, and nothing acknowledged comes again",
     "L20": "a simple consumer of lite topics",
     "C1": "two brokers: the messages of both arrive, message groups in order",
     "C2": "one of two brokers is killed: no send fails; what lies there comes when it is back",
-    "C3": "one of two proxies is killed: clients that were given both go on, and no send fails",
+    "C3": "one of two proxies is killed: clients that were given both continue, and no send fails",
     "C4": "a broker is added: after `aerobee topic rebalance` its queues get messages once the SDK"
     " asks for the route again, which it does every 30 s",
     "C5": "a broker is drained and removed (`aerobee broker drain --wait`): no send fails, nothing"

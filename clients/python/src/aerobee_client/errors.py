@@ -61,7 +61,7 @@ class RequestTimeout(MqError):
         super().__init__(
             Code.REQUEST_TIMEOUT,
             f"{address} did not answer within {timeout_s:.3g} s: it may or may not have carried "
-            "the request out; try again or allow more time",
+            "the request out; retry or allow more time",
         )
         self.timeout_s = timeout_s
 

@@ -137,8 +137,8 @@ class MembersNotKnown(MqError):
     def __init__(self, left_ms: int) -> None:
         super().__init__(
             Code.SERVICE_NOT_AVAILABLE,
-            f"this broker has just become master, and members of groups still tell it of "
-            f"themselves: ask again in {left_ms} ms",
+            f"this broker has just become master, and members of groups still register: "
+            f"ask again in {left_ms} ms",
             retryable=True,
         )
 

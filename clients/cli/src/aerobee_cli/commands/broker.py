@@ -248,7 +248,7 @@ def promote(
     master only if no acknowledged message can be lost, unless --unclean is given.
     """
     if unclean:
-        confirm(f"Acknowledged messages of {name} may be lost. Go on?", yes)
+        confirm(f"Acknowledged messages of {name} may be lost. Continue?", yes)
     with admin_client(context, namesrv) as admin:
         done = admin.promote_replica(name, to=to, unclean=unclean)
     output.show_one(output.items_of([done])[0], as_json=json)

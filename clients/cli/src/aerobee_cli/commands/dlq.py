@@ -221,7 +221,7 @@ def redrive(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep there what was sent; with the same file a redrive that broke off goes on.",
+            help="Record sent messages there; an interrupted redrive resumes with the same file.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,

@@ -19,7 +19,9 @@ def doctor(
     address: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="H:P", help="A proxy or name server: what it would tell a client."
+            "--from",
+            metavar="H:P",
+            help="A proxy or name server: check its answers to clients.",
         ),
     ] = None,
     topic: Annotated[

@@ -316,7 +316,7 @@ def blocked(
     group: Group,
     skip: Annotated[
         str,
-        typer.Option(metavar="ID", help="Dead-letter this message, so that its group goes on."),
+        typer.Option(metavar="ID", help="Dead-letter this message, so that its group continues."),
     ] = "",
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")

@@ -29,7 +29,7 @@ def findings_of(
     that do not answer, registered or not.
     """
     for error in silent:
-        advice = "start it, or see why it cannot be reached; the others go on where they suffice"
+        advice = "start it, or see why it cannot be reached; the others continue if they suffice"
         yield Finding("replica", name, error.message, advice)
     master = next((each for each in replicas if each.role == "master"), None)
     if master is None and replicas:

@@ -50,8 +50,8 @@ class Replicas:
         if self.copies == 1:
             return ""
         least = (
-            "two copies: sends go on with one while a broker is away (enableAutoInSyncReplicas), "
-            "and what is acknowledged then is on one disk"
+            "two copies: sends continue with one while a broker is down "
+            "(enableAutoInSyncReplicas), and what is acknowledged then is on one disk"
             if self.copies == 2
             else f"{self.copies} copies: a send is acknowledged when all brokers in sync have it, "
             "two at least"

@@ -222,7 +222,7 @@ class _Job:
             return
         self._show(interrupted=True)
         if self._request.journal is not None:
-            output.note(f"interrupted: the same command goes on, by {self._request.journal}")
+            output.note(f"interrupted: the same command resumes, by {self._request.journal}")
         elif self._redrive is not None and self._redrive.last is not None:
             last = self._redrive.last
             output.note(

@@ -100,8 +100,8 @@ class DeadLetters:
                 names = ", ".join(broker.broker_name for broker in topic.brokers)
                 raise MqError(
                     Code.TOPIC_NOT_EXIST,
-                    f"no name server knows {self.topic} now, although broker {names} has it: try "
-                    "again in half a minute",
+                    f"no name server knows {self.topic} now, although broker {names} has it: "
+                    "retry in half a minute",
                     retryable=True,
                 )
         await self._admin.get_group(self.consumer_group)

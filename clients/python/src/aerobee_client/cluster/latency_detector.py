@@ -56,7 +56,7 @@ class LatencyDetector:
                     await self._instance.routes.refresh_all()
                     await asyncio.gather(*map(self._ask, names))
             except Exception:
-                log.exception("brokers that are away were not asked")
+                log.exception("unavailable brokers were not probed")
 
     async def _ask(self, broker_name: str) -> None:
         routes = self._instance.routes

@@ -209,8 +209,8 @@ class SendBack(Rejections):
     async def _send_plain(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
         plain = [entry for entry in batch if not entry.rejection.needs_send_back_delay]
         log.warning(
-            "broker %s is of a version that knows no delay of a send-back: %d messages are tried "
-            "again by this member; update the broker",
+            "broker %s is of a version that knows no delay of a send-back: %d messages are "
+            "retried by this member; update the broker",
             broker_name,
             len(batch) - len(plain),
         )

@@ -48,7 +48,7 @@ async def _notify(functions: Sequence[OnQueues], queues: Iterable[MessageQueue])
             async with asyncio.timeout(TIMEOUT_S):
                 await _call(function, visible)
         except TimeoutError:
-            log.error("%r takes more than %.0f s: the rebalance goes on", function, TIMEOUT_S)
+            log.error("%r takes more than %.0f s: the rebalance continues", function, TIMEOUT_S)
         except Exception:
             log.exception("%r failed on %s", function, visible)
 

@@ -231,8 +231,7 @@ class Reader:
         return MqError(
             Code.REQUEST_TIMEOUT,
             f"nothing came for {timeout.total_seconds():g} s of {len(queues)} queues that are not "
-            f"read to their ends, such as {first} ({failure or why}): try again, or allow more "
-            "time",
+            f"read to their ends, such as {first} ({failure or why}): retry, or allow more time",
         )
 
     async def committed(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
@@ -284,6 +283,6 @@ def not_read(queue: MessageQueue) -> MqError:
     return MqError(
         Code.ILLEGAL_OPERATION,
         f"{queue} is not assigned to this consumer: it never was, or a rebalance gave it to "
-        "another member, which goes on from the offset that was committed last; `queues` are those "
-        "it has",
+        "another member, which continues from the offset that was committed last; `queues` are "
+        "those it has",
     )

@@ -134,7 +134,7 @@ async def _reply(
                 raise _too_old(message.broker_name) from None
             if not error.retryable or pause_s >= left_s:
                 raise
-            log.debug("a reply is tried again: %s", error)
+            log.debug("a reply is retried: %s", error)
         await asyncio.sleep(pause_s)
         await instance.routes.refresh_soon(message.stored_topic)
 

@@ -236,7 +236,7 @@ class LoopThread:
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt):
-            log.exception("%s goes on", self._name)
+            log.exception("%s continues", self._name)
             return True
         return False
 

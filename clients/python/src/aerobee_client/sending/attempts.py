@@ -1,6 +1,6 @@
 """Decide whether a send is retried: at which broker, and after which pause. Pure.
 
-Another broker is tried at once. A broker that failed before is tried again after a pause, while the
+Another broker is tried at once. A broker that failed before is retried after a pause, while the
 send has time left. An unavailable broker may come back. A refusal uses up a retry.
 """
 
@@ -111,7 +111,7 @@ class Attempts:
         )
 
     def _pause_s(self, error: MqError) -> float:
-        """Return the pause in seconds before a broker is tried again."""
+        """Return the pause in seconds before a broker is retried."""
         if error.retry_after_ms is not None:
             return error.retry_after_ms / 1000
         if error.code not in ABSENT_CODES:

@@ -168,7 +168,7 @@ def checked(answer: object, what: str) -> TransactionResolution:
     if not isinstance(answer, TransactionResolution):
         raise TypeError(
             f"{what} returned {type(answer).__name__}: it returns a TransactionResolution, "
-            "UNKNOWN when it cannot tell"
+            "UNKNOWN if it does not know"
         )
     return answer
 

@@ -21,7 +21,7 @@ from aerobee_wire import properties as props
 from aerobee_wire.record import COMPRESSED
 
 DIGEST_BYTES = 6
-# Marks hashes, to tell them from values.
+# Marks hashes, to distinguish them from values.
 MARK = "~"
 # Bytes that may precede the first character of JSON in UTF-8, UTF-16 or UTF-32: white space and
 # byte order marks.

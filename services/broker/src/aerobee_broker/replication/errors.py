@@ -42,7 +42,7 @@ class NotCaughtUp(MqError):
         super().__init__(
             Code.FLUSH_SLAVE_TIMEOUT,
             f"the replicas in sync lack {behind} bytes of the master's log, after {timeout_ms} ms "
-            "(slaveTimeout): it stays master; try again once they have caught up",
+            "(slaveTimeout): it stays master; retry once they have caught up",
             retryable=True,
         )
 
@@ -50,7 +50,7 @@ class NotCaughtUp(MqError):
 class NotPromoted(MqError):
     def __init__(self, reason: str) -> None:
         super().__init__(
-            Code.SERVICE_NOT_AVAILABLE, f"not made master: {reason}; try again", retryable=True
+            Code.SERVICE_NOT_AVAILABLE, f"not made master: {reason}; retry", retryable=True
         )
 
 

@@ -37,8 +37,8 @@ class TooMuchInFlight(Exception):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"the server holds as many bytes of requests and answers as it may ({limit}): try "
-            "again later, or raise maxInFlightBytes"
+            f"the server holds as many bytes of requests and answers as it may ({limit}): retry "
+            "later, or raise maxInFlightBytes"
         )
 
 

@@ -45,7 +45,7 @@ def make_loop(transport: Transport, kinds: LoopKinds = STANDARD_LOOPS) -> asynci
 
 
 def refuse_plainly(_method: Method) -> Failure:
-    return Failure("RESOURCE_EXHAUSTED", "the server has too much to do: try again later")
+    return Failure("RESOURCE_EXHAUSTED", "the server has too much to do: retry later")
 
 
 def make_listener(

@@ -58,7 +58,7 @@ class BrokerRpcs:
         if not self.removals.submit(convert.unregistration(request)):
             raise MqError(
                 Code.SYSTEM_BUSY,
-                "too many brokers are being unregistered; try again",
+                "too many brokers are being unregistered; retry",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         return pb.UnregisterBrokerResponse()

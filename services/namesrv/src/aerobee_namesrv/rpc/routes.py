@@ -158,7 +158,7 @@ class RouteRpcs:
         if left_ms > 0:
             raise MqError(
                 Code.SYSTEM_ERROR,
-                "this name server has just started and waits for its brokers; try again later or "
+                "this name server has just started and waits for its brokers; retry later or "
                 "ask another",
                 retryable=True,
                 retry_after_ms=left_ms,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aerobee_wire.status import Code, MqError
 
-# After this long without a failed call, an unavailable broker is tried again, even if other brokers
+# After this long without a failed call, an unavailable broker is retried, even if other brokers
 # are available.
 AVOID_S = 2.0
 
@@ -41,7 +41,7 @@ class BeingElected(MqError):
     def __init__(self, broker_name: str) -> None:
         super().__init__(
             Code.BROKER_UNREACHABLE,
-            f"broker {broker_name} has no master at the moment: its replicas elect one; try again",
+            f"broker {broker_name} has no master at the moment: its replicas elect one; retry",
         )
 
 

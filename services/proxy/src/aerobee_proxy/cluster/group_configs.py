@@ -124,7 +124,7 @@ class GroupConfigCache:
         """
         names = sorted(await self._route_cache.brokers())
         if not names:  # a name server has just started: the group may exist
-            raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: try again")
+            raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: retry")
         request = GetGroupRequest(consumer_group=consumer_group)
 
         def ask(name: str) -> asyncio.Task[GetGroupResponse]:

@@ -250,7 +250,7 @@ class RouteCache:
                 raise
             if await self._may_come_back(topic):
                 raise MqError(
-                    Code.NAMESRV_UNREACHABLE, f"the brokers of topic {topic} are away: try again"
+                    Code.NAMESRV_UNREACHABLE, f"the brokers of topic {topic} are unavailable: retry"
                 ) from None
             self.forget(topic)
             raise

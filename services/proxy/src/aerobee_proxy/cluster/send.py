@@ -194,7 +194,7 @@ def _client_error(failure: Exception, broker_name: str) -> Exception:
         return failure
     return MqError(
         Code.BROKER_UNREACHABLE,
-        f"broker {broker_name}, which has the message group or lite topic, is away: try again",
+        f"broker {broker_name}, which has the message group or lite topic, is unavailable: retry",
     )
 
 

@@ -61,7 +61,7 @@ class TopicCreation:
                 raise MqError(
                     Code.BROKER_UNREACHABLE,
                     f"no broker is registered, so nothing is known of topic {topic!r}: start a "
-                    "broker (aerobee broker), or try again when it is back",
+                    "broker (aerobee broker), or retry when it is back",
                 ) from None
             if topics.group_of(topic) is not None:
                 raise

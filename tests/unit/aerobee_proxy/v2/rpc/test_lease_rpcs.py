@@ -132,7 +132,7 @@ async def test_settlement_at_a_broker_that_is_away(
             call = asked.rpcs.forward_message_to_dead_letter_queue(request, FakeCall())
             found = (await call).status
         assert found.code == Code.HA_NOT_AVAILABLE
-        assert "broker broker-a is away; the lease ends at 20" in found.message
+        assert "broker broker-a is unavailable; the lease ends at 20" in found.message
 
 
 async def change(proxy: Proxy, handle: str, seconds: int, **more: Any) -> Any:

@@ -165,7 +165,7 @@ class Journal:
         if line.get("redrive") != VERSION:
             raise self._refused(
                 f"is a journal of version {line['redrive']}, and this program writes {VERSION}: "
-                "give another file, or go on with the program that wrote it"
+                "give another file, or continue with the program that wrote it"
             )
         for name in ("group", "target"):
             if line.get(name) != header[name]:

@@ -209,7 +209,7 @@ class LongPolls:
         if parked >= self._max_parked_pops:
             raise MqError(
                 Code.POLLING_FULL,
-                f"{parked} calls wait for messages here: try again later, or without waiting",
+                f"{parked} calls wait for messages here: retry later, or without waiting",
             )
 
     # ---- waking ----

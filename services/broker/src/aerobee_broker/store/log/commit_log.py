@@ -293,7 +293,7 @@ class CommitLog:
         if previous is not None and start != previous + self.file_size:
             missing = self.folder / file_name(previous + self.file_size)
             raise CommitLogBroken(
-                f"{missing} is missing from the commit log: put it back from a copy; to go on "
+                f"{missing} is missing from the commit log: put it back from a copy; to continue "
                 f"without what is before {path}, move the files before it out of the directory",
                 str(missing),
             )

@@ -110,7 +110,7 @@ class Recovery:
         if end < checkpoint.flushed:
             raise CommitLogBroken(
                 f"{log.path_of(end)} is missing from the commit log, which reached "
-                f"{checkpoint.flushed}: put it back from a copy; to go on without its messages, "
+                f"{checkpoint.flushed}: put it back from a copy; to continue without its messages, "
                 f"remove {self._checkpoint_file.path}",
                 str(log.path_of(end)),
             )

@@ -186,6 +186,6 @@ def _client_error(
     end = datetime.fromtimestamp(min(expires_ms, MAX_TIME_MS) / 1_000, UTC)
     return BrokerAway(
         failure.code,
-        f"broker {handle.broker_name} is away; the lease ends at {end:%Y-%m-%dT%H:%M:%SZ}, "
-        "try again",
+        f"broker {handle.broker_name} is unavailable; the lease ends at {end:%Y-%m-%dT%H:%M:%SZ}, "
+        "retry",
     )

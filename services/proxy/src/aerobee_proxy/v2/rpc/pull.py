@@ -45,10 +45,13 @@ ANSWER_S = 5.0  # time for the broker to answer after the long poll has ended
 
 _CODES = {
     broker.NO_NEW_MESSAGE: (Code.MESSAGE_NOT_FOUND, "no new message"),
-    broker.NO_MATCHED_MESSAGE: (Code.MESSAGE_NOT_FOUND, "no message matches: go on at next_offset"),
+    broker.NO_MATCHED_MESSAGE: (
+        Code.MESSAGE_NOT_FOUND,
+        "no message matches: continue at next_offset",
+    ),
     broker.OFFSET_MOVED: (
         Code.ILLEGAL_OFFSET,
-        "the offset lies outside the queue: go on at next_offset",
+        "the offset lies outside the queue: continue at next_offset",
     ),
 }
 
