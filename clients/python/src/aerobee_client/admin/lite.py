@@ -6,7 +6,6 @@ from aerobee.broker.v1 import lite_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
-from aerobee_client.admin.descriptions.lite import merged
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -81,7 +80,7 @@ class LiteAdmin(BrokerAdmin):
         answers = await self._brokers.ask_each(
             brokers, rpcs.LIST_LITE_CLIENTS, request, silent=silent
         )
-        return merged(
+        return d.merged(
             d.LiteClientDescription.of(name, info)
             for name, answer in answers.items()
             for info in answer.clients
