@@ -19,7 +19,6 @@ from aerobee_cli.commands import (
     topic,
 )
 from aerobee_cli.commands.clients import clients
-from aerobee_cli.commands.demo import demo
 from aerobee_cli.commands.doctor import doctor
 
 app = typer.Typer(
@@ -69,7 +68,9 @@ app.command(
     epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876",
     context_settings=services.PASS_ON,
 )(services.proxy)
-app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(demo)
+app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(
+    services.demo
+)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(message.app, name="message")

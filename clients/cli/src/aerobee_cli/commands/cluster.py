@@ -9,8 +9,7 @@ import typer
 
 from aerobee_cli import output
 from aerobee_cli.doctor.broker_group import AbsentReplica, BrokerGroup, absent_replicas
-from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import Json, Namesrv, admin_client
+from aerobee_cli.options import Json, Namesrv, admin_client, end
 from aerobee_cli.output import Column, number
 from aerobee_wire.status import MqError
 
@@ -57,10 +56,7 @@ def list_brokers(context: typer.Context, namesrv: Namesrv = None, json: Json = F
     if not json:
         rows = [row | {"role": _role_text(row)} for row in rows]
     output.show_list(rows, COLUMNS, as_json=json)
-    for note in notes:
-        output.note(note)
-    if notes:
-        raise typer.Exit(INCOMPLETE)
+    end(notes)
 
 
 def _group(admin: AdminClient, broker: BrokerDescription) -> BrokerGroup:

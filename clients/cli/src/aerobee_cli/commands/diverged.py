@@ -13,7 +13,7 @@ from aerobee_cli.doctor.broker_group import AbsentReplica, look_at
 from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
 from aerobee_cli.output import Column, number
-from aerobee_cli.redriving.progress import Progress
+from aerobee_cli.progress import Progress
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
