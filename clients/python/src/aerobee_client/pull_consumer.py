@@ -39,7 +39,7 @@ from aerobee_client.options.reading import ConsumeFromWhere, Sql
 from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
 from aerobee_client.pulling.unread import Lent
-from aerobee_client.requesting.replies import Replier
+from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, StartedFacade, blocking, like, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS

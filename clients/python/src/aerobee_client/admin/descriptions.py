@@ -22,8 +22,7 @@ from aerobee.broker.v1 import (
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
-from aerobee_client.consuming.decoding import received
-from aerobee_client.message import ReceivedMessage
+from aerobee_client.message import ReceivedMessage, received
 from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError

@@ -23,7 +23,7 @@ from aerobee_client.consuming.send_back import Rejection
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.observing.hooks import after_consume, before_consume
 from aerobee_client.observing.interceptors import Failure, Interceptor
-from aerobee_client.requesting.replies import is_past_ttl
+from aerobee_client.requesting import is_past_ttl
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_wire.status import Code, MqError
 
