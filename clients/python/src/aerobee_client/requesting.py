@@ -27,7 +27,7 @@ from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import DroppedReplies, Reply
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +173,8 @@ class Request(NamedTuple):
         client_id = found.get(names.REPLY_TO_CLIENT, "")
         ttl_ms = names.whole_number(found.get(names.TTL, ""))
         if not correlation_id or not client_id or ttl_ms is None:
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"{message} is not a request: reply to what a producer has sent by request()",
+            raise invalid_parameter(
+                f"{message} is not a request: reply to what a producer has sent by request()"
             )
         # By the later one of the producer's and the broker's clock: one of them may be slow.
         sent_ms = max(message.born_timestamp_ms, message.store_timestamp_ms)

@@ -18,7 +18,7 @@ from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.runtime.facade import AsyncClient
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Request, Rpc
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
@@ -210,4 +210,4 @@ def numbers_fit() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise MqError(Code.INVALID_PARAMETER, f"give a smaller number: {error}") from None
+        raise invalid_parameter(f"give a smaller number: {error}") from None

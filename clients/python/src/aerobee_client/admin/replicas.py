@@ -10,7 +10,7 @@ from aerobee.broker.v1 import replica_pb2
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import BrokerAdmin
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, illegal_operation
 
 PROMOTION_S = 60.0  # the replicas catch up, and the new master restores its delivery state
 
@@ -148,15 +148,14 @@ def _chosen(
     """Return the replica to promote. Raises ILLEGAL_OPERATION."""
     if not found:
         reason = f"broker {broker_name} keeps one copy: there is no other one to be made master"
-        raise MqError(Code.ILLEGAL_OPERATION, reason)
+        raise illegal_operation(reason)
     if to is not None:
         for each in found:
             if each.replica_id == to:
                 return each
         known = ", ".join(str(each.replica_id) for each in found)
-        raise MqError(
-            Code.ILLEGAL_OPERATION,
-            f"no replica {to} of broker {broker_name} answers: there are {known}",
+        raise illegal_operation(
+            f"no replica {to} of broker {broker_name} answers: there are {known}"
         )
     able = [
         each
@@ -166,9 +165,8 @@ def _chosen(
         and each.in_sync is not False
     ]
     if not able:
-        raise MqError(
-            Code.ILLEGAL_OPERATION,
+        raise illegal_operation(
             f"no other replica of broker {broker_name} is in sync: wait until one has caught up "
-            "(aerobee broker ha-status)",
+            "(aerobee broker ha-status)"
         )
     return max(able, key=lambda each: each.reach)

@@ -13,7 +13,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.observing.assignment_callbacks import OnQueues
 from aerobee_client.options.bounds import MAX_INT32, Bounds, check_bounds
 from aerobee_client.options.reading import ReadingOptions, ReadingSettings
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 SUSPEND_TIME = timedelta(seconds=1)
 MIN_SUSPEND_S, MAX_SUSPEND_S = 0.01, 30
@@ -90,18 +90,16 @@ class ConsumerOptions(ReadingOptions):
         ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         check_bounds(self, _CONSUMER_BOUNDS)
         if self.consume_timeout <= timedelta(0):
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"consume_timeout is {self.consume_timeout}: give more than 0 s",
+            raise invalid_parameter(
+                f"consume_timeout is {self.consume_timeout}: give more than 0 s"
             )
         self._check_model()
         self._check_order()
 
     def _check_order(self) -> None:
         if self.order_by not in ("queue", "message_group"):
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f'order_by is {self.order_by!r}: give "queue" or "message_group"',
+            raise invalid_parameter(
+                f'order_by is {self.order_by!r}: give "queue" or "message_group"'
             )
         if self.orderly:
             return
@@ -112,9 +110,7 @@ class ConsumerOptions(ReadingOptions):
             ("max_reconsume_times", self.max_reconsume_times, self.max_reconsume_times == -1),
         ):
             if needs_order:
-                raise MqError(
-                    Code.INVALID_PARAMETER, f"{name} is {value!r}: that needs orderly=True"
-                )
+                raise invalid_parameter(f"{name} is {value!r}: that needs orderly=True")
 
     def _check_model(self) -> None:
         """Reject options that the chosen message model does not use."""
@@ -126,10 +122,9 @@ class ConsumerOptions(ReadingOptions):
         for name in alien:
             value = getattr(self, name)
             if value != defaults[name]:
-                raise MqError(
-                    Code.INVALID_PARAMETER,
+                raise invalid_parameter(
                     f"{name} is {value}: a group with message_model {self.message_model.name} has "
-                    "no use for it: leave it out, or change message_model",
+                    "no use for it: leave it out, or change message_model"
                 )
 
 

@@ -15,7 +15,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client import rebalance
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.options.bounds import MAX_INT64, MIB, Bounds, check_bounds
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import invalid_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,7 @@ class ReadingOptions:
         if isinstance(given, str):
             return rebalance.by_name(given, self.machine_room)
         if not callable(given):
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"strategy is {given!r}: give one of aerobee_client.rebalance, the name of one, or "
                 "a function of the same form",
                 about="strategy",
@@ -124,10 +123,8 @@ class ReadingOptions:
 def check_machine_room(name: str) -> None:
     """Raise INVALID_PARAMETER if the name cannot be part of a client id."""
     if not (name.isascii() and name.isprintable()) or "@" in name:
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            f"machine_room is {name!r}: give a name in ASCII without @",
-            about="machine_room",
+        raise invalid_parameter(
+            f"machine_room is {name!r}: give a name in ASCII without @", about="machine_room"
         )
 
 

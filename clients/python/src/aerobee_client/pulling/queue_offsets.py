@@ -12,7 +12,7 @@ from aerobee.broker.v1 import offset_pb2
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire import rpcs
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 
 CALL_TIMEOUT_S = 3.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,9 +41,8 @@ async def bounds(
 async def offset_at(instance: ClientInstance, queue: MessageQueue, moment: datetime) -> int:
     """Return the first offset stored at or after `moment`; the end if all messages are older."""
     if moment.tzinfo is None:
-        raise MqError(
-            Code.INVALID_PARAMETER,
-            f"the time {moment} has no time zone: give one, datetime.UTC perhaps",
+        raise invalid_parameter(
+            f"the time {moment} has no time zone: give one, datetime.UTC perhaps"
         )
     await instance.routes.route(queue.topic)
     request = offset_pb2.SearchOffsetRequest(

@@ -24,7 +24,7 @@ from aerobee_client.pulling.assigned import Assigned
 from aerobee_client.pulling.pull_offsets import PullOffsets
 from aerobee_client.pulling.queue_offsets import bounds
 from aerobee_client.pulling.unread import UnreadMessages
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 
 
 class Reader:
@@ -155,9 +155,8 @@ class Reader:
         self.check_read(queue)
         begin, end = (await bounds(self.instance, [queue]))[queue]
         if not begin <= queue_offset <= end:
-            raise MqError(
-                Code.INVALID_PARAMETER,
-                f"{queue} cannot be read from {queue_offset}: give {begin} to {end}",
+            raise invalid_parameter(
+                f"{queue} cannot be read from {queue_offset}: give {begin} to {end}"
             )
         self.seek({queue: queue_offset})
 
@@ -258,20 +257,18 @@ class Reader:
         chosen = positions if offsets is None else dict(offsets)
         for queue, queue_offset in chosen.items():
             if not 0 <= queue_offset <= positions[queue]:
-                raise MqError(
-                    Code.INVALID_PARAMETER,
+                raise invalid_parameter(
                     f"{queue_offset} of {queue} cannot be committed: give 0 to its position, "
-                    f"{positions[queue]}; seek first to go beyond",
+                    f"{positions[queue]}; seek first to go beyond"
                 )
         await self.offsets.commit_now(chosen)
         return chosen
 
     def _check_group(self) -> None:
         if not self._consumer_group:
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
+            raise illegal_operation(
                 "offsets are committed for a consumer group: this consumer was made without one, "
-                "so it only reads",
+                "so it only reads"
             )
 
     def _on_failure_of_member(self, queue: MessageQueue, error: MqError) -> None:
@@ -281,9 +278,8 @@ class Reader:
 
 
 def not_read(queue: MessageQueue) -> MqError:
-    return MqError(
-        Code.ILLEGAL_OPERATION,
+    return illegal_operation(
         f"{queue} is not assigned to this consumer: it never was, or a rebalance gave it to "
         "another member, which goes on from the offset that was committed last; `queues` are those "
-        "it has",
+        "it has"
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee_client.admin.dead_letters import PAGE_MESSAGES, Selection, page_of
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code, MqError, invalid_parameter
 from aerobee_wire.topics import check_group, dead_letter_topic
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class ListedDeadLetters:
     def _count(self) -> frozenset[str]:
         """Count the lines, and return the names of the brokers in them."""
         if self._path.is_fifo():  # a second reading would find no data
-            raise MqError(
-                Code.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"{self._path} is a pipe, and a list is read twice: write it to a file",
                 about="list",
             )
@@ -147,8 +146,7 @@ class ListedDeadLetters:
         return Place(broker_name, queue_id, queue_offset, message_id, _text(item))
 
     def _wrong(self, number: int, why: str) -> MqError:
-        return MqError(
-            Code.INVALID_PARAMETER,
+        return invalid_parameter(
             f"line {number} of {self._path} {why}: give the redrive.jsonl of a report of this "
             "group, or what dlq export wrote",
             about="list",
