@@ -34,9 +34,13 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
-from aerobee_client.options.consumer import PullConsumerOptions, PullConsumerSettings
-from aerobee_client.options.reading import ConsumeFromWhere, Sql
-from aerobee_client.pulling.queue_offsets import Bounds, bounds, offsets_at
+from aerobee_client.options.consumer import (
+    ConsumeFromWhere,
+    PullConsumerOptions,
+    PullConsumerSettings,
+    Sql,
+)
+from aerobee_client.pulling.offsets import Bounds, bounds, offsets_at
 from aerobee_client.pulling.reader import Reader
 from aerobee_client.pulling.unread import Lent
 from aerobee_client.requesting import Replier

@@ -36,8 +36,7 @@ from aerobee_client.observing.assignment_callbacks import AssignmentCallbacks
 from aerobee_client.observing.interceptors import Interceptor
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.bounds import FOREVER_S, check_duration, with_settings
-from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
-from aerobee_client.options.reading import Sql
+from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel, Sql
 from aerobee_client.requesting import Replier
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import (

@@ -27,12 +27,12 @@ from aerobee_client.leasing.lease_member import SimpleMember
 from aerobee_client.leasing.leased_message import LeasedMessage
 from aerobee_client.leasing.receiving.pops import Receive
 from aerobee_client.options.bounds import with_settings
+from aerobee_client.options.consumer import Sql
 from aerobee_client.options.lease_consumer import (
     SimpleConsumerOptions,
     SimpleConsumerSettings,
     check_receive,
 )
-from aerobee_client.options.reading import Sql
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import Done, blocking, on_loop, settled
 from aerobee_client.runtime.fork import PROCESS

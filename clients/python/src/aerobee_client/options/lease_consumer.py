@@ -15,7 +15,7 @@ from aerobee_client.options.bounds import (
     check_duration,
     check_value,
 )
-from aerobee_client.options.reading import ConsumeFromWhere, check_machine_room
+from aerobee_client.options.consumer import ConsumeFromWhere, check_machine_room
 from aerobee_wire.status import invalid_parameter
 
 MAX_MESSAGES = 32  # per receive, as in RocketMQ

@@ -21,8 +21,7 @@ from aerobee_client.observing.hooks import tell
 from aerobee_client.observing.statistics import ConsumerStatistics
 from aerobee_client.options.consumer import PullConsumerOptions
 from aerobee_client.pulling.assigned import Assigned
-from aerobee_client.pulling.pull_offsets import PullOffsets
-from aerobee_client.pulling.queue_offsets import bounds
+from aerobee_client.pulling.offsets import PullOffsets, bounds
 from aerobee_client.pulling.unread import UnreadMessages
 from aerobee_wire.status import Code, MqError, illegal_operation, invalid_parameter
 

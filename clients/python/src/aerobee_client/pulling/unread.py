@@ -15,7 +15,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.observing.statistics import Tally
-from aerobee_client.pulling.pull_offsets import PullOffsets
+from aerobee_client.pulling.offsets import PullOffsets
 from aerobee_client.runtime.clock import Clock
 from aerobee_wire.status import MqError, illegal_operation, invalid_parameter
 
