@@ -75,9 +75,9 @@ def _report(given: argparse.Namespace) -> int:
     # The report lists unread messages among its problems, so the log does not repeat them.
     logging.getLogger("aerobee_spark").addHandler(logging.NullHandler())
     from aerobee_spark.report import every_group, job
-    from aerobee_spark.report.view import console
+    from aerobee_spark.report.view import tables
 
-    run, show = (every_group.run, every_group.show) if given.all_groups else (job.run, console.show)
+    run, show = (every_group.run, every_group.show) if given.all_groups else (job.run, tables.show)
     summary = run(request, reporter("report", given.quiet))
     print(json.dumps(summary, indent=2, ensure_ascii=False) if given.json else show(summary))
     if not given.json:
