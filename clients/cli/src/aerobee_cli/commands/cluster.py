@@ -111,13 +111,8 @@ def _told(replica: ReplicaDescription | None) -> dict[str, Any]:
     """Return the fields of a replica; empty ones if the broker keeps one copy or is silent."""
     if replica is None:
         return {"role": "", "epoch": None, "in_sync": None, "lag_bytes": None}
-    return {
-        "replica_id": replica.replica_id,
-        "role": replica.role,
-        "epoch": replica.epoch,
-        "in_sync": replica.in_sync,
-        "lag_bytes": replica.lag_bytes,
-    }
+    names = ("replica_id", "role", "epoch", "in_sync", "lag_bytes")
+    return {name: getattr(replica, name) for name in names}
 
 
 def _role_text(row: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -91,9 +91,7 @@ def report(context: typer.Context) -> None:
 
     Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job shows.
     """
-    inherit_namesrv(context)
-    os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    become("aerobee_spark", ["report", *context.args])
+    _become_job(context, "report")
 
 
 def facts(context: typer.Context) -> None:
@@ -102,9 +100,13 @@ def facts(context: typer.Context) -> None:
     Options: --group G or --topic T, --table DIR, --every TIME, and those that `aerobee facts
     --help` of the Spark job shows; `facts compact --table DIR` joins its files by day.
     """
+    _become_job(context, "facts")
+
+
+def _become_job(context: typer.Context, command: str) -> NoReturn:
     inherit_namesrv(context)
     os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    become("aerobee_spark", ["facts", *context.args])
+    become("aerobee_spark", [command, *context.args])
 
 
 def store(context: typer.Context) -> None:

@@ -948,6 +948,12 @@ class PromotionResult:
     handed_over: bool
     was_master: bool
 
+    @classmethod
+    def of(cls, place: tuple[str, int, str], response: replica_pb2.PromoteResponse) -> Self:
+        """Make a description. `place`: broker name, replica id and address."""
+        name, replica_id, address = place
+        return _like(cls, response, broker_name=name, replica_id=replica_id, address=address)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergedFile:
@@ -964,6 +970,12 @@ class DivergedFile:
     epoch: int
     begin_offset: int
     size: int
+
+    @classmethod
+    def of(cls, place: tuple[str, int, str], file: replica_pb2.DivergedFile) -> Self:
+        """Make a description. `place`: broker name, replica id and address."""
+        name, replica_id, address = place
+        return _like(cls, file, broker_name=name, replica_id=replica_id, address=address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,8 @@ class ReplicaAdmin(BrokerAdmin):
         Raises:
             MqError: BROKER_NOT_EXIST if no such broker is registered.
         """
-        addresses = await self._addresses_of(broker_name)
+        registered = await self._brokers.addresses_of(broker_name)
+        addresses = sorted(set(registered.values()))
         statuses = await self._statuses(broker_name, addresses, silent)
         master = _master(statuses)
         found = [d.ReplicaDescription.of(status, master) for status in statuses]
@@ -92,24 +93,8 @@ class ReplicaAdmin(BrokerAdmin):
             replica_pb2.PromoteRequest(unclean=unclean),
             timeout_s=PROMOTION_S,
         )
-        return d.PromotionResult(
-            broker_name=broker_name,
-            replica_id=target.replica_id,
-            address=target.address,
-            epoch=answer.epoch,
-            handed_over=answer.handed_over,
-            was_master=answer.was_master,
-        )
-
-    async def _addresses_of(self, broker_name: str) -> list[str]:
-        info = await self._brokers.cluster_info()
-        known = {data.broker_name: data.addresses for data in info.brokers}
-        if broker_name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise MqError(
-                Code.BROKER_NOT_EXIST, f"no broker {broker_name!r} is registered: there are {names}"
-            )
-        return sorted(set(known[broker_name].values()))
+        place = (broker_name, target.replica_id, target.address)
+        return d.PromotionResult.of(place, answer)
 
     async def _statuses(
         self, broker_name: str, addresses: Sequence[str], silent: list[MqError] | None

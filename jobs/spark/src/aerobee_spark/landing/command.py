@@ -157,9 +157,7 @@ def _as_json(result: LandResult) -> dict[str, Any]:
         "away": list(result.away),
         "queues": [
             {
-                "topic": span.queue.topic,
-                "broker_name": span.queue.broker_name,
-                "queue_id": span.queue.queue_id,
+                **span.queue._asdict(),
                 "start": span.start,
                 "end": span.end,
                 "lost": span.lost,
