@@ -14,15 +14,7 @@ import typer
 
 from aerobee_cli import output, redriving
 from aerobee_cli.errors import FAILED, INCOMPLETE, CommandError
-from aerobee_cli.options import (
-    BadOption,
-    Group,
-    Json,
-    Namesrv,
-    Yes,
-    confirm,
-    namesrv_of,
-)
+from aerobee_cli.options import BadOption, Group, Json, Namesrv, Yes, confirm, namesrv_of
 from aerobee_cli.output import Column, Item, number
 from aerobee_cli.times import Moment, parse_moment
 from aerobee_client.admin import export as json_lines

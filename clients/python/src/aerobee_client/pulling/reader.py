@@ -52,9 +52,13 @@ class Reader:
         self._assigned: Assigned | None = None
 
     @property
+    def _source(self) -> Membership[UnreadMessages] | Assigned | None:
+        return self._membership or self._assigned
+
+    @property
     def started(self) -> bool:
         """True if it has joined its group or reads assigned queues."""
-        return self._membership is not None or self._assigned is not None
+        return self._source is not None
 
     async def join(self, subscriptions: Mapping[str, TopicSubscription]) -> None:
         """Join the group. Raises MqError; call `close` even then."""
@@ -75,7 +79,7 @@ class Reader:
         self.unread.settle()
 
     def statistics(self) -> ConsumerStatistics:
-        source = self._membership or self._assigned
+        source = self._source
         if source is None:
             return ConsumerStatistics()
         self.unread.settle()
@@ -122,7 +126,7 @@ class Reader:
             self._membership.subscriptions_changed(topic)
 
     async def close(self) -> None:
-        source = self._membership or self._assigned
+        source = self._source
         if source is None:
             await self.unread.close(0)
             await self.instance.close()
@@ -131,8 +135,7 @@ class Reader:
 
     def queues(self) -> frozenset[MessageQueue]:
         """Return the queues that are read now."""
-        source = self._membership or self._assigned
-        return frozenset() if source is None else source.assignment.queues()
+        return frozenset() if self._source is None else self._source.assignment.queues()
 
     async def process_queue(self, queue: MessageQueue) -> ProcessQueue:
         """Return the process queue of a queue that is read. An assigned queue is acquired first.
@@ -140,7 +143,7 @@ class Reader:
         Raises ILLEGAL_OPERATION if this consumer does not read the queue, and the error if an
         assigned queue cannot be acquired.
         """
-        source = self._membership or self._assigned
+        source = self._source
         found = None if source is None else source.assignment.process_queue(queue)
         if found is None and self._assigned is not None and self._assigned.wants(queue):
             await self._assigned.acquire()
@@ -167,7 +170,7 @@ class Reader:
         """
         for queue in offsets:
             self.check_read(queue)
-        source = self._membership or self._assigned
+        source = self._source
         for queue, queue_offset in offsets.items():
             assert source is not None, "it reads the queue"
             self.offsets.sought(queue, queue_offset)
@@ -181,12 +184,12 @@ class Reader:
         for queue in queues:
             self.check_read(queue)
         self.unread.pause(queues)
-        if source := self._membership or self._assigned:
+        if source := self._source:
             source.assignment.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
         self.unread.resume(queues)
-        if source := self._membership or self._assigned:
+        if source := self._source:
             source.assignment.resume(queues)
 
     def reads(self, queue: MessageQueue) -> bool:
@@ -203,7 +206,7 @@ class Reader:
 
         The position is -1 for a queue that is not acquired yet.
         """
-        source = self._membership or self._assigned
+        source = self._source
         left: dict[MessageQueue, int] = {}
         for queue, end in ends.items():
             if source is not None and self.reads(queue):
