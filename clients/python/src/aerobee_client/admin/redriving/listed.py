@@ -15,9 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aerobee_client.admin.dead_letters import PAGE_MESSAGES, Selection, page_of
+from aerobee_client.admin.dead_letters import PAGE_MESSAGES, DeadLetterSource, Selection, page_of
 from aerobee_wire.status import Code, MqError, invalid_parameter
-from aerobee_wire.topics import check_group, dead_letter_topic
 
 if TYPE_CHECKING:
     from aerobee_client.admin.client import AsyncAdminClient
@@ -47,11 +46,10 @@ class Missing(NamedTuple):
     why: str
 
 
-class ListedDeadLetters:
+class ListedDeadLetters(DeadLetterSource):
     """The dead letters of one group that are listed in the file `path`.
 
-    `corrupted`, `scanned` and `total`: see DeadLetters; `total` and `scanned` count lines of the
-    file. A message that is not at its place is returned as Missing.
+    `total` and `scanned` count lines of the file. A message that is not at its place is returned as Missing.
     """
 
     def __init__(
@@ -62,21 +60,8 @@ class ListedDeadLetters:
         selection: Selection,
     ) -> None:
         """Prepare to read. Raises INVALID_PARAMETER for an invalid group name."""
-        check_group(consumer_group)
-        self.consumer_group = consumer_group
-        self.topic = dead_letter_topic(consumer_group)
-        self.corrupted = 0
-        self.expired = 0
-        self.scanned = 0
-        self.total = 0
-        self._admin = admin
+        super().__init__(admin, consumer_group, selection)
         self._path = path
-        self._selection = selection
-
-    @property
-    def complete(self) -> bool:
-        """True if every record could be read so far."""
-        return not self.corrupted
 
     async def pages(self) -> AsyncGenerator[list[ReceivedMessage | Missing]]:
         """Yield the dead letters of the selection, one list per range that is read.
