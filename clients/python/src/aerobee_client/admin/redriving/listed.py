@@ -49,7 +49,8 @@ class Missing(NamedTuple):
 class ListedDeadLetters(DeadLetterSource):
     """The dead letters of one group that are listed in the file `path`.
 
-    `total` and `scanned` count lines of the file. A message that is not at its place is returned as Missing.
+    `total` and `scanned` count lines of the file. A message that is not at its place is returned as
+    Missing.
     """
 
     def __init__(
