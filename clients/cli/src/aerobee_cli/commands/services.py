@@ -16,6 +16,10 @@ DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
 BROKER_PORT = 10_911
 PROXY_PORT = 8_081
+# Of the demo.
+DEFAULT_MESSAGES = 20_000
+DEFAULT_OUT = Path("report")
+COPIES = 3  # with --failover
 # Unknown arguments are passed on to the service.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -116,11 +120,6 @@ def store(context: typer.Context) -> None:
     shows.
     """
     become("aerobee_broker.inspection", context.args)
-
-
-DEFAULT_MESSAGES = 20_000
-DEFAULT_OUT = Path("report")
-COPIES = 3  # with --failover
 
 
 def demo(

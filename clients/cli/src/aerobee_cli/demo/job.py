@@ -32,7 +32,6 @@ from aerobee_wire.topics import is_retry
 if TYPE_CHECKING:
     from aerobee_client import ReceivedMessage
 
-
 TOPIC = "flights"
 GROUP = "arrival-delay"
 PRODUCER_GROUP = "flight-board"

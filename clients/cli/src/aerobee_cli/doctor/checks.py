@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
     from aerobee_wire.status import MqError
 
-
 MAX_CLOCK_OFFSET_MS = 1_000
 MAX_REPLICA_CLOCK_OFFSET_MS = 500
 MAX_MEMORY_PERCENT = 90

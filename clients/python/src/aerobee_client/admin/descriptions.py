@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from aerobee_wire.record import Record
 
-
 D = TypeVar("D", bound="DataclassInstance")
 
 

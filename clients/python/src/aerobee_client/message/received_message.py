@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee_wire.record import Record
 
-
 _TAGS = f"{names.TAGS}\x01".encode()
 _REPLY_TO_CLIENT = f"{names.REPLY_TO_CLIENT}\x01".encode()
 

@@ -32,7 +32,6 @@ from aerobee_spark.jvm import java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 INTERVAL_S = 0.05

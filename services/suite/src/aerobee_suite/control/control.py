@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from aerobee.suite.v1 import suite_pb2
 from aerobee.suite.v1 import suite_pb2 as pb
 
 from aerobee_chassis.errors import StartError
@@ -109,7 +108,7 @@ class Control:
         settlement = Settlement(runner, proxy)
         time_travel = TimeTravel(self.clock, runner, proxy, settlement)
         ours = bind(
-            suite_pb2.DESCRIPTOR.services_by_name["SuiteService"],
+            pb.DESCRIPTOR.services_by_name["SuiteService"],
             SuiteRpcs(addresses, runner, self.refusals, settlement, time_travel),
         )
 
